@@ -58,9 +58,7 @@ def _joined(parts: Sequence[Known]) -> Known:
         return None
     if len({own.low.shape for own in known}) > 1:
         known = [own.hull for own in known]
-    return interval(
-        np.minimum.reduce([own.low for own in known]), np.maximum.reduce([own.high for own in known])
-    )
+    return interval(np.minimum.reduce([own.low for own in known]), np.maximum.reduce([own.high for own in known]))
 
 
 def _shape(atom: Atomic) -> tuple[int, ...]:
@@ -214,7 +212,17 @@ _IN_NUMPY: dict[str, Callable[..., np.ndarray]] = {
 }
 """What moves the elements of small arrays, each of which has its own interval."""
 
-_HELD = {"dynamic_slice": 1, "rev": 1, "split": 1, "pad": 2, "reduce_max": 1, "reduce_min": 1, "cummax": 1, "cummin": 1}
+_HELD = {
+    "dynamic_slice": 1,
+    "dynamic_update_slice": 2,
+    "rev": 1,
+    "split": 1,
+    "pad": 2,
+    "reduce_max": 1,
+    "reduce_min": 1,
+    "cummax": 1,
+    "cummin": 1,
+}
 """What makes nothing but elements of its first operands, and of how many."""
 
 
@@ -379,8 +387,10 @@ def _limits(cond: jax_core.Jaxpr, known: Sequence[Known]) -> dict[int, int]:
             open_ += eqn.invars
         elif is_understood(eqn, "lt", "le", "gt", "ge"):
             less, more = eqn.invars if eqn.primitive.name in ("lt", "le") else eqn.invars[::-1]
-            own = _constant(more.val, more) if isinstance(more, jax_core.Literal) else (
-                known[place[more]] if more in place else None
+            own = (
+                _constant(more.val, more)
+                if isinstance(more, jax_core.Literal)
+                else (known[place[more]] if more in place else None)
             )
             if own is not None and not isinstance(less, jax_core.Literal) and less in place:
                 most = int(own.hull.high) + (eqn.primitive.name in ("le", "ge"))

@@ -20,6 +20,12 @@ def from_the_end(turn, *, turns):
 
 
 @cl.codelet
+def counted_from(turn, *, first, dtype):
+    """The number of a turn where the first has another than zero, or numbers are of another dtype."""
+    return (turn + first).astype(dtype)
+
+
+@cl.codelet
 def one_less(turn):
     """One turn less."""
     return {"turn": turn - 1}

@@ -23,7 +23,7 @@ from codelet.views.index import Index
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.added import new_tensor, new_vertices, variable_of, zeros
-from lowering.adjoint.counting import place_of
+from lowering.adjoint.counting import counted_from, place_of
 from lowering.adjoint.programs import writes_of
 from lowering.plan.elements import Elements, ElementSet
 from lowering.plan.plan import Plan
@@ -81,6 +81,7 @@ class Body:
             saved there, and for one time.
         before: what else runs before each step, by its place, and at the end.
         prelude: what runs where the backward pass begins to go back through it.
+        counted: the number that a loop's turn has in the forward pass, in the backward pass.
         forward: the place of a turn among all turns of all loops around, in the forward pass.
         backward: likewise in the backward pass.
         children: the bodies of its steps, by their places, of those steps that the backward pass goes through.
@@ -94,6 +95,7 @@ class Body:
     is_again: bool = False
     before: dict[int, list[Program]] = field(default_factory=dict)
     prelude: list[Program] = field(default_factory=list)
+    counted: Tensor | None = None
     forward: Tensor | None = None
     backward: Tensor | None = None
     children: dict[int, tuple[Body, ...]] = field(default_factory=dict)
@@ -205,7 +207,24 @@ class Saved:
         if is_kept and (needed - self.certain.of(variable)).first is None:
             return variable
         body, number = made(body, number, variable)
-        return self.copy_of(body, number, variable, needed)
+        counted = None if number else self._counted(body, variable)
+        return self.copy_of(body, number, variable, needed) if counted is None else counted
+
+    def _counted(self, body: Body, variable: Variable) -> Variable | None:
+        """What a variable that counts the turns of a loop is in the backward pass; None where it does not count."""
+        loop = body.loop
+        if loop is None or body.is_again or not isinstance(loop.step, RepeatStep) or loop.step.index is not variable:
+            return None
+        first = loop.step.first
+        if not isinstance(first, int):
+            return None
+        if first == 0 and variable.dtype == loop.back.dtype:
+            return variable_of(loop.back)
+        if body.counted is None:
+            fields = {"turn": loop.back, "first": first, "dtype": str(variable.dtype)}
+            counting, body.counted = new_vertices(self.graph, "count", counted_from, **fields)
+            body.prelude.append(counting)
+        return variable_of(body.counted)
 
     def copy_of(
         self, body: Body, number: int, variable: Variable, needed: Elements, of: _Saved | None = None

@@ -83,7 +83,8 @@ def join_blocks(step: ExecuteStep) -> ExecuteStep:
     writers = Counter(source for sources in written for source in sources)
     convolves = [family.num_vertices > 1 and _convolves(family) for family in families]
     late = [_looks_late(family) for family in families]
-    chosen = [k for k in range(len(families)) if convolves[k] or late[k] or any(writers[source] > 1 for source in written[k])]
+    writes_beside = [any(writers[source] > 1 for source in sources) for sources in written]
+    chosen = [k for k in range(len(families)) if convolves[k] or late[k] or writes_beside[k]]
     refined = [refine(families[k]) or families[k] for k in chosen]
     instead: dict[Family, list[Family]] = {}
     parts: dict[Family, tuple[Family, ...]] = {}

@@ -2,8 +2,8 @@
 
 Vertices that map stretches of elements emit as maps of (vertices, elements of a stretch), between reshapes. XLA's CPU
 backend fuses these with what is around them, and then divides every position by the length of a stretch: a turn of an
-elimination, `a - column * row` of 200 x 200, took 4 times as long with stretches of two. And where a map in such a shape
-is used several times, it is done again in whatever uses it, with the transposes before it.
+elimination, `a - column * row` of 200 x 200, took 4 times as long with stretches of two. And where a map in such a
+shape is used several times, it is done again in whatever uses it, with the transposes before it.
 
 Maps that are made from each other are one group, in one shape: that which the fewest of its values have to leave or be
 brought to, its own where as many do. What a group is given or gives counts with the shape before or after its reshape.
@@ -48,8 +48,7 @@ class _Groups:
     def root(self, var: Any) -> Any:
         """What stands for the group of a result."""
         while (above := self._above.setdefault(var, var)) is not var:
-            self._above[var] = self._above[above] if above in self._above else above
-            var = above
+            self._above[var] = var = self._above.get(above, above)
         return var
 
     def unite(self, var: Any, other: Any) -> None:

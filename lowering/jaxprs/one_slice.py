@@ -71,8 +71,6 @@ def _one_slice(eqn: jax_core.JaxprEqn) -> Callable[..., list[Any]] | None:
     return gather if is_gather else scatter
 
 
-
-
 # --- added to ----------------------------------------------------------------------------------------------------
 
 
@@ -92,9 +90,10 @@ def _added(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> tupl
         return None
     for atom, other in (eqn.invars, eqn.invars[::-1]):
         maker = makers.get(atom) if isinstance(atom, jax_core.Var) else None
-        if maker is not None and is_understood(maker, "dynamic_update_slice") and _is_zero(maker.invars[0], makers):
-            if isinstance(other, jax_core.Var):
-                return other, maker
+        if maker is None or not isinstance(other, jax_core.Var):
+            continue
+        if is_understood(maker, "dynamic_update_slice") and _is_zero(maker.invars[0], makers):
+            return other, maker
     return None
 
 

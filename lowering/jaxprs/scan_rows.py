@@ -10,11 +10,11 @@ is to put its row, or to take that row before it does. Rows are along the first 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
@@ -24,6 +24,7 @@ from codelet.jaxprs.intervals import step_of
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 from lowering.arrays import reshape
+from lowering.jaxprs.reshape_once import is_reshape
 
 Affine = tuple[int, int]
 """`a` and `b` of a number that is `a * turn + b`."""
@@ -74,9 +75,9 @@ def _counted(eqn: jax_core.JaxprEqn, makers: Makers) -> dict[Any, Affine]:
     found: dict[Any, Affine] = {}
     for k in range(carried):
         start, step = eqn.invars[first + k], step_of(body, first + k, k)
-        if step is not None and isinstance(start, jax_core.Literal) and np.ndim(start.val) == 0:
-            if np.dtype(start.aval.dtype).kind in "iu":
-                found[body.invars[first + k]] = step, int(start.val)
+        is_number = isinstance(start, jax_core.Literal) and np.ndim(start.val) == 0
+        if step is not None and is_number and np.dtype(start.aval.dtype).kind in "iu":  # type: ignore[attr-defined]
+            found[body.invars[first + k]] = step, int(start.val)  # type: ignore[attr-defined]
     for atom, var in zip(eqn.invars[first + carried :], body.invars[first + carried :], strict=True):
         own = _along(atom, makers)
         if own is not None:
@@ -209,30 +210,57 @@ def _rows(eqn: jax_core.JaxprEqn, makers: Makers) -> dict[int, _Rows]:
     return found
 
 
-def _scanned(eqn: jax_core.JaxprEqn, rows: dict[int, _Rows]) -> Callable[..., list[Any]]:
+def _goes_back(eqn: jax_core.JaxprEqn, rows: Mapping[int, _Rows]) -> bool:
+    """Whether the scan is to go from the last row to the first: in the direction in which the least is turned round."""
+    first, carried = scan_counts(eqn)
+    turned = {False: 0, True: 0}
+    for atom in (*eqn.invars[first + carried :], *eqn.outvars[carried:]):
+        turned[not eqn.params["reverse"]] += math.prod(atom.aval.shape)  # type: ignore[attr-defined]
+    for k, row in rows.items():
+        size = math.prod(eqn.invars[k].aval.shape)  # type: ignore[attr-defined]
+        turned[row.at[0] > 0] += size * (bool(row.taken) + (row.put is not None))
+    return turned[True] < turned[False] if turned[True] != turned[False] else eqn.params["reverse"]
+
+
+def _written_alike(body: jax_core.Jaxpr, rows: Mapping[int, _Rows]) -> dict[int, int]:
+    """Of each array that rows are put in, the first of those in whose place the same is put."""
+    makers = {var: eqn for eqn in body.eqns for var in eqn.outvars}
+    first: dict[Any, int] = {}
+    found = {}
+    for k, row in rows.items():
+        if row.put is not None:
+            atom = row.put.invars[1]
+            while isinstance(atom, jax_core.Var) and atom in makers and is_reshape(makers[atom]):
+                atom = makers[atom].invars[0]
+            found[k] = first.setdefault(atom, k) if isinstance(atom, jax_core.Var) else k
+    return found
+
+
+def _scanned(eqn: jax_core.JaxprEqn, rows: Mapping[int, _Rows]) -> Callable[..., list[Any]]:
     """The loop that scans over rows, and stacks them."""
     closed, (first, carried), params = eqn.params["jaxpr"], scan_counts(eqn), eqn.params
     body, length = closed.jaxpr, params["length"]
     taken = {id(own): k for k, row in rows.items() for own in row.taken}
     put = {id(row.put): k for k, row in rows.items() if row.put is not None}
     kept = [k for k in range(first, first + carried) if k not in rows]
-    backwards = all(row.at[0] < 0 for row in rows.values())
-    flips = backwards != params["reverse"] and len(eqn.invars) == first + carried and len(eqn.outvars) == carried
-    reverse = params["reverse"] != flips
+    reverse = _goes_back(eqn, rows)
+    turn_round = (lambda array: lax.rev(array, (0,))) if reverse != params["reverse"] else (lambda array: array)
     scanned = [k for k, row in rows.items() if row.taken]
-    stacked = [k for k, row in rows.items() if row.put is not None]
-    wanted = {
-        id(own)
-        for own in needed(
-            body,
-            lambda own: () if id(own) in taken else own.invars[1:2] if id(own) in put else own.invars,
-            [body.outvars[k - first] for k in kept] + [body.outvars[k - first] for k in stacked] + body.outvars[carried:],
-        )
-    }
+    alike = _written_alike(body, rows)
+    stacked = list(dict.fromkeys(alike.values()))
+    results = [*(body.outvars[k - first] for k in (*kept, *stacked)), *body.outvars[carried:]]
+    eqns = needed(
+        body,
+        lambda own: () if id(own) in taken else own.invars[1:2] if id(own) in put else own.invars,
+        results,
+    )
+    wanted = set(map(id, eqns))
+    used = {*variables(results), *(var for own in eqns for var in variables(own.invars))}
+    fed = [k for k in range(first + carried, len(body.invars)) if body.invars[k] in used]
 
     def run(*inputs: Any) -> list[Any]:
         def turn(held: list[Any], given: tuple[list[Any], list[Any]]) -> tuple[list[Any], Any]:
-            fed, own_rows = given
+            own_fed, own_rows = given
             row = dict(zip(scanned, own_rows, strict=True))
             written: dict[int, Any] = {}
 
@@ -247,19 +275,26 @@ def _scanned(eqn: jax_core.JaxprEqn, rows: dict[int, _Rows]) -> Callable[..., li
                     return [None]
                 return bind(own, operands)
 
-            carry = dict(zip(kept, held, strict=True))
-            values = [*inputs[:first], *(carry.get(k) for k in range(first, first + carried)), *fed]
-            results = evaluate(closed, values, one)
-            return [results[k - first] for k in kept], ([written[k] for k in stacked], results[carried:])
+            known = dict(zip((*kept, *fed), (*held, *own_fed), strict=True))
+            values = [*inputs[:first], *(known.get(k) for k in range(first, len(body.invars)))]
+            made = evaluate(closed, values, one)
+            return [made[k - first] for k in kept], ([written[k] for k in stacked], made[carried:])
 
         own = [rows[k].scanned(inputs[k], length, reverse=reverse) for k in scanned]
-        start = [inputs[k] for k in kept]
         last, (made, others) = lax.scan(
-            turn, start, (list(inputs[first + carried :]), own), length=length, reverse=reverse, unroll=params["unroll"]
+            turn,
+            [inputs[k] for k in kept],
+            ([turn_round(inputs[k]) for k in fed], own),
+            length=length,
+            reverse=reverse,
+            unroll=params["unroll"],
         )
-        results = {k: rows[k].written(inputs[k], value, length, reverse=reverse) for k, value in zip(stacked, made, strict=True)}
-        results.update(zip(kept, last, strict=True))
-        return [*(results.get(k, inputs[k]) for k in range(first, first + carried)), *others]
+        lines = dict(zip(stacked, made, strict=True))
+        after = dict(zip(kept, last, strict=True))
+        for k, of in alike.items():
+            line = reshape(lines[of], (length, *np.shape(inputs[k])[1:]))
+            after[k] = rows[k].written(inputs[k], line, length, reverse=reverse)
+        return [*(after.get(k, inputs[k]) for k in range(first, first + carried)), *map(turn_round, others)]
 
     return run
 

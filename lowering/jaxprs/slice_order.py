@@ -261,9 +261,7 @@ def _rule(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> Any:
 def _has_slices(jaxpr: jax_core.Jaxpr) -> bool:
     """Whether a jaxpr has a gather or scatter, or the body of a loop in it."""
     own = ("gather", *_SCATTERS)
-    return any(
-        eqn.primitive.name in own or any(_has_slices(body) for body in inner_jaxprs(eqn)) for eqn in jaxpr.eqns
-    )
+    return any(eqn.primitive.name in own or any(_has_slices(body) for body in inner_jaxprs(eqn)) for eqn in jaxpr.eqns)
 
 
 def slices_in_order(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
