@@ -151,9 +151,17 @@ def retrace(function: Callable[..., Sequence[Any]], like: jax_core.ClosedJaxpr) 
 def _run_inlined(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
     if inlines(eqn):
         return builder.inlined(eqn.params["jaxpr"], operands, _run_inlined)
-    return builder.equation(eqn, operands)
+    return builder.equation(with_bodies(eqn, inline), operands)
+
+
+def _has_calls(jaxpr: jax_core.Jaxpr) -> bool:
+    """Whether there is a call to inline, in the bodies of loops as well."""
+    return any(inlines(eqn) or any(_has_calls(body.jaxpr) for body in bodies_of(eqn)) for eqn in jaxpr.eqns)
 
 
 def inline(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-    """A jaxpr without calls of jitted functions, which would be traced anew by every transformation."""
-    return rebuild(closed, _run_inlined) if any(map(inlines, closed.jaxpr.eqns)) else closed
+    """A jaxpr without calls of jitted functions, which would be traced anew by every transformation.
+
+    The bodies of loops and choices are without them as well.
+    """
+    return rebuild(closed, _run_inlined) if _has_calls(closed.jaxpr) else closed

@@ -32,7 +32,7 @@ _CLAMPED = (lax.GatherScatterMode.CLIP, lax.GatherScatterMode.PROMISE_IN_BOUNDS)
 def _places(indices: Any, indexed: list[int], limits: list[int]) -> list[Any]:
     """Where a slice begins along each dimension, of which `indexed` have an index: in a dtype that has all places."""
     flat = reshape(indices, (len(indexed),))
-    made: list[Any] = [0] * len(limits)
+    made: list[Any] = [np.zeros((), _PLACES.dtype)] * len(limits)
     for k, d in enumerate(indexed):
         own = flat[k]
         if jnp.iinfo(own.dtype).max > _PLACES.max:
@@ -141,7 +141,7 @@ class _Slice:
 
     def places(self, starts: Sequence[Any]) -> list[Any]:
         """Where it begins in the root."""
-        made: list[Any] = [0] * len(self.sizes)
+        made: list[Any] = [np.zeros((), jnp.result_type(*starts))] * len(self.sizes)
         for d, of_root in self.along.items():
             made[of_root] = starts[d]
         return made

@@ -32,40 +32,63 @@ Affine = tuple[int, int]
 Makers = Mapping[Any, jax_core.JaxprEqn]
 
 
+def _is_integer(atom: Atomic) -> bool:
+    """Whether a value is of integers."""
+    dtype = getattr(atom.aval, "dtype", None)
+    return isinstance(dtype, np.dtype) and dtype.kind in "iu"
+
+
 # --- which numbers count turns ------------------------------------------------------------------------------
 
 
 def _along(atom: Atomic, makers: Makers) -> Affine | None:
-    """What the elements of an array of integers are, by their positions; None where they are not affine in these."""
+    """What the elements of a line of integers are, by their positions; None where they are not affine in these."""
     eqn = makers.get(atom) if isinstance(atom, jax_core.Var) else None
-    if eqn is None or len(getattr(atom.aval, "shape", ())) != 1 or np.dtype(atom.aval.dtype).kind not in "iu":
+    if eqn is None or not _is_integer(atom) or not _is_line(atom):
         return None
     if is_understood(eqn, "iota"):
-        return 1, 0
+        return (1, 0) if eqn.params["dimension"] == 0 else None
     if eqn.primitive.name == "scan":
-        return _stacked(eqn, eqn.outvars.index(atom), makers)
-    if not is_understood(eqn, "add", "rev", "slice"):
+        return _stacked(eqn, eqn.outvars.index(atom), makers)  # type: ignore[arg-type]
+    if not is_understood(eqn, "add", "rev", "slice", "reshape") or not _is_line(eqn.invars[0]):
         return None
     own = _along(eqn.invars[0], makers)
-    if own is None:
-        return None
+    if own is None or eqn.primitive.name == "reshape":
+        return own
     step, first = own
     if eqn.primitive.name == "add":
         other = eqn.invars[1]
         return (step, first + int(other.val)) if isinstance(other, jax_core.Literal) else None
     if eqn.primitive.name == "rev":
-        return -step, first + step * (atom.aval.shape[0] - 1)
+        return (-step, first + step * (atom.aval.shape[0] - 1)) if 0 in eqn.params["dimensions"] else own
     stride = (eqn.params["strides"] or (1,))[0]
     return step * stride, first + step * eqn.params["start_indices"][0]
 
 
+def _is_line(atom: Atomic) -> bool:
+    """Whether all elements lie along the first dimension."""
+    shape = getattr(atom.aval, "shape", ())
+    return bool(shape) and math.prod(shape) == shape[0]
+
+
 def _stacked(eqn: jax_core.JaxprEqn, k: int, makers: Makers) -> Affine | None:
-    """What the elements are that a loop stacks as its result `k`."""
-    body, (_, carried), length = eqn.params["jaxpr"].jaxpr, scan_counts(eqn), eqn.params["length"]
-    own = _counted(eqn, makers).get(body.outvars[k]) if k >= carried else None
-    if own is None or not eqn.params["reverse"]:
-        return own
-    return -own[0], own[1] + own[0] * (length - 1)
+    """What the elements are of an array that a loop stacks, or puts row by row, as its result `k`."""
+    body, (first, carried), length = eqn.params["jaxpr"].jaxpr, scan_counts(eqn), eqn.params["length"]
+    counted = _counted(eqn, makers)
+    if k >= carried:
+        own, at = counted.get(body.outvars[k]), (1, 0)
+        at = (-1, length - 1) if eqn.params["reverse"] else at
+    else:
+        row = _rows(eqn, makers).get(first + k)
+        if row is None or row.put is None or eqn.outvars[k].aval.shape[0] != length:  # type: ignore[attr-defined]
+            return None
+        atom, at = row.put.invars[1], row.at
+        own = (0, int(atom.val)) if isinstance(atom, jax_core.Literal) else counted.get(atom)
+    if own is None:
+        return None
+    # At a place that is `at` of a turn is what is `own` of it.
+    step = own[0] * at[0]
+    return step, own[1] - step * at[1]
 
 
 def _counted(eqn: jax_core.JaxprEqn, makers: Makers) -> dict[Any, Affine]:
@@ -76,18 +99,33 @@ def _counted(eqn: jax_core.JaxprEqn, makers: Makers) -> dict[Any, Affine]:
     for k in range(carried):
         start, step = eqn.invars[first + k], step_of(body, first + k, k)
         is_number = isinstance(start, jax_core.Literal) and np.ndim(start.val) == 0
-        if step is not None and is_number and np.dtype(start.aval.dtype).kind in "iu":  # type: ignore[attr-defined]
+        if step is not None and is_number and _is_integer(start):
             found[body.invars[first + k]] = step, int(start.val)  # type: ignore[attr-defined]
     for atom, var in zip(eqn.invars[first + carried :], body.invars[first + carried :], strict=True):
         own = _along(atom, makers)
         if own is not None:
             step, begin = own
             found[var] = (-step, begin + step * (length - 1)) if eqn.params["reverse"] else (step, begin)
+    lines = {}
+    for atom, var in zip(eqn.invars[: first + carried], body.invars[: first + carried], strict=True):
+        if var in body.invars[:first] or body.outvars[body.invars.index(var) - first] is var:
+            line = _along(atom, makers)
+            if line is not None:
+                lines[var] = line
     for own in body.eqns:
-        made = _affine(own, found)
+        made = _taken(own, found, lines, length) or _affine(own, found)
         if made is not None and _fits(made, length, own.outvars[0]):
             found[own.outvars[0]] = made
     return found
+
+
+def _taken(
+    eqn: jax_core.JaxprEqn, known: Mapping[Any, Affine], lines: Mapping[Any, Affine], length: int
+) -> Affine | None:
+    """What an equation takes of a line of numbers, one a turn."""
+    line = lines.get(eqn.invars[0]) if is_understood(eqn, "dynamic_slice") else None
+    at = _is_row(eqn, known, length) if line is not None else None
+    return None if line is None or at is None else (line[0] * at[0], line[0] * at[1] + line[1])
 
 
 def _fits(own: Affine, length: int, var: Any) -> bool:
@@ -97,14 +135,12 @@ def _fits(own: Affine, length: int, var: Any) -> bool:
 
 def _affine(eqn: jax_core.JaxprEqn, known: Mapping[Any, Affine]) -> Affine | None:
     """What an equation makes of numbers that are affine; None where it is not so."""
-    if len(eqn.outvars) != 1 or not hasattr(eqn.outvars[0].aval, "dtype"):
-        return None
-    if np.dtype(eqn.outvars[0].aval.dtype).kind not in "iu" or eqn.outvars[0].aval.shape not in ((), (1,)):  # type: ignore[attr-defined]
+    if len(eqn.outvars) != 1 or not _is_integer(eqn.outvars[0]) or math.prod(eqn.outvars[0].aval.shape) != 1:  # type: ignore[attr-defined]
         return None
 
     def at(atom: Atomic) -> Affine | None:
         if isinstance(atom, jax_core.Literal):
-            return (0, int(atom.val)) if np.dtype(atom.aval.dtype).kind in "iu" else None
+            return (0, int(atom.val)) if _is_integer(atom) else None
         return known.get(atom)
 
     own = list(map(at, eqn.invars))

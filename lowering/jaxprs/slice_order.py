@@ -20,9 +20,9 @@ from typing import Any
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, inner_jaxprs, with_bodies
+from codelet.jaxprs.equations import Atomic, bodies_of, with_bodies
 from codelet.jaxprs.primitives import is_understood
-from codelet.jaxprs.rebuild import Builder, inline, rebuild
+from codelet.jaxprs.rebuild import Builder, rebuild
 from lowering.arrays import reshape, transpose
 from lowering.jaxprs.rearrangement import Rearrangement, rearrangement
 
@@ -261,14 +261,15 @@ def _rule(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> Any:
 def _has_slices(jaxpr: jax_core.Jaxpr) -> bool:
     """Whether a jaxpr has a gather or scatter, or the body of a loop in it."""
     own = ("gather", *_SCATTERS)
-    return any(eqn.primitive.name in own or any(_has_slices(body) for body in inner_jaxprs(eqn)) for eqn in jaxpr.eqns)
+    return any(
+        eqn.primitive.name in own or any(_has_slices(body.jaxpr) for body in bodies_of(eqn)) for eqn in jaxpr.eqns
+    )
 
 
 def slices_in_order(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with its gathers and scatters in the order of memory, in the bodies of loops as well."""
     if not _has_slices(closed.jaxpr):
         return closed
-    closed = inline(closed)
     makers: dict[Any, jax_core.JaxprEqn] = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:

@@ -1,4 +1,4 @@
-"""What leaves and is used further is made in the shape in which it leaves, and means the same."""
+"""Maps made in the shapes of what is around them, and meaning the same."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ import pytest
 from jax.extend import core as jax_core
 
 import codelet as cl
-from lowering.jaxprs.leaving_shapes import shape_as_they_leave
+from lowering.jaxprs.map_shapes import make_in_shape
 from lowering.jaxprs.reshape_once import reshape_once
 
 
@@ -18,7 +18,7 @@ def names(closed):
 def shaped(function, *arguments):
     """A function after the rule, seen to mean the same."""
     closed = jax.make_jaxpr(function)(*arguments)
-    made = reshape_once(shape_as_they_leave(closed))
+    made = reshape_once(make_in_shape(closed))
     found = jax_core.jaxpr_as_fun(made)(*arguments)
     for own, other in zip(found, jax.tree.leaves(function(*arguments)), strict=True):
         np.testing.assert_array_equal(own, other)
@@ -39,14 +39,33 @@ def test_what_is_also_used_within_is_made_as_it_leaves():
     assert eqn.primitive.name == "add"
 
 
-def test_what_alone_leaves_or_is_no_map_stays():
-    for function in (
-        lambda x: (2 * x.reshape(24)).reshape(4, 6),
-        lambda x: (jnp.cumsum(x.reshape(24)).reshape(4, 6), jnp.cumsum(x.reshape(24)) + 1),
-    ):
-        closed = jax.make_jaxpr(function)(X)
-        assert shape_as_they_leave(closed) is closed
+def test_a_map_between_reshapes_is_made_beyond_them():
+    made = shaped(lambda x: (2 * x.reshape(24)).reshape(4, 6), X)
+    assert names(made) == ["mul"]
+    closed = jax.make_jaxpr(lambda x: (jnp.cumsum(x.reshape(24)).reshape(4, 6), jnp.cumsum(x.reshape(24)) + 1))(X)
+    assert make_in_shape(closed) is closed
     shaped(lambda x: ((own := x.reshape(24) > 3).reshape(4, 6), own.reshape(2, 12), own[:2]), X)
+
+
+def test_maps_of_each_other_are_in_one_shape():
+    """In that of most of what they are made from, and for; the other is brought to it."""
+
+    def function(x, y, z):
+        own = jnp.tanh(x.reshape(24)) * y.reshape(24) + z
+        return own.reshape(4, 6)
+
+    made = shaped(function, X, X + 1, X.reshape(24))
+    assert [eqn.outvars[0].aval.shape for eqn in made.jaxpr.eqns] == [(4, 6)] * 4
+    assert names(made).count("reshape") == 1
+
+
+def test_maps_in_loops_are_made_in_their_shapes_too():
+    def function(x, y):
+        return jax.lax.fori_loop(0, 3, lambda _, x: (0.5 * x.reshape(24) + y.reshape(24)).reshape(4, 6), x)
+
+    made = shaped(function, X, X + 1)
+    (loop,) = (eqn for eqn in made.jaxpr.eqns if eqn.primitive.name == "scan")
+    assert "reshape" not in {eqn.primitive.name for eqn in loop.params["jaxpr"].jaxpr.eqns}
 
 
 def test_operands_that_are_broadcast_are_left():
@@ -60,7 +79,7 @@ def test_operands_that_are_broadcast_are_left():
     row = broadcast.jaxpr.invars[1]
     kept = [eqn.replace(invars=[row if atom is spread else atom for atom in eqn.invars]) for eqn in kept]
     closed = jax_core.ClosedJaxpr(broadcast.jaxpr.replace(eqns=kept), broadcast.consts)
-    assert shape_as_they_leave(closed) is closed
+    assert make_in_shape(closed) is closed
 
 
 def test_a_step_with_momentum_is_as_one_would_write_it():
@@ -85,7 +104,7 @@ def test_numbers_are_made_as_they_are():
         lambda a, b: ((own := jax.lax.select_n(a > 0, b, a)).reshape(1), own + 1),
     ):
         closed = jax.make_jaxpr(function)(1.0, 2.0)
-        assert shape_as_they_leave(closed) is closed
+        assert make_in_shape(closed) is closed
     for function in (
         lambda x, p: ((own := jax.lax.select_n(p, x, -x)).reshape(()), own + 1),
         lambda x, p: ((own := jax.lax.clamp(0.0, x, x.sum())).reshape(()), own + 1),

@@ -1,0 +1,208 @@
+"""Loops over rows: what they become means the same, and takes and puts rows as JAX's own loops do."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax import lax
+from jax.extend import core as jax_core
+
+import codelet as cl
+from codelet.jaxprs.rebuild import inline
+from codelet.jaxprs.within_bounds import within_bounds
+from lowering.jaxprs.map_shapes import make_in_shape
+from lowering.jaxprs.one_slice import as_one_slice
+from lowering.jaxprs.scan_rows import scan_rows
+from lowering.jaxprs.slice_order import slices_in_order
+from tests.examples import examples
+from tests.loop_programs import loop_programs
+
+PASSES = (inline, within_bounds, slices_in_order, as_one_slice, scan_rows, make_in_shape)
+
+
+def primitives(closed):
+    """The names of all primitives of a jaxpr, those in loops too."""
+    found = []
+    for eqn in closed.jaxpr.eqns:
+        found.append(eqn.primitive.name)
+        for value in eqn.params.values():
+            for own in value if isinstance(value, tuple) else (value,):
+                if isinstance(own, jax_core.ClosedJaxpr):
+                    found += primitives(own)
+                elif isinstance(own, jax_core.Jaxpr):
+                    found += primitives(jax_core.ClosedJaxpr(own, ()))
+    return found
+
+
+def same(found, expected, tolerance=2e-5):
+    """Whether two trees of arrays are the same, but for rounding."""
+    for own, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert own.shape == other.shape
+        assert own.dtype == other.dtype
+        np.testing.assert_allclose(own, other, rtol=tolerance, atol=tolerance)
+
+
+def loss_of(function):
+    """A number of all that a function gives."""
+
+    def loss(*arguments):
+        return sum(jnp.sum(jnp.sin(own) * (1 + k)) for k, own in enumerate(jax.tree.leaves(function(*arguments))))
+
+    return loss
+
+
+# --- the rules ---------------------------------------------------------------------------------------------------
+
+
+@examples(40)
+@given(loop_programs())
+def test_every_rule_keeps_the_meaning(case):
+    expected = jax.tree.leaves(case.function(*case.arguments))
+    closed = jax.make_jaxpr(case.function)(*case.arguments)
+    for rule in PASSES:
+        closed = rule(closed)
+        same(jax.jit(jax_core.jaxpr_as_fun(closed))(*case.arguments), expected)
+
+
+@examples(15)
+@given(loop_programs())
+def test_every_rule_keeps_the_slopes(case):
+    """Of what the rules make of a program, and what they make of its gradient."""
+    gradient = jax.grad(loss_of(case.function), (0, 1, 2))
+    if "while" in case.name:
+        return
+    expected = jax.tree.leaves(gradient(*case.arguments))
+    closed = jax.make_jaxpr(case.function)(*case.arguments)
+    of_gradient = jax.make_jaxpr(gradient)(*case.arguments)
+    for rule in PASSES:
+        closed, of_gradient = rule(closed), rule(of_gradient)
+    same(jax.jit(jax.grad(loss_of(jax_core.jaxpr_as_fun(closed)), (0, 1, 2)))(*case.arguments), expected)
+    same(jax.jit(jax_core.jaxpr_as_fun(of_gradient))(*case.arguments), expected)
+
+
+# --- the programs ------------------------------------------------------------------------------------------------
+
+
+@examples(25)
+@given(loop_programs())
+def test_traced_programs_are_what_jax_makes_of_them(case):
+    expected = case.function(*case.arguments)
+    traced = cl.trace(case.function, *case.arguments, target=cl.IPU(num_tiles=4))
+    same(traced(*case.arguments), expected)
+    values = dict(zip((own.name for own in traced.inputs), case.arguments, strict=True))
+    outputs = jax.tree.leaves(traced.outputs)
+    found = cl.interpret(traced.graph, values, outputs, traced.program)
+    same([found[own.name] for own in outputs], jax.tree.leaves(expected))
+
+
+@examples(10)
+@given(loop_programs(), st.booleans())
+def test_slopes_of_traced_programs_are_those_of_jax(case, as_a_graph):
+    if "while" in case.name:
+        return
+    loss = loss_of(case.function)
+    expected = jax.jit(jax.grad(loss, (0, 1, 2)))(*case.arguments)
+    traced = cl.trace(loss, *case.arguments, target=cl.IPU(num_tiles=4))
+    if not as_a_graph:
+        same(jax.jit(jax.grad(traced, (0, 1, 2)))(*case.arguments), expected)
+        return
+    made = cl.gradient(traced.graph, traced.outputs, list(traced.inputs), program=traced.program)
+    program = cl.Sequence(made.forward, made.backward)
+    run = cl.lower(traced.graph, program, inputs=list(traced.inputs), outputs=[made[own] for own in traced.inputs])
+    same(jax.jit(run.flat)(list(case.arguments)), expected)
+
+
+# --- how they run ------------------------------------------------------------------------------------------------
+
+ROWS = [(7,), (7, 1), (9, 64), (5, 67), (6, 5, 13)]
+
+LOOPS = {
+    "scan": lambda x: lax.scan(lambda s, row: (jnp.tanh(s + row),) * 2, x[0], x)[1],
+    "reversed scan": lambda x: lax.scan(lambda s, row: (jnp.tanh(s + row),) * 2, x[0], x, reverse=True)[1],
+    "map": lambda x: lax.map(lambda row: jnp.tanh(row) * 2, x),
+    "put": lambda x: lax.fori_loop(0, len(x), lambda k, x: x.at[k].set(0.5 * jnp.sin(x[k])), x),
+    "backwards": lambda x: lax.fori_loop(
+        0, len(x), lambda k, x: x.at[len(x) - 1 - k].set(0.5 * jnp.sin(x[len(x) - 1 - k])), x
+    ),
+}
+
+MOVES = {"gather", "scatter", "scatter-add", "transpose", "concatenate", "dynamic_slice", "dynamic_update_slice"}
+
+
+def inside_loops(closed):
+    """The primitives in the loops of a jaxpr."""
+    found = set()
+    for eqn in closed.jaxpr.eqns:
+        if eqn.primitive.name == "scan":
+            found |= set(primitives(eqn.params["jaxpr"]))
+    return found
+
+
+@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("shape", ROWS, ids=str)
+def test_rows_are_scanned_over_and_stacked(name, shape):
+    """By the loop itself, whatever the cut of a row over tiles, and in the gradient too."""
+    function = LOOPS[name]
+    x = jnp.linspace(-1, 1, math.prod(shape)).reshape(shape)
+    traced = cl.trace(function, x)
+    assert not inside_loops(traced.lowered.jaxpr) & MOVES
+    loss = loss_of(function)
+    traced = cl.trace(loss, x)
+    made = cl.gradient(traced.graph, traced.outputs, list(traced.inputs), program=traced.program)
+    program = cl.Sequence(made.forward, made.backward)
+    run = cl.lower(traced.graph, program, inputs=list(traced.inputs), outputs=[made[own] for own in traced.inputs])
+    assert not inside_loops(run.jaxpr) & MOVES
+    (slope,) = run.flat([x])
+    same(slope, jax.grad(loss)(x))
+
+
+@pytest.mark.parametrize("along", [0, 1])
+@pytest.mark.parametrize("behind", [1, 2])
+def test_rows_of_what_is_written_are_slices(along, behind):
+    """A row that was written before is taken from what the loop carries, and put there: one slice each."""
+
+    def function(a):
+        a = jnp.moveaxis(a, along, 0)
+        turn = lambda k, a: a.at[k].set(a[k - behind] * 0.9 + a[k])  # noqa: E731
+        return jnp.moveaxis(lax.fori_loop(behind, len(a), turn, a), 0, along)
+
+    x = jnp.linspace(-1, 1, 67 * 70).reshape(67, 70)
+    traced = cl.trace(function, x)
+    same(traced(x), function(x))
+    found = inside_loops(traced.lowered.jaxpr)
+    assert found & MOVES == {"dynamic_slice", "dynamic_update_slice"}
+    assert "select_n" not in found  # places are known to lie within
+
+
+def test_slices_among_zeros_are_added_as_slices():
+    def function(a, row, k):
+        return a + lax.dynamic_update_slice(jnp.zeros_like(a), row[None], (k, 0))
+
+    arguments = jnp.ones((5, 3)), jnp.arange(3.0), jnp.int32(4)
+    closed = as_one_slice(jax.make_jaxpr(function)(*arguments))
+    assert "broadcast_in_dim" not in primitives(closed)
+    same(jax_core.jaxpr_as_fun(closed)(*arguments)[0], function(*arguments))
+
+
+@pytest.mark.parametrize("place", [-9, -6, -1, 0, 3, 5, 6, 99])
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32])
+def test_one_slice_lies_where_jax_has_it(place, dtype):
+    """Beyond the ends as well, in every dtype of places."""
+    place = np.asarray(place % 256 if dtype == np.uint8 else place).astype(dtype)
+    x, row = jnp.arange(18.0).reshape(6, 3), jnp.full(3, -1.0)
+    for mode in ("clip", "fill", "promise_in_bounds"):
+        if mode == "promise_in_bounds" and not -6 <= place < 6:
+            continue
+        functions = (
+            lambda x, k, m=mode: x.at[k].get(mode=m),
+            lambda x, k, m=mode: x.at[k].set(row, mode="drop" if m == "fill" else m),
+        )
+        for function in functions:
+            closed = as_one_slice(inline(jax.make_jaxpr(function)(x, place)))
+            same(jax_core.jaxpr_as_fun(closed)(x, place)[0], function(x, place))
