@@ -157,7 +157,8 @@ def test_rows_are_scanned_over_and_stacked(name, shape):
     made = cl.gradient(traced.graph, traced.outputs, list(traced.inputs), program=traced.program)
     program = cl.Sequence(made.forward, made.backward)
     run = cl.lower(traced.graph, program, inputs=list(traced.inputs), outputs=[made[own] for own in traced.inputs])
-    assert not inside_loops(run.jaxpr) & MOVES
+    in_place = {"dynamic_slice", "dynamic_update_slice"} if "scan" not in name and name != "map" else set()
+    assert not inside_loops(run.jaxpr) & (MOVES - in_place)
     (slope,) = run.flat([x])
     same(slope, jax.grad(loss)(x))
 
@@ -186,7 +187,8 @@ def test_slices_among_zeros_are_added_as_slices():
 
     arguments = jnp.ones((5, 3)), jnp.arange(3.0), jnp.int32(4)
     closed = as_one_slice(jax.make_jaxpr(function)(*arguments))
-    assert "broadcast_in_dim" not in primitives(closed)
+    assert "dynamic_update_slice" in primitives(closed)
+    assert not [eqn for eqn in closed.jaxpr.eqns if eqn.primitive.name == "add" and eqn.outvars[0].aval.shape == (5, 3)]
     same(jax_core.jaxpr_as_fun(closed)(*arguments)[0], function(*arguments))
 
 

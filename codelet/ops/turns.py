@@ -18,13 +18,16 @@ FEWEST = 64
 @codelet(workers=6, issue="assembly")
 def take_row(x, place):
     """The row of (rows, elements) at a place."""
-    return lax.dynamic_index_in_dim(x, place, 0, keepdims=False)
+    row = lax.dynamic_slice(x, (place, 0), (1, x.shape[1]), allow_negative_indices=False)
+    return lax.reshape(row, (x.shape[1],))
 
 
 @codelet(workers=6, issue="assembly")
 def put_row(x, row, place):
     """A row in its place of (rows, elements)."""
-    return {"x": lax.dynamic_update_index_in_dim(x, row, place, 0)}
+    # A reshape, and not a broadcast: of that of one element JAX's transpose is another than of that of several.
+    row = lax.reshape(row, (1, x.shape[1]))
+    return {"x": lax.dynamic_update_slice(x, row, (place, 0), allow_negative_indices=False)}
 
 
 def cut_row(graph: Graph, size: int, grain: int | None) -> Cut:

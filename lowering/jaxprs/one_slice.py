@@ -8,9 +8,9 @@ what a loop carries, every turn. As `dynamic_slice` and `dynamic_update_slice` t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,31 +19,155 @@ from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import Atomic, with_bodies
 from codelet.jaxprs.primitives import is_understood
-from codelet.jaxprs.rebuild import Builder, rebuild, rewrite
+from codelet.jaxprs.rebuild import Builder, rebuild
 from codelet.views.digits import Digit, row_major_strides
 from lowering.arrays import reshape, transpose
 from lowering.jaxprs.rearrangement import Rearrangement, in_memory, rearrange, rearrangement
+from lowering.jaxprs.reshape_once import is_reshape
 
 _PLACES = jnp.iinfo(jnp.int32)
 
 _CLAMPED = (lax.GatherScatterMode.CLIP, lax.GatherScatterMode.PROMISE_IN_BOUNDS)
 
-
-def _places(indices: Any, indexed: list[int], limits: list[int]) -> list[Any]:
-    """Where a slice begins along each dimension, of which `indexed` have an index: in a dtype that has all places."""
-    flat = reshape(indices, (len(indexed),))
-    made: list[Any] = [np.zeros((), _PLACES.dtype)] * len(limits)
-    for k, d in enumerate(indexed):
-        own = flat[k]
-        if jnp.iinfo(own.dtype).max > _PLACES.max:
-            own = jnp.clip(own, 0, limits[d])
-        made[d] = own.astype(_PLACES.dtype)
-    return made
+Makers = Mapping[Any, jax_core.JaxprEqn]
 
 
-def _one_slice(eqn: jax_core.JaxprEqn) -> Callable[..., list[Any]] | None:
-    """What takes the place of an equation; None where it is no gather or scatter of one slice that is clamped."""
-    if not is_understood(eqn, "gather", "scatter") or eqn.params["mode"] not in _CLAMPED:
+def _is_zero(atom: Atomic, makers: Makers) -> bool:
+    """Whether an array is zero everywhere."""
+    while isinstance(atom, jax_core.Var):
+        eqn = makers.get(atom)
+        if eqn is None or not is_understood(eqn, "broadcast_in_dim", "reshape", "transpose", "convert_element_type"):
+            return False
+        atom = eqn.invars[0]
+    return not np.shape(atom.val) and not atom.val
+
+
+# --- of one part ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _OfPart:
+    """A slice that lies in one of the arrays that its operand is joined of.
+
+    Attributes:
+        part: that array.
+        starts, limits: of the slice in it.
+    """
+
+    part: Atomic
+    starts: tuple[int, ...]
+    limits: tuple[int, ...]
+
+
+def _of_part(eqn: jax_core.JaxprEqn, makers: Makers) -> _OfPart | None:
+    """A slice as one of a part; None where it is none, or of several."""
+    atom = eqn.invars[0] if is_understood(eqn, "slice") else None
+    maker = makers.get(atom) if isinstance(atom, jax_core.Var) else None
+    if maker is None or not is_understood(maker, "concatenate"):
+        return None
+    d, begin = maker.params["dimension"], 0
+    starts, limits = (list(eqn.params[name]) for name in ("start_indices", "limit_indices"))
+    for part in maker.invars:
+        end = begin + part.aval.shape[d]  # type: ignore[attr-defined]
+        if begin <= starts[d] and limits[d] <= end:
+            starts[d], limits[d] = starts[d] - begin, limits[d] - begin
+            return _OfPart(part, tuple(starts), tuple(limits))
+        begin = end
+    return None
+
+
+def _of_parts(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr with slices of parts for those of what is joined of these, in the bodies of loops as well."""
+    makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
+    found = {id(eqn): own for eqn in closed.jaxpr.eqns if (own := _of_part(eqn, makers)) is not None}
+
+    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
+        own = found.get(id(eqn))
+        if own is None:
+            return builder.equation(with_bodies(eqn, _of_parts), operands)
+        cut = lambda part: [lax.slice(part, own.starts, own.limits, eqn.params["strides"])]  # noqa: E731
+        return builder.traced(cut, operands)
+
+    return rebuild(closed, run, sources=lambda eqn: [found[id(eqn)].part] if id(eqn) in found else eqn.invars)
+
+
+# --- where it lies ----------------------------------------------------------------------------------------------
+
+
+class _Column(NamedTuple):
+    """One of the numbers that say where a slice lies: an element of an array, by its flat position."""
+
+    atom: Atomic
+    place: int
+
+
+def _size(atom: Atomic) -> int:
+    return math.prod(getattr(atom.aval, "shape", ()))
+
+
+def _columns(atom: Atomic, makers: Makers) -> list[_Column]:
+    """The numbers that an array of indices is joined of."""
+    eqn = makers.get(atom) if isinstance(atom, jax_core.Var) else None
+    if eqn is not None and (is_reshape(eqn) or is_understood(eqn, "squeeze")):
+        return _columns(eqn.invars[0], makers)
+    size = _size(atom)
+    if eqn is not None and is_understood(eqn, "broadcast_in_dim") and size == _size(eqn.invars[0]):
+        return _columns(eqn.invars[0], makers)
+    if eqn is not None and is_understood(eqn, "concatenate") and size == max(atom.aval.shape):  # type: ignore[attr-defined]
+        return [column for own in eqn.invars for column in _columns(own, makers)]
+    return [_Column(atom, place) for place in range(size)]
+
+
+@dataclass(frozen=True)
+class _OneSlice:
+    """A gather or scatter of one slice.
+
+    Attributes:
+        eqn: it.
+        columns: for each dimension with an index, the number that says where along it; none where there is no choice.
+        sizes: of the slice.
+        limits: the last place along each dimension.
+        adds: whether updates are added to what is there.
+    """
+
+    eqn: jax_core.JaxprEqn
+    columns: Mapping[int, _Column]
+    sizes: tuple[int, ...]
+    limits: tuple[int, ...]
+    adds: bool
+
+    @property
+    def sources(self) -> list[Atomic]:
+        """What it is made from: the operand, updates, and the numbers."""
+        operand, _, *updates = self.eqn.invars
+        return [operand, *updates, *(column.atom for column in self.columns.values())]
+
+    def _places(self, numbers: Sequence[Any]) -> list[Any]:
+        """Where it begins along each dimension, in a dtype that has all places."""
+        made: list[Any] = [np.zeros((), _PLACES.dtype)] * len(self.limits)
+        for (d, column), array in zip(self.columns.items(), numbers, strict=True):
+            own = reshape(array, (np.size(array),))[column.place] if np.ndim(array) else jnp.asarray(array)
+            if jnp.iinfo(own.dtype).max > _PLACES.max:
+                own = jnp.clip(own, 0, self.limits[d])
+            made[d] = own.astype(_PLACES.dtype)
+        return made
+
+    def gather(self, operand: Any, *numbers: Any) -> list[Any]:
+        """The slice."""
+        taken = lax.dynamic_slice(operand, self._places(numbers), self.sizes, allow_negative_indices=False)
+        return [reshape(taken, self.eqn.outvars[0].aval.shape)]  # type: ignore[attr-defined]
+
+    def scatter(self, operand: Any, updates: Any, *numbers: Any) -> list[Any]:
+        """The operand with another slice."""
+        places, own = self._places(numbers), reshape(updates, self.sizes)
+        if self.adds:
+            own = lax.dynamic_slice(operand, places, self.sizes, allow_negative_indices=False) + own
+        return [lax.dynamic_update_slice(operand, own, places, allow_negative_indices=False)]
+
+
+def _one_slice(eqn: jax_core.JaxprEqn, makers: Makers) -> _OneSlice | None:
+    """What an equation takes or puts; None where it is no gather or scatter of one slice that is clamped."""
+    if not is_understood(eqn, "gather", "scatter", "scatter-add") or eqn.params["mode"] not in _CLAMPED:
         return None
     numbers, is_gather = eqn.params["dimension_numbers"], eqn.primitive.name == "gather"
     shape, of_indices, made = (atom.aval.shape for atom in (*eqn.invars[:2], *eqn.outvars))  # type: ignore[attr-defined]
@@ -56,35 +180,32 @@ def _one_slice(eqn: jax_core.JaxprEqn) -> Callable[..., list[Any]] | None:
         gone, updates = set(map(int, numbers.inserted_window_dims)), eqn.invars[2].aval.shape  # type: ignore[attr-defined]
         left = iter(updates[int(d)] for d in numbers.update_window_dims)
         sizes = tuple(1 if d in gone else next(left) for d in range(len(shape)))
-    limits = [n - size for n, size in zip(shape, sizes, strict=True)]
-    if max(shape) > _PLACES.max:
+    limits = tuple(n - size for n, size in zip(shape, sizes, strict=True))
+    if max(shape, default=0) > _PLACES.max:
         return None
+    columns = dict(zip(indexed, _columns(eqn.invars[1], makers), strict=True))
+    adds = eqn.primitive.name == "scatter-add" and not _is_zero(eqn.invars[0], makers)
+    return _OneSlice(eqn, {d: own for d, own in columns.items() if limits[d]}, sizes, limits, adds)
 
-    def gather(operand: Any, indices: Any) -> list[Any]:
-        places = _places(indices, indexed, limits)
-        return [reshape(lax.dynamic_slice(operand, places, sizes, allow_negative_indices=False), made)]
 
-    def scatter(operand: Any, indices: Any, updates: Any) -> list[Any]:
-        places = _places(indices, indexed, limits)
-        return [lax.dynamic_update_slice(operand, reshape(updates, sizes), places, allow_negative_indices=False)]
+def _take_slices(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr with slices for gathers and scatters of one, in the bodies of loops as well."""
+    makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
+    found = {id(eqn): own for eqn in closed.jaxpr.eqns if (own := _one_slice(eqn, makers)) is not None}
 
-    return gather if is_gather else scatter
+    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
+        own = found.get(id(eqn))
+        if own is None:
+            return builder.equation(with_bodies(eqn, _take_slices), operands)
+        return builder.traced(own.gather if eqn.primitive.name == "gather" else own.scatter, operands)
+
+    return rebuild(closed, run, sources=lambda eqn: found[id(eqn)].sources if id(eqn) in found else eqn.invars)
 
 
 # --- added to ----------------------------------------------------------------------------------------------------
 
 
-def _is_zero(atom: Atomic, makers: dict[Any, jax_core.JaxprEqn]) -> bool:
-    """Whether an array is zero everywhere."""
-    while isinstance(atom, jax_core.Var):
-        eqn = makers.get(atom)
-        if eqn is None or not is_understood(eqn, "broadcast_in_dim", "reshape", "transpose", "convert_element_type"):
-            return False
-        atom = eqn.invars[0]
-    return not np.shape(atom.val) and not atom.val
-
-
-def _added(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> tuple[Atomic, jax_core.JaxprEqn] | None:
+def _added(eqn: jax_core.JaxprEqn, makers: Makers) -> tuple[Atomic, jax_core.JaxprEqn] | None:
     """What a slice among zeros is added to, and the equation that puts it there; None where an equation adds none."""
     if not is_understood(eqn, "add", "add_any"):
         return None
@@ -220,4 +341,4 @@ def _of_roots(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
 
 def as_one_slice(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with slices at a place for gathers and scatters of one, in the bodies of loops as well."""
-    return _of_roots(_add_slices(rewrite(closed, _one_slice)))
+    return _of_roots(_add_slices(_take_slices(_of_parts(closed))))

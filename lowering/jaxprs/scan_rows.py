@@ -19,7 +19,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bind, evaluate, needed, scan_counts, variables, with_bodies
+from codelet.jaxprs.equations import Atomic, bind, bodies_of, evaluate, needed, scan_counts, variables, with_bodies
 from codelet.jaxprs.intervals import step_of
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
@@ -29,7 +29,7 @@ from lowering.jaxprs.reshape_once import is_reshape
 Affine = tuple[int, int]
 """`a` and `b` of a number that is `a * turn + b`."""
 
-Makers = Mapping[Any, jax_core.JaxprEqn]
+# --- which numbers count turns ------------------------------------------------------------------------------
 
 
 def _is_integer(atom: Atomic) -> bool:
@@ -38,104 +38,24 @@ def _is_integer(atom: Atomic) -> bool:
     return isinstance(dtype, np.dtype) and dtype.kind in "iu"
 
 
-# --- which numbers count turns ------------------------------------------------------------------------------
-
-
-def _along(atom: Atomic, makers: Makers) -> Affine | None:
-    """What the elements of a line of integers are, by their positions; None where they are not affine in these."""
-    eqn = makers.get(atom) if isinstance(atom, jax_core.Var) else None
-    if eqn is None or not _is_integer(atom) or not _is_line(atom):
-        return None
-    if is_understood(eqn, "iota"):
-        return (1, 0) if eqn.params["dimension"] == 0 else None
-    if eqn.primitive.name == "scan":
-        return _stacked(eqn, eqn.outvars.index(atom), makers)  # type: ignore[arg-type]
-    if not is_understood(eqn, "add", "rev", "slice", "reshape") or not _is_line(eqn.invars[0]):
-        return None
-    own = _along(eqn.invars[0], makers)
-    if own is None or eqn.primitive.name == "reshape":
-        return own
-    step, first = own
-    if eqn.primitive.name == "add":
-        other = eqn.invars[1]
-        return (step, first + int(other.val)) if isinstance(other, jax_core.Literal) else None
-    if eqn.primitive.name == "rev":
-        return (-step, first + step * (atom.aval.shape[0] - 1)) if 0 in eqn.params["dimensions"] else own
-    stride = (eqn.params["strides"] or (1,))[0]
-    return step * stride, first + step * eqn.params["start_indices"][0]
+def _shape(atom: Atomic) -> tuple[int, ...]:
+    return tuple(getattr(atom.aval, "shape", ()))
 
 
 def _is_line(atom: Atomic) -> bool:
     """Whether all elements lie along the first dimension."""
-    shape = getattr(atom.aval, "shape", ())
+    shape = _shape(atom)
     return bool(shape) and math.prod(shape) == shape[0]
 
 
-def _stacked(eqn: jax_core.JaxprEqn, k: int, makers: Makers) -> Affine | None:
-    """What the elements are of an array that a loop stacks, or puts row by row, as its result `k`."""
-    body, (first, carried), length = eqn.params["jaxpr"].jaxpr, scan_counts(eqn), eqn.params["length"]
-    counted = _counted(eqn, makers)
-    if k >= carried:
-        own, at = counted.get(body.outvars[k]), (1, 0)
-        at = (-1, length - 1) if eqn.params["reverse"] else at
-    else:
-        row = _rows(eqn, makers).get(first + k)
-        if row is None or row.put is None or eqn.outvars[k].aval.shape[0] != length:  # type: ignore[attr-defined]
-            return None
-        atom, at = row.put.invars[1], row.at
-        own = (0, int(atom.val)) if isinstance(atom, jax_core.Literal) else counted.get(atom)
-    if own is None:
-        return None
-    # At a place that is `at` of a turn is what is `own` of it.
-    step = own[0] * at[0]
-    return step, own[1] - step * at[1]
-
-
-def _counted(eqn: jax_core.JaxprEqn, makers: Makers) -> dict[Any, Affine]:
-    """The numbers of a loop's turn that are affine in its number, by variable of its body."""
-    body, (first, carried) = eqn.params["jaxpr"].jaxpr, scan_counts(eqn)
-    length = eqn.params["length"]
-    found: dict[Any, Affine] = {}
-    for k in range(carried):
-        start, step = eqn.invars[first + k], step_of(body, first + k, k)
-        is_number = isinstance(start, jax_core.Literal) and np.ndim(start.val) == 0
-        if step is not None and is_number and _is_integer(start):
-            found[body.invars[first + k]] = step, int(start.val)  # type: ignore[attr-defined]
-    for atom, var in zip(eqn.invars[first + carried :], body.invars[first + carried :], strict=True):
-        own = _along(atom, makers)
-        if own is not None:
-            step, begin = own
-            found[var] = (-step, begin + step * (length - 1)) if eqn.params["reverse"] else (step, begin)
-    lines = {}
-    for atom, var in zip(eqn.invars[: first + carried], body.invars[: first + carried], strict=True):
-        if var in body.invars[:first] or body.outvars[body.invars.index(var) - first] is var:
-            line = _along(atom, makers)
-            if line is not None:
-                lines[var] = line
-    for own in body.eqns:
-        made = _taken(own, found, lines, length) or _affine(own, found)
-        if made is not None and _fits(made, length, own.outvars[0]):
-            found[own.outvars[0]] = made
-    return found
-
-
-def _taken(
-    eqn: jax_core.JaxprEqn, known: Mapping[Any, Affine], lines: Mapping[Any, Affine], length: int
-) -> Affine | None:
-    """What an equation takes of a line of numbers, one a turn."""
-    line = lines.get(eqn.invars[0]) if is_understood(eqn, "dynamic_slice") else None
-    at = _is_row(eqn, known, length) if line is not None else None
-    return None if line is None or at is None else (line[0] * at[0], line[0] * at[1] + line[1])
-
-
-def _fits(own: Affine, length: int, var: Any) -> bool:
-    kind = np.iinfo(var.aval.dtype)
+def _fits(own: Affine, length: int, atom: Atomic) -> bool:
+    kind = np.iinfo(atom.aval.dtype)  # type: ignore[attr-defined]
     return all(kind.min <= own[0] * turn + own[1] <= kind.max for turn in (0, max(length - 1, 0)))
 
 
 def _affine(eqn: jax_core.JaxprEqn, known: Mapping[Any, Affine]) -> Affine | None:
     """What an equation makes of numbers that are affine; None where it is not so."""
-    if len(eqn.outvars) != 1 or not _is_integer(eqn.outvars[0]) or math.prod(eqn.outvars[0].aval.shape) != 1:  # type: ignore[attr-defined]
+    if len(eqn.outvars) != 1 or not _is_integer(eqn.outvars[0]) or math.prod(_shape(eqn.outvars[0])) != 1:
         return None
 
     def at(atom: Atomic) -> Affine | None:
@@ -156,17 +76,14 @@ def _affine(eqn: jax_core.JaxprEqn, known: Mapping[Any, Affine]) -> Affine | Non
     return (first[0] + a, first[1] + b) if eqn.primitive.name == "add" else (first[0] - a, first[1] - b)
 
 
-# --- rows -------------------------------------------------------------------------------------------------------
-
-
 def _is_row(eqn: jax_core.JaxprEqn, counted: Mapping[Any, Affine], length: int) -> Affine | None:
     """The number of the row that an equation takes or puts, where that is one more or less in every turn."""
     if not is_understood(eqn, "dynamic_slice", "dynamic_update_slice"):
         return None
     takes = eqn.primitive.name == "dynamic_slice"
-    shape = eqn.invars[0].aval.shape  # type: ignore[attr-defined]
-    sizes = eqn.params["slice_sizes"] if takes else eqn.invars[1].aval.shape  # type: ignore[attr-defined]
-    if not shape or sizes[0] != 1 or tuple(sizes[1:]) != tuple(shape[1:]):
+    shape = _shape(eqn.invars[0])
+    sizes = eqn.params["slice_sizes"] if takes else _shape(eqn.invars[1])
+    if not shape or sizes[0] != 1 or tuple(sizes[1:]) != shape[1:]:
         return None
     start = eqn.invars[1 if takes else 2]
     own = None if isinstance(start, jax_core.Literal) else counted.get(start)
@@ -206,44 +123,153 @@ class _Rows:
         return lax.dynamic_update_slice_in_dim(array, rows, self.first(length), 0)
 
 
-def _rows(eqn: jax_core.JaxprEqn, makers: Makers) -> dict[int, _Rows]:
-    """The arrays of which a loop takes or puts rows, by their places among its inputs."""
-    body, (first, carried) = eqn.params["jaxpr"].jaxpr, scan_counts(eqn)
-    length = eqn.params["length"]
-    arrays = {var: k for k, var in enumerate(body.invars[: first + carried]) if len(getattr(var.aval, "shape", ()))}
-    if not arrays or length < 2 or eqn.effects:
-        return {}
-    counted = _counted(eqn, makers)
-    if not counted:
-        return {}
-    uses: dict[Any, list[jax_core.JaxprEqn]] = {var: [] for var in arrays}
-    for own in body.eqns:
-        for atom in set(variables(own.invars)):
-            if atom in uses:
-                uses[atom].append(own)
-    results = variables(body.outvars)
-    found: dict[int, _Rows] = {}
-    for var, k in arrays.items():
-        taken = [own for own in uses[var] if own.primitive.name == "dynamic_slice" and own.invars[0] is var]
-        others = [own for own in uses[var] if own not in taken]
-        places = {_is_row(own, counted, length) for own in uses[var]}
-        if len(places) != 1 or None in places:
-            continue
-        (at,) = places
-        assert at is not None
-        if k < first:
-            if not others and var not in results:
+class _Counting:
+    """What is counted in a jaxpr, and which arrays its loops take and put rows of; each is looked for once."""
+
+    def __init__(self, jaxpr: jax_core.Jaxpr):
+        self._makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
+        self._known: dict[int, dict[Any, Affine]] = {}
+        self._found: dict[int, dict[int, _Rows]] = {}
+
+    def _along(self, atom: Atomic) -> Affine | None:
+        """What the elements of a line of integers are, by their positions; None where they are not affine in these."""
+        eqn = self._makers.get(atom) if isinstance(atom, jax_core.Var) else None
+        if eqn is None or not _is_integer(atom) or not _is_line(atom):
+            return None
+        if is_understood(eqn, "iota"):
+            return (1, 0) if eqn.params["dimension"] == 0 else None
+        if eqn.primitive.name == "scan":
+            return self._stacked(eqn, eqn.outvars.index(atom))  # type: ignore[arg-type]
+        if not is_understood(eqn, "add", "rev", "slice", "reshape") or not _is_line(eqn.invars[0]):
+            return None
+        own = self._along(eqn.invars[0])
+        if own is None or eqn.primitive.name == "reshape":
+            return own
+        step, first = own
+        if eqn.primitive.name == "add":
+            other = eqn.invars[1]
+            return (step, first + int(other.val)) if isinstance(other, jax_core.Literal) else None
+        if eqn.primitive.name == "rev":
+            return (-step, first + step * (_shape(atom)[0] - 1)) if 0 in eqn.params["dimensions"] else own
+        stride = (eqn.params["strides"] or (1,))[0]
+        return step * stride, first + step * eqn.params["start_indices"][0]
+
+    def _stacked(self, eqn: jax_core.JaxprEqn, k: int) -> Affine | None:
+        """What the elements are of an array that a loop stacks, or puts row by row, as its result `k`."""
+        body, (first, carried), length = eqn.params["jaxpr"].jaxpr, scan_counts(eqn), eqn.params["length"]
+        counted = self.counted(eqn)
+        if k >= carried:
+            own = counted.get(body.outvars[k])
+            at = (-1, length - 1) if eqn.params["reverse"] else (1, 0)
+        else:
+            row = self.rows(eqn).get(first + k)
+            if row is None or row.put is None or _shape(eqn.outvars[k])[0] != length:
+                return None
+            atom, at = row.put.invars[1], row.at
+            own = (0, int(atom.val)) if isinstance(atom, jax_core.Literal) else counted.get(atom)
+        if own is None:
+            return None
+        # At a place that is `at` of a turn is what is `own` of it.
+        step = own[0] * at[0]
+        return step, own[1] - step * at[1]
+
+    def _number(self, atom: Atomic) -> int | None:
+        """The number that an integer is: a literal, or what loops have counted from one; None where it is not known."""
+        if not _is_integer(atom) or _shape(atom):
+            return None
+        if isinstance(atom, jax_core.Literal):
+            return int(atom.val)
+        eqn = self._makers.get(atom)
+        if eqn is None or eqn.primitive.name != "scan":
+            return None
+        (first, carried), k = scan_counts(eqn), eqn.outvars.index(atom)
+        step = step_of(eqn.params["jaxpr"].jaxpr, first + k, k) if k < carried else None
+        start = None if step is None else self._number(eqn.invars[first + k])
+        if start is None or step is None:
+            return None
+        end = step, start + step * eqn.params["length"]
+        return end[1] if _fits(end, 1, atom) else None
+
+    def counted(self, eqn: jax_core.JaxprEqn) -> dict[Any, Affine]:
+        """The numbers of a loop's turn that are affine in its number, by variable of its body."""
+        if id(eqn) not in self._known:
+            self._known[id(eqn)] = self._counted(eqn)
+        return self._known[id(eqn)]
+
+    def _counted(self, eqn: jax_core.JaxprEqn) -> dict[Any, Affine]:
+        body, (first, carried), length = eqn.params["jaxpr"].jaxpr, scan_counts(eqn), eqn.params["length"]
+        found: dict[Any, Affine] = {}
+        lines: dict[Any, Affine] = {}
+        for k, (atom, var) in enumerate(zip(eqn.invars, body.invars, strict=True)):
+            stays = k < first or (k < first + carried and body.outvars[k - first] is var)
+            line = self._along(atom) if stays or k >= first + carried else None
+            if line is not None and stays:
+                lines[var] = line
+            elif line is not None:
+                step, begin = line
+                found[var] = (-step, begin + step * (length - 1)) if eqn.params["reverse"] else line
+            elif first <= k < first + carried:
+                step, start = step_of(body, k, k - first), self._number(atom)
+                if step is not None and start is not None:
+                    found[var] = step, start
+        for own in body.eqns:
+            line = lines.get(own.invars[0]) if is_understood(own, "dynamic_slice") else None
+            at = None if line is None else _is_row(own, found, length)
+            made = _affine(own, found)
+            if line is not None and at is not None:
+                made = line[0] * at[0], line[0] * at[1] + line[1]
+            if made is not None and _fits(made, length, own.outvars[0]):
+                found[own.outvars[0]] = made
+        return found
+
+    def rows(self, eqn: jax_core.JaxprEqn) -> dict[int, _Rows]:
+        """The arrays of which a loop takes or puts rows, by their places among its inputs."""
+        if id(eqn) not in self._found:
+            self._found[id(eqn)] = self._rows(eqn)
+        return self._found[id(eqn)]
+
+    def _rows(self, eqn: jax_core.JaxprEqn) -> dict[int, _Rows]:
+        body, (first, carried) = eqn.params["jaxpr"].jaxpr, scan_counts(eqn)
+        length = eqn.params["length"]
+        arrays = {var: k for k, var in enumerate(body.invars[: first + carried]) if _shape(var)}
+        if not arrays or length < 2 or eqn.effects:
+            return {}
+        counted = self.counted(eqn)
+        if not counted:
+            return {}
+        uses: dict[Any, list[jax_core.JaxprEqn]] = {var: [] for var in arrays}
+        for own in body.eqns:
+            for atom in set(variables(own.invars)):
+                if atom in uses:
+                    uses[atom].append(own)
+        results = variables(body.outvars)
+        found: dict[int, _Rows] = {}
+        for var, k in arrays.items():
+            taken = [own for own in uses[var] if own.primitive.name == "dynamic_slice" and own.invars[0] is var]
+            others = [own for own in uses[var] if own not in taken]
+            places = {_is_row(own, counted, length) for own in uses[var]}
+            if len(places) != 1 or None in places:
+                continue
+            (at,) = places
+            assert at is not None
+            if k < first:
+                if not others and var not in results:
+                    found[k] = _Rows(at, tuple(taken), None)
+                continue
+            made = body.outvars[k - first]
+            if made is var and not others and results.count(var) == 1:
                 found[k] = _Rows(at, tuple(taken), None)
-            continue
-        made = body.outvars[k - first]
-        if made is var and not others and results.count(var) == 1:
-            found[k] = _Rows(at, tuple(taken), None)
-        elif len(others) == 1 and others[0].outvars[0] is made and others[0].invars[0] is var and var not in results:
-            (put,) = others
-            is_alone = results.count(made) == 1 and not any(made in variables(own.invars) for own in body.eqns)
-            if is_alone and var not in variables(put.invars[1:]):
-                found[k] = _Rows(at, tuple(taken), put)
-    return found
+            elif (
+                len(others) == 1 and others[0].outvars[0] is made and others[0].invars[0] is var and var not in results
+            ):
+                (put,) = others
+                is_alone = results.count(made) == 1 and not any(made in variables(own.invars) for own in body.eqns)
+                if is_alone and var not in variables(put.invars[1:]):
+                    found[k] = _Rows(at, tuple(taken), put)
+        return found
+
+
+# --- loops ------------------------------------------------------------------------------------------------------
 
 
 def _goes_back(eqn: jax_core.JaxprEqn, rows: Mapping[int, _Rows]) -> bool:
@@ -337,11 +363,13 @@ def _scanned(eqn: jax_core.JaxprEqn, rows: Mapping[int, _Rows]) -> Callable[...,
 
 def scan_rows(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr whose loops scan over rows, and stack them, in the bodies of loops as well."""
-    makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
+    if not any(map(bodies_of, closed.jaxpr.eqns)):
+        return closed
+    inner = rebuild(closed, lambda builder, eqn, operands: builder.equation(with_bodies(eqn, scan_rows), operands))
+    counting = _Counting(inner.jaxpr)
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
-        eqn = with_bodies(eqn, scan_rows)
-        rows = _rows(eqn, makers) if eqn.primitive.name == "scan" else {}
+        rows = counting.rows(eqn) if eqn.primitive.name == "scan" else {}
         return builder.traced(_scanned(eqn, rows), operands) if rows else builder.equation(eqn, operands)
 
-    return rebuild(closed, run)
+    return rebuild(inner, run)
