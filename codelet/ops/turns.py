@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from jax import lax
 
@@ -15,10 +16,15 @@ FEWEST = 64
 """Elements of a row that a tile takes, at least: fewer are not worth the vertex."""
 
 
+def _starts(place: Any) -> tuple[Any, Any]:
+    """Where a row of (rows, elements) begins, in the dtype of its place."""
+    return place, place.dtype.type(0)
+
+
 @codelet(workers=6, issue="assembly")
 def take_row(x, place):
     """The row of (rows, elements) at a place."""
-    row = lax.dynamic_slice(x, (place, 0), (1, x.shape[1]), allow_negative_indices=False)
+    row = lax.dynamic_slice(x, _starts(place), (1, x.shape[1]), allow_negative_indices=False)
     return lax.reshape(row, (x.shape[1],))
 
 
@@ -27,7 +33,7 @@ def put_row(x, row, place):
     """A row in its place of (rows, elements)."""
     # A reshape, and not a broadcast: of that of one element JAX's transpose is another than of that of several.
     row = lax.reshape(row, (1, x.shape[1]))
-    return {"x": lax.dynamic_update_slice(x, row, (place, 0), allow_negative_indices=False)}
+    return {"x": lax.dynamic_update_slice(x, row, _starts(place), allow_negative_indices=False)}
 
 
 def cut_row(graph: Graph, size: int, grain: int | None) -> Cut:

@@ -20,7 +20,7 @@ from codelet.jaxprs.rebuild import Builder
 from lowering.arrays import reshape, transpose
 from lowering.jaxprs.dimension_classes import Classes, extent_of, spots_of
 from lowering.jaxprs.left_dimensions import Left
-from lowering.jaxprs.moved_dimensions import pairs_moved
+from lowering.jaxprs.moved_dimensions import ones_moved, pairs_moved
 
 # --- what equations take through --------------------------------------------------------------------------
 
@@ -33,6 +33,14 @@ def link_moved(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
             classes.unite(own[first[0]], made[second[0]])
         else:
             classes.keep([*(own[d] for d in first), *(made[d] for d in second)])
+
+
+def link_ones(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
+    """An equation that only moves elements, dimensions of extent 1 as well."""
+    link_moved(classes, eqn)
+    own, made = spots_of(eqn.invars[0]), spots_of(eqn.outvars[0])
+    for first, second in ones_moved(eqn) if own and made else ():
+        classes.unite(own[first], made[second])
 
 
 def link_by_element(classes: Classes, eqn: jax_core.JaxprEqn) -> None:

@@ -11,29 +11,13 @@ from collections.abc import Iterator, Sequence
 from jax.extend import core as jax_core
 
 
-def _ones(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
-    """The dimensions of extent 1 that follow the same elements before and after a reshape, the last with the last."""
-    gaps: list[dict[int, list[int]]] = []
-    for shape in (before, after):
-        inner, found = 1, dict[int, list[int]]()
-        for d in reversed(range(len(shape))):
-            inner *= shape[d]
-            if shape[d] == 1:
-                found.setdefault(inner, []).append(d)
-        gaps.append(found)
-    for inner, first in gaps[0].items():
-        yield from (([a], [b]) for a, b in zip(first, gaps[1].get(inner, ()), strict=False))
-
-
 def _regrouped(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
-    """The dimensions before and after a reshape that are of one size together, the fewest.
+    """The dimensions before and after a reshape that are of one size together, the fewest; none of extent 1.
 
-    Those of extent 1 between two others are the last of as many there. Of an array without elements none are: whatever
-    its other dimensions are, it has as many.
+    Of an array without elements none are: whatever its other dimensions are, it has as many.
     """
     if 0 in before:
         return
-    yield from _ones(before, after)
     left = [[d for d, n in enumerate(shape) if n != 1] for shape in (before, after)]
     while left[0] and left[1]:
         first, second = [left[0].pop(0)], [left[1].pop(0)]
@@ -55,3 +39,23 @@ def pairs_moved(eqn: jax_core.JaxprEqn) -> list[tuple[list[int], list[int]]]:
             places = enumerate(eqn.params["broadcast_dimensions"])
             return [([d], [k]) for d, k in places if before[d] == after[k]]
     return list(_regrouped(before, after))
+
+
+def ones_moved(eqn: jax_core.JaxprEqn) -> Iterator[tuple[int, int]]:
+    """Dimensions of extent 1 before and after a reshape that follow the same elements, the last with the last.
+
+    Which of several is which nobody says: a rule may take them so where it finds nothing otherwise.
+    """
+    if eqn.primitive.name not in ("reshape", "squeeze"):
+        return
+    before, after = (var.aval.shape for var in (eqn.invars[0], eqn.outvars[0]))  # type: ignore[attr-defined]
+    gaps: list[dict[int, list[int]]] = []
+    for shape in (before, after):
+        inner, found = 1, dict[int, list[int]]()
+        for d in reversed(range(len(shape))):
+            inner *= shape[d]
+            if shape[d] == 1:
+                found.setdefault(inner, []).append(d)
+        gaps.append(found)
+    for inner, first in gaps[0].items():
+        yield from zip(first, gaps[1].get(inner, ()), strict=False)

@@ -29,6 +29,9 @@ from lowering.jaxprs.reshape_once import is_reshape
 Affine = tuple[int, int]
 """`a` and `b` of a number that is `a * turn + b`."""
 
+_LONGEST = 1 << 20
+"""An array of more integers is not looked at."""
+
 # --- which numbers count turns ------------------------------------------------------------------------------
 
 
@@ -48,9 +51,26 @@ def _is_line(atom: Atomic) -> bool:
     return bool(shape) and math.prod(shape) == shape[0]
 
 
-def _fits(own: Affine, length: int, atom: Atomic) -> bool:
+def _in_turns(own: Affine, length: int) -> np.ndarray:
+    """What a number is in every turn."""
+    return own[0] * np.arange(length, dtype=np.int64) + own[1]
+
+
+def _ends(own: Affine, length: int) -> tuple[int, int]:
+    """What a number is in the first turn and the last."""
+    return own[1], own[0] * max(length - 1, 0) + own[1]
+
+
+def _as_affine(values: np.ndarray) -> Affine | None:
+    """What a number that has a value in every turn is by its number; None where it is not affine in that."""
+    first, step = int(values[0]), int(values[1]) - int(values[0]) if len(values) > 1 else 0
+    return (step, first) if np.array_equal(values, _in_turns((step, first), len(values))) else None
+
+
+def _fits(values: Sequence[int], atom: Atomic) -> bool:
+    """Whether the dtype of a value has all of some integers."""
     kind = np.iinfo(atom.aval.dtype)  # type: ignore[attr-defined]
-    return all(kind.min <= own[0] * turn + own[1] <= kind.max for turn in (0, max(length - 1, 0)))
+    return all(kind.min <= own <= kind.max for own in values)
 
 
 def _affine(eqn: jax_core.JaxprEqn, known: Mapping[Any, Affine]) -> Affine | None:
@@ -89,7 +109,7 @@ def _is_row(eqn: jax_core.JaxprEqn, counted: Mapping[Any, Affine], length: int) 
     own = None if isinstance(start, jax_core.Literal) else counted.get(start)
     if own is None or abs(own[0]) != 1:
         return None
-    return own if all(0 <= own[0] * turn + own[1] < shape[0] for turn in (0, length - 1)) else None
+    return own if all(0 <= place < shape[0] for place in _ends(own, length)) else None
 
 
 @dataclass(frozen=True)
@@ -108,7 +128,7 @@ class _Rows:
 
     def first(self, length: int) -> int:
         """The least row."""
-        return min(self.at[1], self.at[0] * (length - 1) + self.at[1])
+        return min(_ends(self.at, length))
 
     def scanned(self, array: Any, length: int, *, reverse: bool) -> Any:
         """The rows, in the order in which a scan takes them."""
@@ -131,13 +151,15 @@ class _Counting:
         self._known: dict[int, dict[Any, Affine]] = {}
         self._found: dict[int, dict[int, _Rows]] = {}
 
-    def _along(self, atom: Atomic) -> Affine | None:
-        """What the elements of a line of integers are, by their positions; None where they are not affine in these."""
+    def _along(self, atom: Atomic) -> np.ndarray | None:
+        """The elements of a line of integers, of 64 bits; None where they are not known."""
         eqn = self._makers.get(atom) if isinstance(atom, jax_core.Var) else None
-        if eqn is None or not _is_integer(atom) or not _is_line(atom):
+        if eqn is None or not _is_integer(atom) or not _is_line(atom) or _shape(atom)[0] > _LONGEST:
             return None
         if is_understood(eqn, "iota"):
-            return (1, 0) if eqn.params["dimension"] == 0 else None
+            return np.arange(_shape(atom)[0]) if eqn.params["dimension"] == 0 else None
+        if is_understood(eqn, "broadcast_in_dim") and isinstance(eqn.invars[0], jax_core.Literal):
+            return np.full(_shape(atom)[0], int(eqn.invars[0].val))
         if eqn.primitive.name == "scan":
             return self._stacked(eqn, eqn.outvars.index(atom))  # type: ignore[arg-type]
         if not is_understood(eqn, "add", "rev", "slice", "reshape") or not _is_line(eqn.invars[0]):
@@ -145,33 +167,33 @@ class _Counting:
         own = self._along(eqn.invars[0])
         if own is None or eqn.primitive.name == "reshape":
             return own
-        step, first = own
         if eqn.primitive.name == "add":
             other = eqn.invars[1]
-            return (step, first + int(other.val)) if isinstance(other, jax_core.Literal) else None
+            made = own + int(other.val) if isinstance(other, jax_core.Literal) else None
+            return made if made is not None and _fits((int(made.min()), int(made.max())), atom) else None
         if eqn.primitive.name == "rev":
-            return (-step, first + step * (_shape(atom)[0] - 1)) if 0 in eqn.params["dimensions"] else own
-        stride = (eqn.params["strides"] or (1,))[0]
-        return step * stride, first + step * eqn.params["start_indices"][0]
+            return own[::-1] if 0 in eqn.params["dimensions"] else own
+        cuts = (eqn.params[name] for name in ("start_indices", "limit_indices", "strides"))
+        return own[slice(*(None if cut is None else cut[0] for cut in cuts))]
 
-    def _stacked(self, eqn: jax_core.JaxprEqn, k: int) -> Affine | None:
-        """What the elements are of an array that a loop stacks, or puts row by row, as its result `k`."""
+    def _stacked(self, eqn: jax_core.JaxprEqn, k: int) -> np.ndarray | None:
+        """The elements of an array that a loop stacks, or puts row by row, as its result `k`."""
         body, (first, carried), length = eqn.params["jaxpr"].jaxpr, scan_counts(eqn), eqn.params["length"]
         counted = self.counted(eqn)
         if k >= carried:
             own = counted.get(body.outvars[k])
-            at = (-1, length - 1) if eqn.params["reverse"] else (1, 0)
-        else:
-            row = self.rows(eqn).get(first + k)
-            if row is None or row.put is None or _shape(eqn.outvars[k])[0] != length:
-                return None
-            atom, at = row.put.invars[1], row.at
-            own = (0, int(atom.val)) if isinstance(atom, jax_core.Literal) else counted.get(atom)
-        if own is None:
+            return None if own is None else _in_turns(own, length)[:: -1 if eqn.params["reverse"] else 1]
+        row = self.rows(eqn).get(first + k)
+        if row is None or row.put is None:
             return None
-        # At a place that is `at` of a turn is what is `own` of it.
-        step = own[0] * at[0]
-        return step, own[1] - step * at[1]
+        atom = row.put.invars[1]
+        own = (0, int(atom.val)) if isinstance(atom, jax_core.Literal) else counted.get(atom)
+        before = np.zeros(length) if _shape(eqn.outvars[k])[0] == length else self._along(eqn.invars[first + k])
+        if own is None or before is None:
+            return None
+        made = before.astype(np.int64)
+        made[_in_turns(row.at, length)] = _in_turns(own, length)
+        return made
 
     def _number(self, atom: Atomic) -> int | None:
         """The number that an integer is: a literal, or what loops have counted from one; None where it is not known."""
@@ -187,8 +209,8 @@ class _Counting:
         start = None if step is None else self._number(eqn.invars[first + k])
         if start is None or step is None:
             return None
-        end = step, start + step * eqn.params["length"]
-        return end[1] if _fits(end, 1, atom) else None
+        end = start + step * eqn.params["length"]
+        return end if _fits([end], atom) else None
 
     def counted(self, eqn: jax_core.JaxprEqn) -> dict[Any, Affine]:
         """The numbers of a loop's turn that are affine in its number, by variable of its body."""
@@ -199,15 +221,15 @@ class _Counting:
     def _counted(self, eqn: jax_core.JaxprEqn) -> dict[Any, Affine]:
         body, (first, carried), length = eqn.params["jaxpr"].jaxpr, scan_counts(eqn), eqn.params["length"]
         found: dict[Any, Affine] = {}
-        lines: dict[Any, Affine] = {}
+        lines: dict[Any, np.ndarray] = {}
         for k, (atom, var) in enumerate(zip(eqn.invars, body.invars, strict=True)):
             stays = k < first or (k < first + carried and body.outvars[k - first] is var)
             line = self._along(atom) if stays or k >= first + carried else None
             if line is not None and stays:
                 lines[var] = line
             elif line is not None:
-                step, begin = line
-                found[var] = (-step, begin + step * (length - 1)) if eqn.params["reverse"] else line
+                own = _as_affine(line[:: -1 if eqn.params["reverse"] else 1])
+                found.update({} if own is None else {var: own})
             elif first <= k < first + carried:
                 step, start = step_of(body, k, k - first), self._number(atom)
                 if step is not None and start is not None:
@@ -217,8 +239,8 @@ class _Counting:
             at = None if line is None else _is_row(own, found, length)
             made = _affine(own, found)
             if line is not None and at is not None:
-                made = line[0] * at[0], line[0] * at[1] + line[1]
-            if made is not None and _fits(made, length, own.outvars[0]):
+                made = _as_affine(line[_in_turns(at, length)])
+            if made is not None and _fits(_ends(made, length), own.outvars[0]):
                 found[own.outvars[0]] = made
         return found
 

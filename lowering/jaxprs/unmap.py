@@ -14,7 +14,7 @@ array are windows as well, of its elements up to the last slice. What is not und
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ from lowering.jaxprs.dimension_rules import (
     left_reduced,
     link_by_element,
     link_moved,
+    link_ones,
     link_reduced,
 )
 from lowering.jaxprs.left_dimensions import Left, Place
@@ -282,18 +283,22 @@ def _number(value: Any) -> np.ndarray | None:
     return array.reshape(-1)[0] if (array == array.reshape(-1)[0]).all() else None
 
 
-def _find(jaxpr: jax_core.Jaxpr, variables: Sequence[Any], consts: Sequence[Any], *, moves_slices: bool) -> Left | None:
-    """What becomes of the dimensions of all variables of a jaxpr; None where windows move as no place tells.
+_Links = Mapping[Callable[..., None], Callable[..., None]]
+"""Links in the place of others."""
 
-    Slices are windows, or keep the dimensions of which they are parts.
-    """
+_OTHER_LINKS: Sequence[_Links] = ({link_slice: keep_slice}, {link_moved: link_ones})
+"""What is tried where nothing is found: slices keep the dimensions of which they are parts, and are no windows;
+dimensions of one element are told apart, too."""
+
+
+def _find(jaxpr: jax_core.Jaxpr, variables: Sequence[Any], consts: Sequence[Any], others: _Links) -> Left | None:
+    """What becomes of the dimensions of all variables of a jaxpr; None where none is gone, or as no place tells."""
     classes = Classes()
     for var, value in zip(jaxpr.constvars, consts, strict=True):
         classes.keep(spots_of(var) if _number(value) is None else [])
     for eqn in jaxpr.eqns:
-        rule = _rule(eqn)
-        link = keep_slice if rule.link is link_slice and not moves_slices else rule.link
-        link(classes, eqn)
+        link = _rule(eqn).link
+        others.get(link, link)(classes, eqn)
     roots = {var: list(map(classes.root, spots_of(var))) for var in variables}
     windows, kept = classes.windows, classes.kept
     # Along two dimensions of one variable at once only its diagonal would be read.
@@ -308,7 +313,7 @@ def _find(jaxpr: jax_core.Jaxpr, variables: Sequence[Any], consts: Sequence[Any]
         return None
     convolved = [eqn.outvars[0] for eqn in jaxpr.eqns if _rule(eqn).run is _inner_product]
     moved = {root for var in convolved for root in roots[var]} | {w.result for own in windows.values() for w in own}
-    if not moved <= axes.keys():
+    if not moved <= axes.keys() or not any(axis is not None for axis in axes.values()):
         return None
     return Left(classes, axes, {root: window for root, (window,) in windows.items()})
 
@@ -356,10 +361,10 @@ def unmap(closed: jax_core.ClosedJaxpr) -> Unmapped | None:
     known = not jaxpr.effects and all(0 not in getattr(var.aval, "shape", (0,)) for var in variables)
     if not known or not jaxpr.outvars or any(isinstance(atom, jax_core.Literal) for atom in jaxpr.outvars):
         return None
-    left = _find(jaxpr, variables, plain.consts, moves_slices=True)
-    if left is None and any(eqn.primitive.name == "slice" for eqn in jaxpr.eqns):
-        left = _find(jaxpr, variables, plain.consts, moves_slices=False)
-    if left is None or not any(axis is not None for axis in left.axes.values()):
+    links = {_rule(eqn).link for eqn in jaxpr.eqns}
+    tried = ({}, *(own for own in _OTHER_LINKS if not links.isdisjoint(own)))
+    left = next((found for own in tried if (found := _find(jaxpr, variables, plain.consts, own)) is not None), None)
+    if left is None:
         return None
     plainly = not jaxpr.constvars and not any(
         isinstance(v, jax_core.DropVar) for eqn in jaxpr.eqns for v in eqn.outvars
