@@ -1,40 +1,41 @@
 """Moved: how many elements the equations of a jaxpr read from memory and write there.
 
-It is a model of what XLA's CPU and GPU backends make of a jaxpr, and free of noise:
+It is a model of what XLA makes of a jaxpr, and free of noise:
 
 - Maps, broadcasts, slices, pads, joins, reversals and transposes are fused into what uses them: they read what of their
   operands lies in memory, and what they make is written only where it has to lie there.
 - Reshapes are free.
 - Reductions read what is fused into them, and write their results.
-- Products, convolutions, gathers, sorts, scans along an axis and whatever else is not named here take their operands
-  from memory, and write their results. A gather reads as much as it makes.
-- A slice that is put into an array is read and written, and the array is not, where nothing else uses it any more and it
-  is this jaxpr's own: made here, or handed over. Otherwise all of it is copied. So are scatters.
+- Gathers are fused as slices are, but for what they are of, which lies in memory.
+- Products, convolutions, sorts, scans along an axis and whatever else is not named here take their operands from
+  memory, and write their results.
+- A slice that is put into an array is read and written, and the array is not, where nothing else uses it any more and
+  it is this jaxpr's own: made here, or handed over. Otherwise all of it is copied. So are scatters.
 - A loop hands over what it carries; the rows that it scans over lie in memory, and so do those that it stacks.
 
-What is fused into several is counted once, and of a condition every branch. `tests/test_moved.py` holds the model against
-the bytes that XLA itself counts of compiled programs.
+What is fused into several is counted once, and of a condition every branch. `tests/test_moved.py` holds the model
+against the bytes that XLA itself counts of compiled programs.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, inner_jaxprs, needed, scan_counts, variables
+from codelet.jaxprs.equations import inner_jaxprs, needed, scan_counts, variables
 from codelet.jaxprs.primitives import ELEMENTWISE, REDUCTIONS
 
 _FREE = ("reshape", "squeeze", "expand_dims", "bitcast_convert_type", "optimization_barrier", "copy_p")
 
 _FUSED = (*ELEMENTWISE, "broadcast_in_dim", "iota", "pad", "concatenate", "stack", "rev", "transpose")
 
-_CUT = ("slice", "dynamic_slice", "split")
+_CUT = ("slice", "dynamic_slice", "split", "gather")
 
 _PUT = ("dynamic_update_slice", "scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max")
 
@@ -58,12 +59,24 @@ def num_bytes(aval: Any) -> int:
 
 def _is_call(eqn: jax_core.JaxprEqn) -> bool:
     """Whether an equation runs another jaxpr, once, on its operands."""
-    return eqn.primitive.name not in ("scan", "while", "cond") and len(inner_jaxprs(eqn)) == 1
+    return eqn.primitive.name not in ("scan", "while", "cond") and len(inner_jaxprs(eqn)) == 1 and not _is_put(eqn)
 
 
-@dataclass
-class _Count:
-    """What is moved, as far as it is counted.
+def _is_put(eqn: jax_core.JaxprEqn) -> bool:
+    return eqn.primitive.name in _PUT
+
+
+def _from_memory(eqn: jax_core.JaxprEqn) -> list[Any]:
+    """The operands of an equation that have to lie in memory."""
+    name = eqn.primitive.name
+    if _is_put(eqn) or name == "gather":
+        return variables(eqn.invars[:1])
+    return [] if name in (*_FREE, *_FUSED, *_CUT, *REDUCTIONS) or _is_call(eqn) else variables(eqn.invars)
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """How is counted.
 
     Attributes:
         unit: of what is counted.
@@ -77,131 +90,112 @@ class _Count:
     scope: Callable[[jax_core.JaxprEqn], str]
     found: Counter[str]
 
-    def jaxpr(
-        self,
-        jaxpr: jax_core.Jaxpr,
-        owned: Iterable[Any],
-        inside: Sequence[bool],
-        leaves: bool,
-        times: int,
-        around: str | None,
-    ) -> list[bool]:
-        """Count a jaxpr.
 
-        Args:
-            jaxpr: which.
-            owned: those of its inputs that are handed over.
-            inside: whether each input lies in memory.
-            leaves: whether its results must.
-            times: how often it counts.
-            around: the scope that all of it counts for; None where its equations say.
+class _Body:
+    """A jaxpr while it is counted.
 
-        Returns:
-            Whether each result lies in memory.
-        """
-        eqns = needed(jaxpr)
-        last: dict[Any, int] = {}
-        must: set[Any] = set(variables(jaxpr.outvars)) if leaves else set()
-        for number, eqn in enumerate(eqns):
-            last.update(dict.fromkeys(variables(eqn.invars), number))
-            must.update(self._taken_from_memory(eqn))
-        last.update(dict.fromkeys(variables(jaxpr.outvars), len(eqns)))
-        held = {var for var, own in zip(jaxpr.invars, inside, strict=True) if own} | set(jaxpr.constvars)
-        mine = set(owned)
-        for number, eqn in enumerate(eqns):
-            scope = self.scope(eqn) if around is None else around
-            name, size = eqn.primitive.name, self.unit
-            if name in _FREE:
-                source, made = eqn.invars[0], eqn.outvars[0]
-                if source in held:
-                    held.add(made)
-                if source in mine:
-                    mine.add(made)
-                if made in must:
-                    must.add(source)
-                if made in must and made not in held:
-                    self.found[scope] += times * size(made.aval)
-                    held.add(made)
-                continue
-            reads = [atom for atom in variables(eqn.invars) if atom in held]
-            if name in _FUSED or name in _CUT:
-                parts = name in _CUT
-                cost = sum(
-                    min(size(a.aval), sum(size(o.aval) for o in eqn.outvars)) if parts else size(a.aval) for a in reads
-                )  # type: ignore[attr-defined]
-                for made in eqn.outvars:
-                    if made in must:
-                        cost += size(made.aval)
-                        held.add(made)
-                        mine.add(made)
-            elif name in REDUCTIONS:
-                cost = sum(size(atom.aval) for atom in (*reads, *eqn.outvars))  # type: ignore[attr-defined]
-                self._own(eqn, held, mine)
-            elif name == "gather":
-                cost = 2 * size(eqn.outvars[0].aval) + size(eqn.invars[1].aval)
-                self._own(eqn, held, mine)
-            elif name in _PUT:
-                array, made = eqn.invars[0], eqn.outvars[0]
-                update = eqn.invars[1 if name == "dynamic_update_slice" else 2]
-                cost = 2 * size(update.aval)
-                if array not in mine or last.get(array, -1) > number:
-                    cost += 2 * size(array.aval)
-                self._own(eqn, held, mine)
-            elif name in ("scan", "while", "cond"):
-                cost = 0
-                self._loop(eqn, times, scope if around is not None else None)
-                self._own(eqn, held, mine)
-            elif _is_call(eqn):
-                (inner,), cost = inner_jaxprs(eqn), 0
-                given = [isinstance(atom, jax_core.Literal) or atom in held for atom in eqn.invars][
-                    -len(inner.invars) :
-                ]
-                own = [
-                    var
-                    for atom, var in zip(eqn.invars[-len(inner.invars) :], inner.invars, strict=True)
-                    if not isinstance(atom, jax_core.Literal) and atom in mine and last[atom] <= number
-                ]
-                wanted = any(made in must for made in eqn.outvars)
-                stays = self.jaxpr(inner, own, given, wanted, times, scope if around is not None else (scope or None))
-                for made, lies in zip(eqn.outvars, stays, strict=True):
-                    if lies:
-                        held.add(made)
-                        mine.add(made)
-            else:
-                cost = sum(size(atom.aval) for atom in (*variables(eqn.invars), *eqn.outvars))  # type: ignore[attr-defined]
-                self._own(eqn, held, mine)
-            self.found[scope] += times * cost
-        return [isinstance(atom, jax_core.Literal) or atom in held for atom in jaxpr.outvars]
+    Attributes:
+        held: the values that lie in memory.
+        mine: those of them that may be written over.
+        must: those that have to lie in memory.
+        last: the number of the equation that uses a value last.
+    """
 
-    @staticmethod
-    def _own(eqn: jax_core.JaxprEqn, held: set[Any], mine: set[Any]) -> None:
-        """The results of an equation lie in memory, and are the jaxpr's own."""
-        held.update(eqn.outvars)
-        mine.update(eqn.outvars)
+    def __init__(self, how: _Counted, jaxpr: jax_core.Jaxpr, held: Iterable[Any], mine: Iterable[Any], leaves: bool):
+        """With the inputs that lie in memory, those that are handed over, and whether the results must lie there."""
+        self.how, self.jaxpr, self.eqns = how, jaxpr, needed(jaxpr)
+        self.held, self.mine = {*held, *jaxpr.constvars}, set(mine)
+        self.must: set[Any] = set(variables(jaxpr.outvars)) if leaves else set()
+        self.last: dict[Any, int] = {}
+        for number, eqn in enumerate(self.eqns):
+            self.last.update(dict.fromkeys(variables(eqn.invars), number))
+            self.must.update(_from_memory(eqn))
+        self.last.update(dict.fromkeys(variables(jaxpr.outvars), len(self.eqns)))
+        for eqn in reversed(self.eqns):
+            if eqn.primitive.name in _FREE and not self.must.isdisjoint(eqn.outvars):
+                self.must.update(variables(eqn.invars))
 
-    @staticmethod
-    def _taken_from_memory(eqn: jax_core.JaxprEqn) -> list[Any]:
-        """The operands that have to lie in memory."""
+    def count(self, times: int, around: str | None = None) -> None:
+        """Count it so often, for one scope where that is given."""
+        for number, eqn in enumerate(self.eqns):
+            scope = self.how.scope(eqn) if around is None else around
+            cost = self._cost(number, eqn, times, around or scope or None)
+            self.how.found[scope] += times * cost
+
+    def _sizes(self, atoms: Iterable[Any]) -> int:
+        return sum(self.how.unit(atom.aval) for atom in atoms)
+
+    def _made(self, eqn: jax_core.JaxprEqn) -> None:
+        """The results of an equation lie in memory, and may be written over."""
+        self.held.update(eqn.outvars)
+        self.mine.update(eqn.outvars)
+
+    def _cost(self, number: int, eqn: jax_core.JaxprEqn, times: int, around: str | None) -> int:
+        """What one equation moves."""
         name = eqn.primitive.name
-        if name in _FREE or name in _FUSED or name in _CUT or name in REDUCTIONS or _is_call(eqn):
-            return []
-        if name in _PUT or name == "gather":
-            return variables(eqn.invars[:1])
-        return variables(eqn.invars)
+        if name in _FREE:
+            for kind in (self.held, self.mine):
+                if not kind.isdisjoint(variables(eqn.invars)):
+                    kind.update(eqn.outvars)
+            return 0
+        reads = [atom for atom in variables(eqn.invars) if atom in self.held]
+        if name in _FUSED or name in _CUT:
+            written = [made for made in eqn.outvars if made in self.must]
+            self.held.update(written)
+            self.mine.update(written)
+            if name in _CUT:  # of the first operand as much as it makes, and places
+                whole = [atom for atom in reads if atom is eqn.invars[0]]
+                places = [atom for atom in reads if atom is not eqn.invars[0]]
+                return self._sizes((*written, *places)) + min(self._sizes(whole), self._sizes(eqn.outvars))
+            return self._sizes((*written, *reads))
+        if _is_call(eqn):
+            self._call(number, eqn, times, around)
+            return 0
+        if name in ("scan", "while", "cond"):
+            self._loop(eqn, times, around if self.how.scope(eqn) else None)
+            self._made(eqn)
+            return 0
+        cost = self._sizes((*(reads if name in REDUCTIONS else variables(eqn.invars)), *eqn.outvars))
+        if _is_put(eqn):
+            array, update = eqn.invars[0], eqn.invars[1 if name == "dynamic_update_slice" else 2]
+            is_copied = array not in self.mine or self.last.get(array, -1) > number
+            cost = 2 * self._sizes([update, array] if is_copied else [update])
+        self._made(eqn)
+        return cost
+
+    def _call(self, number: int, eqn: jax_core.JaxprEqn, times: int, around: str | None) -> None:
+        """Count what an equation calls."""
+        (inner,) = inner_jaxprs(eqn)
+        given = list(zip(eqn.invars[len(eqn.invars) - len(inner.invars) :], inner.invars, strict=True))
+        held = [var for atom, var in given if isinstance(atom, jax_core.Literal) or atom in self.held]
+        mine = [
+            var
+            for atom, var in given
+            if not isinstance(atom, jax_core.Literal) and atom in self.mine and self.last[atom] <= number
+        ]
+        body = _Body(self.how, inner, held, mine, not self.must.isdisjoint(eqn.outvars))
+        body.count(times, around)
+        made = [
+            out
+            for out, atom in zip(eqn.outvars, inner.outvars, strict=True)
+            if not isinstance(atom, jax_core.Literal) and atom in body.held
+        ]
+        self.held.update(made)
+        self.mine.update(made)
 
     def _loop(self, eqn: jax_core.JaxprEqn, times: int, around: str | None) -> None:
         """Count the bodies of a loop, or the branches of a choice."""
         params = eqn.params
         if eqn.primitive.name == "scan":
             body, (first, carried) = params["jaxpr"].jaxpr, scan_counts(eqn)
-            bodies = [(body, body.invars[first : first + carried], self.turns(params["length"]))]
+            bodies = [(body, body.invars[first : first + carried], self.how.turns(params["length"]))]
         elif eqn.primitive.name == "while":
             cond, body = params["cond_jaxpr"].jaxpr, params["body_jaxpr"].jaxpr
             bodies = [(cond, (), 1), (body, body.invars[params["body_nconsts"] :], 1)]
         else:
             bodies = [(own.jaxpr, own.jaxpr.invars, 1) for own in params["branches"]]
-        for body, owned, turns in bodies:
-            self.jaxpr(body, owned, [True] * len(body.invars), True, times * turns, around)
+        for body, mine, turns in bodies:
+            _Body(self.how, body, body.invars, mine, leaves=True).count(times * turns, around)
 
 
 def moved(
@@ -225,7 +219,6 @@ def moved(
     >>> moved(jax.make_jaxpr(lambda x: jnp.sin(x) + 1)(jnp.ones(10))).total()
     20
     """
-    count = _Count(unit, turns, scope, Counter())
-    jaxpr = closed.jaxpr
-    count.jaxpr(jaxpr, [jaxpr.invars[k] for k in owned], [True] * len(jaxpr.invars), True, 1, None)
-    return count.found
+    how, jaxpr = _Counted(unit, turns, scope, Counter()), closed.jaxpr
+    _Body(how, jaxpr, jaxpr.invars, [jaxpr.invars[k] for k in owned], leaves=True).count(1)
+    return how.found

@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, with_bodies
+from codelet.jaxprs.equations import Atomic, bodies_of, with_bodies
 from codelet.jaxprs.intervals import Intervals, Known
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
@@ -58,6 +58,20 @@ def _lies_within(eqn: jax_core.JaxprEqn, known: Sequence[Known]) -> bool:
     return own is not None and bool(np.all(own.low >= 0) and np.all(own.high <= np.asarray(limits(eqn), object)))
 
 
+_COMPARED = ("eq", "ne", "lt", "le", "gt", "ge", "max", "min", "clamp")
+
+
+def _chooses(jaxpr: jax_core.Jaxpr) -> bool:
+    """Whether there is anything to decide: places of slices, or integers that are compared."""
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name in ("gather", *_SCATTERS, "argmax", "argmin"):
+            return True
+        dtype = getattr(eqn.invars[0].aval, "dtype", None) if eqn.primitive.name in _COMPARED else None
+        if isinstance(dtype, np.dtype) and dtype.kind in "iu":
+            return True
+    return any(_chooses(body.jaxpr) for eqn in jaxpr.eqns for body in bodies_of(eqn))
+
+
 def within_bounds(closed: jax_core.ClosedJaxpr, given: Sequence[Known] = ()) -> jax_core.ClosedJaxpr:
     """A jaxpr that does nothing about indices beyond the ends where there are none, in loops and choices as well.
 
@@ -65,6 +79,8 @@ def within_bounds(closed: jax_core.ClosedJaxpr, given: Sequence[Known] = ()) -> 
         closed: the jaxpr.
         given: what is known of its first inputs.
     """
+    if not _chooses(closed.jaxpr):
+        return closed
     known = Intervals(closed, given)
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:

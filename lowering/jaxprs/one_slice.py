@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, with_bodies
+from codelet.jaxprs.equations import Atomic, bodies_of, with_bodies
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 from codelet.views.digits import Digit, row_major_strides
@@ -339,6 +339,16 @@ def _of_roots(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     return rebuild(closed, run, sources=sources)
 
 
+def _has_slices(jaxpr: jax_core.Jaxpr) -> bool:
+    """Whether there is a slice at a place that is known late, in the bodies of loops as well."""
+    names = ("gather", "scatter", "scatter-add", "dynamic_slice", "dynamic_update_slice")
+    return any(
+        eqn.primitive.name in names or any(_has_slices(body.jaxpr) for body in bodies_of(eqn)) for eqn in jaxpr.eqns
+    )
+
+
 def as_one_slice(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with slices at a place for gathers and scatters of one, in the bodies of loops as well."""
+    if not _has_slices(closed.jaxpr):
+        return closed
     return _of_roots(_add_slices(_take_slices(_of_parts(closed))))
