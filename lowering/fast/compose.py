@@ -20,12 +20,12 @@ from codelet.graphs.family import Family
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import inline
 from codelet.tracing.traced_codelet import TracedCodelet
-from codelet.views.digits import are_nested
 from codelet.views.grids import Axis, Grid
 from codelet.views.index import Index
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
 from lowering.fast.inner_products import product_family
+from lowering.fast.key_parts import Along, Part, Place, parts_along
 from lowering.fast.lines import strided_index
 from lowering.jaxprs.inner_products import as_inner_product
 from lowering.jaxprs.rearrangement import rearrangement
@@ -130,79 +130,6 @@ def _maker(atom: Any, makers: Mapping[Any, jax_core.JaxprEqn]) -> jax_core.Jaxpr
     return makers.get(rearrangement(atom, dict(makers), stop=lambda _: False).root)
 
 
-# --- keys of sums along axes of products ----------------------------------------------------------------
-
-
-class Part(NamedTuple):
-    """A part of a key of the sums: it steps by `stride` through what they read, so many times.
-
-    `key` is the key that it is a part of, of which it is `weight` positions.
-    """
-
-    key: int | Axis
-    weight: int
-    stride: int
-    extent: int
-
-
-class _Digit(NamedTuple):
-    """An axis of the products, by how it steps through what they write."""
-
-    axis: Axis
-    step: int
-
-
-def _split(part: Part, digits: Sequence[_Digit]) -> list[tuple[_Digit, Part]] | None:
-    """A key in parts that each step along one axis; None where it cannot be split so."""
-    if part.extent == 1:
-        return []
-    fitting = [k for k, digit in enumerate(digits) if digit.step <= part.stride]
-    if not fitting:
-        return None
-    at = fitting[0]  # the largest step of them
-    axis, step = digits[at]
-    times, rest = divmod(part.stride, step)
-    if rest:
-        return None
-    if times * (part.extent - 1) < axis.extent:
-        return [(digits[at], part)]
-    inner = axis.extent // times
-    if axis.extent % times or part.extent % inner or at == 0 or digits[at - 1].step != step * axis.extent:
-        return None
-    outer = Part(part.key, part.weight * inner, part.stride * inner, part.extent // inner)
-    rest_of = _split(outer, digits)
-    return None if rest_of is None else [*rest_of, (digits[at], part._replace(extent=inner))]
-
-
-class Along(NamedTuple):
-    """Where the sums stand along an axis of the products: at `start`, and some steps along parts of their keys."""
-
-    start: int
-    steps: tuple[tuple[Part, int], ...]
-
-
-def _along(out: Index, read: Index) -> dict[Axis, Along] | None:
-    """Where what sums read stands along every axis of the products that wrote it; None where that is not affine."""
-    digits = sorted((_Digit(axis, step) for axis, step in out.symbols if axis.extent > 1), key=lambda d: -d.step)
-    if not are_nested((digit.step, digit.axis.extent) for digit in digits) or any(d.step < 1 for d in digits):
-        return None
-    offset, starts = read.offset - out.offset, {}
-    for axis, step in digits:
-        starts[axis], offset = divmod(offset, step)
-    found: dict[Axis, list[tuple[Part, int]]] = {axis: [] for axis, _ in digits}
-    for key in read.keys:
-        stride, extent = read.digit(key)
-        parts = _split(Part(key, 1, stride, extent), digits)
-        if parts is None:
-            return None
-        for (axis, step), part in parts:
-            found[axis].append((part, part.stride // step))
-    for axis, steps in found.items():
-        if starts[axis] < 0 or starts[axis] + sum(n * (part.extent - 1) for part, n in steps) >= axis.extent:
-            return None
-    return None if offset else {axis: Along(starts[axis], tuple(steps)) for axis, steps in found.items()}
-
-
 # --- together -------------------------------------------------------------------------------------------
 
 
@@ -281,7 +208,9 @@ def compose(sums: Products, products: Products, *, merge: bool = True) -> Produc
     (read,) = sums.factors
     if read.source is not products.out.source or not sums.summed_in == products.summed_in == products.out.dtype:
         return None
-    along = _along(products.out.index, read.index) if jnp.finfo(sums.summed_in).bits >= 32 else None
+    written = products.out.index
+    axes = [Place(axis, step, axis.extent) for axis, step in written.symbols]
+    along = parts_along(axes, written.offset, read.index) if jnp.finfo(sums.summed_in).bits >= 32 else None
     if along is None:
         return None
     parts = [part for own in along.values() for part, _ in own.steps]

@@ -27,7 +27,7 @@ Order = tuple[int, ...]
 """Dimensions of an array, each once."""
 
 
-def _steps(family: Family) -> dict[Axis, int] | None:
+def steps_of_results(family: Family) -> dict[Axis, int] | None:
     """By how much the results are apart along each axis; None where several are written, or not by affine views."""
     written = [field for field in family.fields if field.is_written]
     if len(written) != 1 or written[0].tensor is None or not isinstance(written[0].tensor.source, Variable):
@@ -54,7 +54,7 @@ def order_of_results(family: Family, field: Field) -> Order | None:
     tensor = field.tensor
     if tensor is None or tensor.size < 2 or len(tensor.source.shape) < 2 or not family.num_vertices or family.rows:
         return None
-    steps = _steps(family)
+    steps = steps_of_results(family)
     windows = "" if steps is None else moving_windows(field)
     if steps is None or isinstance(windows, str):
         return None
