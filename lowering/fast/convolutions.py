@@ -66,8 +66,8 @@ class Convolution:
         kernel_input: what the kernel's field reads.
         dimensions: where the window stands along each dimension of the array, and what steps along it.
         windows: the dimensions over which the window moves.
-        beside: axes that choose along others, which are moved over as if by a window of one element.
-        batch: the other axes that choose along dimensions of the array,
+        beside: others along which an axis chooses, as if by a window of one element.
+        batch: the axes that choose along the others,
         groups: and those that choose the kernel as well.
         channels: the field's dimensions that run along others.
         kernel_axes: the axes that choose the kernel alone.
@@ -84,7 +84,7 @@ class Convolution:
     kernel_input: Input
     dimensions: tuple[Along, ...]
     windows: tuple[Window, ...]
-    beside: tuple[Part, ...]
+    beside: tuple[Window, ...]
     batch: tuple[Part, ...]
     groups: tuple[Part, ...]
     channels: tuple[Part, ...]
@@ -92,23 +92,26 @@ class Convolution:
     order: tuple[Part, ...]
     product: InnerProduct
 
+    @property
+    def places(self) -> list[Window]:
+        """The dimensions of places, in the order in which the array has them."""
+        return sorted((*self.windows, *self.beside), key=lambda window: window.dimension)
+
     def run(self, arrays: Arrays) -> dict[str, Operand]:
         """What all vertices compute, from the arrays before."""
         name, dtype = self.result
-        windows, plain = self.windows, [1] * len(self.beside)
-        image, left, padding = _image(self, self.image_input.of(arrays))
+        image, left, due = _image(self, self.image_input.of(arrays))
         kernel, right = _kernel(self, self.kernel_input.of(arrays))
-        places = [(window.axis,) for window in windows] + [(part,) for part in self.beside]
-        roles = (self.batch, (*self.groups, *self.kernel_axes), *places)
+        roles = (self.batch, (*self.groups, *self.kernel_axes), *((place.axis,) for place in self.places))
         out = _in_order(roles, self.order, laid_out=bool(self.groups))
         result = lax.conv_general_dilated(
             image,
             kernel,
-            window_strides=[window.stride for window in windows] + plain,
-            padding=padding + [(0, 0) for _ in plain],
-            lhs_dilation=[self.dilations[window.dimension] for window in windows] + plain,
-            rhs_dilation=[window.dilation for window in windows] + plain,
-            dimension_numbers=lax.ConvDimensionNumbers(left, right, _places(out)),
+            window_strides=[place.stride for place in self.places],
+            padding=[due[place.dimension] for place in self.places],
+            lhs_dilation=[self.dilations[place.dimension] for place in self.places],
+            rhs_dilation=[place.dilation for place in self.places],
+            dimension_numbers=lax.ConvDimensionNumbers(left, right, _positions(out)),
             feature_group_count=math.prod(part.extent for part in self.groups),
             precision=self.product.precision,
             preferred_element_type=self.product.summed_in,  # type: ignore[arg-type]
@@ -163,7 +166,7 @@ def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, product:
             windows.append(Window(d, *axes[0], *(inside[0] if inside else ())))
         elif _is_tiled(along):
             groups += [part for part, _ in axes if part.key in kernel_axes]
-            batch += [part for part, _ in axes if part.key not in kernel_axes]
+            batch += [Window(d, part, 1) for part, _ in axes if part.key not in kernel_axes]
             channels += [part for part, _ in inside]
         else:
             return f"{kernel.name} moves with it" if is_kernels else "its windows move by several symbols"
@@ -173,10 +176,11 @@ def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, product:
         return "its windows do not overlap"
     alone = kernel_axes - {part.key for part in groups}
     filters = [Part(axis, 1, 0, axis.extent) for axis in family.axes if axis in alone]
-    order = _order_of_results(family, [*batch, *groups, *filters, *(window.axis for window in windows)])
+    chosen = [place.axis for place in batch]
+    order = _order_of_results(family, [*chosen, *groups, *filters, *(window.axis for window in windows)])
     # Axes of the batch that do not follow each other in memory are dimensions of their own.
     labels = [part for along in dimensions for part, _ in along.steps]
-    count = min(_runs_on(batch, order), _runs_on(batch, labels))
+    count = min(_runs_on(chosen, order), _runs_on(chosen, labels))
     if groups or len(windows) + len(batch) - count > MOST_PLACES:
         count = len(batch)
     ((name, kind),) = family.codelet.outputs.items()
@@ -193,7 +197,7 @@ def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, product:
         dimensions,
         tuple(windows),
         tuple(batch[count:]),
-        tuple(batch[:count]),
+        tuple(chosen[:count]),
         tuple(groups),
         tuple(channels),
         tuple(part for part in order if part in filters),
@@ -237,19 +241,12 @@ def _in_order(roles: Roles, order: Sequence[Part], *, laid_out: bool) -> list[in
     return sorted(range(len(roles)), key=lambda d: 0 if laid_out else begins[d])
 
 
-def _places(order: Sequence[int]) -> tuple[int, ...]:
+def _positions(order: Sequence[int]) -> tuple[int, ...]:
     """Where each dimension stands in an order."""
     return tuple(order.index(d) for d in range(len(order)))
 
 
-def _arranged(array: Array, labels: Sequence[Part], roles: Roles, *, laid_out: bool) -> tuple[Array, tuple[int, ...]]:
-    """An array with a dimension for each role, of its own that are labelled; and where each stands."""
-    order = _in_order(roles, labels, laid_out=laid_out)
-    array = transpose(array, [labels.index(part) for d in order for part in roles[d]])
-    return reshape(array, [math.prod(part.extent for part in roles[d]) for d in order]), _places(order)
-
-
-def _image(found: Convolution, array: Array) -> tuple[Array, tuple[int, ...], list[tuple[int, int]]]:
+def _image(found: Convolution, array: Array) -> tuple[Array, tuple[int, ...], dict[int, tuple[int, int]]]:
     """The array, without its padding, cut to what is read; which dimension of it is what; and padding still due."""
     moving = {window.dimension: window for window in found.windows}
     starts, stops, steps, due = [], [], [], {}
@@ -272,21 +269,17 @@ def _image(found: Convolution, array: Array) -> tuple[Array, tuple[int, ...], li
     for d, along in enumerate(found.dimensions):
         labels += [moving[d].axis] if d in moving else [part for part, _ in along.steps]
         extents += [array.shape[d]] if d in moving else [part.extent for part, _ in along.steps]
-    places = [(window.axis,) for window in found.windows] + [(part,) for part in found.beside]
-    roles = (found.batch, (*found.groups, *found.channels), *places)
+    roles = (found.batch, (*found.groups, *found.channels), *((place.axis,) for place in found.places))
     order = _in_order(roles, labels, laid_out=bool(found.groups))
-    array = reshape(array, extents)
-    array = transpose(array, [labels.index(part) for d in order for part in roles[d]])
+    array = transpose(reshape(array, extents), [labels.index(part) for d in order for part in roles[d]])
     sizes = dict(zip(labels, extents, strict=True))
-    array = reshape(array, [math.prod(sizes[part] for part in roles[d]) for d in order])
-    return array, _places(order), [due[window.dimension] for window in found.windows]
+    return reshape(array, [math.prod(sizes[part] for part in roles[d]) for d in order]), _positions(order), due
 
 
 def _kernel(found: Convolution, array: Array) -> tuple[Array, tuple[int, ...]]:
     """The kernel, and which dimension of it is what."""
-    keys = [window.key for window in found.windows]
-    places = [() if key is None else (key,) for key in keys] + [()] * len(found.beside)
-    roles = ((*found.groups, *found.kernel_axes), found.channels, *places)
+    taps = [() if place.key is None else (place.key,) for place in found.places]
+    roles = ((*found.groups, *found.kernel_axes), found.channels, *taps)
     labels: list[Part] = []
     every = [part for role in roles for part in role]
     for key in found.kernel_input.keys:
@@ -297,7 +290,9 @@ def _kernel(found: Convolution, array: Array) -> tuple[Array, tuple[int, ...]]:
     array = reshape(array, extents[len(absent) :])
     if absent:
         array = lax.broadcast_in_dim(array, extents, range(len(absent), len(extents)))
-    return _arranged(array, labels, roles, laid_out=bool(found.groups))
+    order = _in_order(roles, labels, laid_out=bool(found.groups))
+    array = transpose(array, [labels.index(part) for d in order for part in roles[d]])
+    return reshape(array, [math.prod(part.extent for part in roles[d]) for d in order]), _positions(order)
 
 
 def _by_axes(array: Array, parts: Sequence[Part]) -> Operand:
