@@ -8,6 +8,7 @@
     fast   -> without what no output needs          prune
            -> copies in loops as changes of place   rotate, and prune again
            -> products, convolutions put together   partial_sums: of the phases (phases, lines, inner_products),
+                                                      where keys run on across dimensions (key_parts),
                                                       blocks (grains: refine, by unmap and
                                                       slices_unmapped; join_families) and
                                                       partial sums (compose_parts, compose) that vertices compute;

@@ -157,7 +157,7 @@ def test_a_window_alone_is_none():
 @examples(10)
 @given(st.data())
 def test_convolutions_mean_what_their_vertices_mean(data):
-    """Any number of windows, batches and channels, in any order of dimensions."""
+    """Any number of windows, batches and channels, in any order of dimensions of array, field and result."""
     draw = data.draw
     others = st.sampled_from(["window", "batch", "channel", "at", "group", "groups"])
     kinds = draw(st.permutations(["window", *draw(st.lists(others, max_size=3))]))
@@ -200,9 +200,16 @@ def test_convolutions_mean_what_their_vertices_mean(data):
     view = x[tuple(item(next(remaining)) if callable(item) else item for item in items)]
     chosen = (*(symbols[at] for at in groups), *([symbols[-2]] if kernels else []))
     codelet = draw(st.sampled_from([inner, multiply_and_add]))
-    y = graph.add_vertex("convolve", codelet, x=view, w=w[chosen] if chosen else w)
+    kernel = w[chosen] if chosen else w
+    order = draw(st.permutations(range(view.ndim)))
+    view, kernel = (own.transpose(order) if order else own for own in (view, kernel))
+    if draw(st.booleans()):
+        view, kernel = view.flatten(), kernel.flatten()
+    places = draw(st.permutations(range(len(symbols))))
+    y = graph.add_variable("y", tuple((*axes, *kernels, 1)[k] for k in places))
+    graph.add_vertex("convolve", codelet, x=view, w=kernel, out=y[tuple(symbols[k] for k in places)])
     values = {"x": normal(*bare), "w": normal(*shape)}
-    (name,) = [v.name for v in graph.variables if v.name not in values]
+    name = "y"
     result = jax.jit(cl.lower(graph, inputs=[own, w], outputs=[y]))(values)[name]
     np.testing.assert_allclose(result, cl.interpret(graph, values, [y])[name], rtol=1e-4, atol=1e-4)
 

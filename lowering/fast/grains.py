@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from codelet.graphs.family import Family
 from codelet.jaxprs.rebuild import inline
-from lowering.fast.convolutions import as_convolution
+from lowering.fast.convolutions import Convolution, as_convolution
 from lowering.fast.inputs import Inputs
 from lowering.fast.join_families import join_families
 from lowering.fast.pooling import as_pooling
@@ -38,9 +38,12 @@ class WholeStep(ExecuteStep):
 
 
 def _convolves(family: Family) -> bool:
-    """Whether the codelet of a family convolves a patch."""
+    """Whether a family convolves: its codelet a patch, or all of its vertices, which multiply windows by kernels."""
     found = unmap(family.codelet.jaxpr) if not family.rows else None
-    return found is not None and found.convolves
+    if found is None or found.convolves:
+        return found is not None
+    own = refine(family) if any(map(overlaps, family.inputs)) else None
+    return own is not None and isinstance(as_convolution(own, Inputs([own])), Convolution)
 
 
 def _looks_late(family: Family) -> bool:

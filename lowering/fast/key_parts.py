@@ -1,4 +1,4 @@
-"""Parts of keys: where a view runs along the digits of what it reads, a key split where it runs on from one into the next.
+"""Parts of keys: where a view runs along the digits of what it reads; a key is split where it runs on into the next.
 
 In come digits, the dimensions of an array or the axes of what wrote it, and an access map; out comes, for each digit,
 where the map begins along it and which keys step along it. An image of (height, width, channels) is so read by windows
@@ -93,7 +93,7 @@ def parts_along(places: Sequence[Place[Name]], offset: int, read: Index) -> dict
         for (name, step, _), part in parts:
             found[name].append((part, part.stride // step))
     along = {name: Along(starts[name], tuple(sorted(own, key=lambda o: -o[1]))) for name, own in found.items()}
-    fits = all(own.start >= 0 and own.start + own.reach < extent for own, (_, _, extent) in zip(along.values(), digits))
+    fits = all(0 <= along[own.name].start < own.extent - along[own.name].reach for own in digits)
     return along if fits and not offset else None
 
 
