@@ -183,9 +183,8 @@ def test_drawn_convolutions_and_their_gradients(drawn):
         run = cl.lower(traced.graph, traced.program, inputs=list(traced.inputs), outputs=[traced.outputs])
         if overlaps:
             assert "runs as a convolution" in str(run.plan)
-        (values,) = cl.interpret(
-            traced.graph, dict(zip((own.source.name for own in traced.inputs), (x, w), strict=True)), [traced.outputs]
-        ).values()
+        given_ = {own.source.name: value for own, value in zip(traced.inputs, (x, w), strict=True)}
+        (values,) = cl.interpret(traced.graph, given_, [traced.outputs]).values()
         assert_alike(values, f(x, w), 1e-12)
         every = jax.jit(lambda x, w: [loss(f)(x, w), loss(traced)(x, w), cl.trace(loss(f), x, w)(x, w)])
         plain, *others = every(x, w)
