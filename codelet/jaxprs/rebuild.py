@@ -1,7 +1,8 @@
 """Rebuild: jaxprs with some equations changed, made of the equations themselves.
 
 What is kept is copied as it is, with all its parameters, its derivative rules and where it was written; only what takes
-the place of an equation is traced. Tracing the whole again would cost ten times as much.
+the place of an equation is traced. Tracing the whole again would cost ten times as much. What takes its place is in its
+scope (`jax.named_scope`), and what a call is made of, in that of the call.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Builder:
         self.debug_info = debug_info
         self.invars = [jax_core.Var(var.aval) for var in like]
         self._eqns: list[jax_core.JaxprEqn] = []
+        self._scope: Any = None
         self._constants: dict[int, tuple[jax_core.Var, Any]] = {}
 
     def constant(self, value: Any) -> jax_core.Var:
@@ -54,7 +56,10 @@ class Builder:
     def equation(self, eqn: jax_core.JaxprEqn, operands: Sequence[Atomic]) -> list[Atomic]:
         """An equation on other operands: its results."""
         results = [var if isinstance(var, jax_core.DropVar) else jax_core.Var(var.aval) for var in eqn.outvars]
-        self._eqns.append(eqn.replace(invars=list(operands), outvars=results))
+        source = eqn.source_info
+        if self._scope is not None and source.name_stack != self._scope:
+            source = source.replace(name_stack=self._scope)
+        self._eqns.append(eqn.replace(invars=list(operands), outvars=results, source_info=source))
         return results
 
     def inlined(
@@ -70,8 +75,12 @@ class Builder:
         known: dict[Any, Atomic] = dict(zip(jaxpr.invars, operands, strict=True))
         known.update(zip(jaxpr.constvars, map(self.constant, closed.consts), strict=True))
         at = lambda atom: atom if isinstance(atom, jax_core.Literal) else known[atom]  # noqa: E731
+        around = self._scope
         for eqn in needed(jaxpr, sources):
+            own = eqn.source_info.name_stack
+            self._scope = own if around is None else around + own
             known.update(zip(eqn.outvars, run(self, eqn, list(map(at, sources(eqn)))), strict=True))
+        self._scope = around
         return [at(atom) for atom in jaxpr.outvars]
 
     def traced(self, function: Callable[..., Sequence[Any]], operands: Sequence[Atomic]) -> list[Atomic]:

@@ -33,6 +33,7 @@ from lowering.fast.execution import Execution
 from lowering.fast.feeds import begin_streams
 from lowering.fast.forward_only import forward_only
 from lowering.fast.revolved import revolved_scan
+from lowering.fast.work import scope_of
 from lowering.jaxprs.simplify import trace_simplified
 from lowering.plan.plan import Plan
 from lowering.plan.steps import (
@@ -289,9 +290,11 @@ def emit_steps(state: EmissionState, steps: Sequence[Step]) -> None:
     for step in steps:
         match step:
             case ExecuteStep():
-                state.execution.execute(state.arrays, step)
+                with jax.named_scope(scope_of(step)):
+                    state.execution.execute(state.arrays, step)
             case CopyStep():
-                state.execution.copy(state.arrays, step)
+                with jax.named_scope(scope_of(step)):
+                    state.execution.copy(state.arrays, step)
             case RotateStep():
                 _rotate(state, step)
             case AddUpStep():

@@ -132,7 +132,8 @@ class _Rows:
 
     def scanned(self, array: Any, length: int, *, reverse: bool) -> Any:
         """The rows, in the order in which a scan takes them."""
-        rows = lax.slice_in_dim(array, self.first(length), self.first(length) + length, axis=0)
+        first = self.first(length)
+        rows = array if len(array) == length else lax.slice_in_dim(array, first, first + length, axis=0)
         return rows if (self.at[0] < 0) == reverse else lax.rev(rows, (0,))
 
     def written(self, array: Any, rows: Any, length: int, *, reverse: bool) -> Any:
