@@ -31,10 +31,12 @@ def _of_operands(eqn: jax_core.JaxprEqn, known: Sequence[Known]) -> int | None:
     if eqn.primitive.name == "clamp":
         low, own, high = known
         return 1 if np.all(low.high <= own.low) and np.all(own.high <= high.low) else None  # type: ignore[union-attr]
-    order = known if eqn.primitive.name == "min" else known[::-1]
-    if np.all(order[0].high <= order[1].low):  # type: ignore[union-attr]
-        return known.index(order[0])
-    return known.index(order[1]) if np.all(order[1].high <= order[0].low) else None  # type: ignore[union-attr]
+    first, second = known
+    if np.all(first.high <= second.low):  # type: ignore[union-attr]
+        return 0 if eqn.primitive.name == "min" else 1
+    if np.all(second.high <= first.low):  # type: ignore[union-attr]
+        return 1 if eqn.primitive.name == "min" else 0
+    return None
 
 
 def limits(eqn: jax_core.JaxprEqn) -> list[int]:

@@ -134,9 +134,12 @@ def _family(box: LatticeBox, families: Sequence[Family]) -> Family:
     first = families[box.numbers[0]]
     axes = dict(zip(box.extents, Grid([range(n) for n in box.extents.values()]).axes, strict=True))
     names: dict[Direction, str] = {}
-    for number in box.numbers:
-        for direction, name in zip(_directions(families[number]), families[number].axis_names, strict=True):
-            names.setdefault(direction, name)
+    # Those of one vertex along a direction each may lie behind each other along an axis that only others have.
+    for number in (*box.numbers, *range(len(families))):
+        own = families[number]
+        if _box(own, number) is not None:
+            for direction, name in zip(_directions(own), own.axis_names, strict=True):
+                names.setdefault(direction, name)
 
     def moved(k: int, field: Field) -> Field:
         index = _index(field)

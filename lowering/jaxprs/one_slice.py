@@ -8,7 +8,7 @@ what a loop carries, every turn. As `dynamic_slice` and `dynamic_update_slice` t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,12 +20,14 @@ from jax.extend import core as jax_core
 from codelet.jaxprs.equations import Atomic, bodies_of, with_bodies
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
-from codelet.views.digits import Digit, row_major_strides
-from lowering.arrays import reshape, transpose
-from lowering.jaxprs.rearrangement import Rearrangement, in_memory, rearrange, rearrangement
+from lowering.arrays import reshape
 from lowering.jaxprs.reshape_once import is_reshape
+from lowering.jaxprs.slice_once import slice_once
+from lowering.jaxprs.slice_roots import slice_roots
 
 _PLACES = jnp.iinfo(jnp.int32)
+
+_LATE = ("dynamic_slice", "dynamic_update_slice")
 
 _CLAMPED = (lax.GatherScatterMode.CLIP, lax.GatherScatterMode.PROMISE_IN_BOUNDS)
 
@@ -40,55 +42,6 @@ def _is_zero(atom: Atomic, makers: Makers) -> bool:
             return False
         atom = eqn.invars[0]
     return not np.shape(atom.val) and not atom.val
-
-
-# --- of one part ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _OfPart:
-    """A slice that lies in one of the arrays that its operand is joined of.
-
-    Attributes:
-        part: that array.
-        starts, limits: of the slice in it.
-    """
-
-    part: Atomic
-    starts: tuple[int, ...]
-    limits: tuple[int, ...]
-
-
-def _of_part(eqn: jax_core.JaxprEqn, makers: Makers) -> _OfPart | None:
-    """A slice as one of a part; None where it is none, or of several."""
-    atom = eqn.invars[0] if is_understood(eqn, "slice") else None
-    maker = makers.get(atom) if isinstance(atom, jax_core.Var) else None
-    if maker is None or not is_understood(maker, "concatenate"):
-        return None
-    d, begin = maker.params["dimension"], 0
-    starts, limits = (list(eqn.params[name]) for name in ("start_indices", "limit_indices"))
-    for part in maker.invars:
-        end = begin + part.aval.shape[d]  # type: ignore[attr-defined]
-        if begin <= starts[d] and limits[d] <= end:
-            starts[d], limits[d] = starts[d] - begin, limits[d] - begin
-            return _OfPart(part, tuple(starts), tuple(limits))
-        begin = end
-    return None
-
-
-def _of_parts(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-    """A jaxpr with slices of parts for those of what is joined of these, in the bodies of loops as well."""
-    makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
-    found = {id(eqn): own for eqn in closed.jaxpr.eqns if (own := _of_part(eqn, makers)) is not None}
-
-    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
-        own = found.get(id(eqn))
-        if own is None:
-            return builder.equation(with_bodies(eqn, _of_parts), operands)
-        cut = lambda part: [lax.slice(part, own.starts, own.limits, eqn.params["strides"])]  # noqa: E731
-        return builder.traced(cut, operands)
-
-    return rebuild(closed, run, sources=lambda eqn: [found[id(eqn)].part] if id(eqn) in found else eqn.invars)
 
 
 # --- where it lies ----------------------------------------------------------------------------------------------
@@ -111,8 +64,8 @@ def _columns(atom: Atomic, makers: Makers) -> list[_Column]:
     if eqn is not None and (is_reshape(eqn) or is_understood(eqn, "squeeze")):
         return _columns(eqn.invars[0], makers)
     size = _size(atom)
-    if eqn is not None and is_understood(eqn, "broadcast_in_dim") and size == _size(eqn.invars[0]):
-        return _columns(eqn.invars[0], makers)
+    if eqn is not None and is_understood(eqn, "broadcast_in_dim") and _size(eqn.invars[0]) in (1, size):
+        return _columns(eqn.invars[0], makers) * (size // _size(eqn.invars[0]))
     if eqn is not None and is_understood(eqn, "concatenate") and size == max(atom.aval.shape):  # type: ignore[attr-defined]
         return [column for own in eqn.invars for column in _columns(own, makers)]
     return [_Column(atom, place) for place in range(size)]
@@ -241,107 +194,12 @@ def _add_slices(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     return rebuild(closed, run, sources=sources)
 
 
-# --- of what arrays are rearrangements of ---------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Slice:
-    """A slice of a rearrangement, as one of its root.
-
-    Attributes:
-        view: the rearrangement.
-        along: for each dimension of the rearrangement of which the slice has a part, that of the root.
-        sizes: of the slice of the root.
-        digits: of the slice as it is of the rearrangement, in what is sliced of the root.
-    """
-
-    view: Rearrangement
-    along: dict[int, int]
-    sizes: tuple[int, ...]
-    digits: tuple[Digit, ...]
-
-    def places(self, starts: Sequence[Any]) -> list[Any]:
-        """Where it begins in the root."""
-        made: list[Any] = [np.zeros((), jnp.result_type(*starts))] * len(self.sizes)
-        for d, of_root in self.along.items():
-            made[of_root] = starts[d]
-        return made
-
-
-def _of_root(view: Rearrangement, shape: Sequence[int], sizes: Sequence[int]) -> _Slice | None:
-    """A slice of a rearrangement of a `shape` as one of its root; None where it is none, or that is no gain."""
-    extents = view.root.aval.shape
-    if not all(digit.step for digit in view.digits):
-        return None
-    strides = row_major_strides(extents)
-    whole_dimensions = {Digit(step, n): d for d, (step, n) in enumerate(zip(strides, extents, strict=True)) if n > 1}
-    along, own = {}, list(extents)
-    for d, (extent, size) in enumerate(zip(shape, sizes, strict=True)):
-        if extent != size:
-            of_root = whole_dimensions.get(view.dims[d][0]) if len(view.dims[d]) == 1 else None
-            if of_root is None:
-                return None
-            along[d], own[of_root] = of_root, size
-    digits = []
-    for digit in view.digits:
-        of_root = whole_dimensions.get(digit)
-        inner = [d for d in along.values() if strides[d] < digit.step]
-        step = digit.step * math.prod(own[d] for d in inner) // math.prod(extents[d] for d in inner)
-        extent = own[of_root] if of_root in along.values() and of_root is not None else digit.extent
-        if extent > 1:
-            digits.append(Digit(step, extent))
-    return _Slice(view, along, tuple(own), tuple(digits))
-
-
-def _is_slice(eqn: jax_core.JaxprEqn) -> bool:
-    return is_understood(eqn, "dynamic_slice", "dynamic_update_slice")
-
-
-def _run(eqn: jax_core.JaxprEqn, own: _Slice) -> Callable[..., list[Any]]:
-    """A slice taken of the root, or put there."""
-    made = tuple(eqn.outvars[0].aval.shape)  # type: ignore[attr-defined]
-
-    def take(root: Any, *starts: Any) -> list[Any]:
-        taken = lax.dynamic_slice(root, own.places(starts), own.sizes, allow_negative_indices=False)
-        return [rearrange(taken, own.digits, made)]
-
-    def put(root: Any, update: Any, *starts: Any) -> list[Any]:
-        memory = in_memory(own.digits)
-        apart = reshape(update, [digit.extent for digit in own.digits])
-        lying = reshape(transpose(apart, [own.digits.index(digit) for digit in memory]), own.sizes)
-        written = lax.dynamic_update_slice(root, lying, own.places(starts), allow_negative_indices=False)
-        return [rearrange(written, own.view.digits, made)]
-
-    return take if eqn.primitive.name == "dynamic_slice" else put
-
-
-def _of_roots(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-    """A jaxpr with slices of the arrays that others are rearrangements of, in the bodies of loops as well."""
-    makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
-    found: dict[int, _Slice] = {}
-    for eqn in closed.jaxpr.eqns:
-        if _is_slice(eqn) and isinstance(eqn.invars[0], jax_core.Var):
-            shape = eqn.invars[0].aval.shape  # type: ignore[attr-defined]
-            sizes = eqn.params["slice_sizes"] if eqn.primitive.name == "dynamic_slice" else eqn.invars[1].aval.shape  # type: ignore[attr-defined]
-            view = rearrangement(eqn.invars[0], makers, stop=lambda _: False)
-            own = _of_root(view, shape, sizes) if view.root is not eqn.invars[0] and 0 not in shape else None
-            if own is not None:
-                found[id(eqn)] = own
-
-    def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
-        return [found[id(eqn)].view.root, *eqn.invars[1:]] if id(eqn) in found else eqn.invars
-
-    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
-        if id(eqn) not in found:
-            return builder.equation(with_bodies(eqn, _of_roots), operands)
-        return builder.traced(_run(eqn, found[id(eqn)]), operands)
-
-    return rebuild(closed, run, sources=sources)
+# --- all of it --------------------------------------------------------------------------------------------------
 
 
 def _has_slices(jaxpr: jax_core.Jaxpr) -> bool:
     """Whether there is a slice at a place that is known late, in the bodies of loops as well."""
-    names = ("gather", "scatter", "scatter-add", "dynamic_slice", "dynamic_update_slice")
+    names = ("gather", "scatter", "scatter-add", *_LATE)
     return any(
         eqn.primitive.name in names or any(_has_slices(body.jaxpr) for body in bodies_of(eqn)) for eqn in jaxpr.eqns
     )
@@ -351,4 +209,4 @@ def as_one_slice(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with slices at a place for gathers and scatters of one, in the bodies of loops as well."""
     if not _has_slices(closed.jaxpr):
         return closed
-    return _of_roots(_add_slices(_take_slices(_of_parts(closed))))
+    return slice_roots(_add_slices(_take_slices(slice_once(closed))), *_LATE)

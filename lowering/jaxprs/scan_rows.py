@@ -96,14 +96,20 @@ def _affine(eqn: jax_core.JaxprEqn, known: Mapping[Any, Affine]) -> Affine | Non
     return (first[0] + a, first[1] + b) if eqn.primitive.name == "add" else (first[0] - a, first[1] - b)
 
 
+def _is_whole(eqn: jax_core.JaxprEqn) -> bool:
+    """Whether a slice that is taken or put has all elements, but for the first dimension."""
+    sizes = eqn.params["slice_sizes"] if eqn.primitive.name == "dynamic_slice" else _shape(eqn.invars[1])
+    return tuple(sizes[1:]) == _shape(eqn.invars[0])[1:]
+
+
 def _is_row(eqn: jax_core.JaxprEqn, counted: Mapping[Any, Affine], length: int) -> Affine | None:
-    """The number of the row that an equation takes or puts, where that is one more or less in every turn."""
+    """The number of the row that an equation takes, or a part of, or puts: one more or less in every turn."""
     if not is_understood(eqn, "dynamic_slice", "dynamic_update_slice"):
         return None
     takes = eqn.primitive.name == "dynamic_slice"
     shape = _shape(eqn.invars[0])
     sizes = eqn.params["slice_sizes"] if takes else _shape(eqn.invars[1])
-    if not shape or sizes[0] != 1 or tuple(sizes[1:]) != shape[1:]:
+    if not shape or sizes[0] != 1 or not (takes or _is_whole(eqn)):
         return None
     start = eqn.invars[1 if takes else 2]
     own = None if isinstance(start, jax_core.Literal) else counted.get(start)
@@ -118,7 +124,7 @@ class _Rows:
 
     Attributes:
         at: which row a turn takes, or puts.
-        taken: the equations that take it.
+        taken: the equations that take it, or a part of it.
         put: the equation that puts it; None where none does.
     """
 
@@ -275,6 +281,8 @@ class _Counting:
                 continue
             (at,) = places
             assert at is not None
+            if not any(map(_is_whole, uses[var])):
+                continue  # to scan over rows would move more than is taken
             if k < first:
                 if not others and var not in results:
                     found[k] = _Rows(at, tuple(taken), None)
@@ -336,7 +344,7 @@ def _scanned(eqn: jax_core.JaxprEqn, rows: Mapping[int, _Rows]) -> Callable[...,
     results = [*(body.outvars[k - first] for k in (*kept, *stacked)), *body.outvars[carried:]]
     eqns = needed(
         body,
-        lambda own: () if id(own) in taken else own.invars[1:2] if id(own) in put else own.invars,
+        lambda own: own.invars[2:] if id(own) in taken else own.invars[1:2] if id(own) in put else own.invars,
         results,
     )
     wanted = set(map(id, eqns))
@@ -351,7 +359,11 @@ def _scanned(eqn: jax_core.JaxprEqn, rows: Mapping[int, _Rows]) -> Callable[...,
 
             def one(own: jax_core.JaxprEqn, operands: list[Any]) -> list[Any]:
                 if id(own) in taken:
-                    return [reshape(row[taken[id(own)]], own.outvars[0].aval.shape)]  # type: ignore[attr-defined]
+                    part = row[taken[id(own)]]
+                    if not _is_whole(own):
+                        sizes = own.params["slice_sizes"][1:]
+                        part = lax.dynamic_slice(part, operands[2:], sizes, allow_negative_indices=False)
+                    return [reshape(part, _shape(own.outvars[0]))]
                 if id(own) not in wanted:
                     return [None] * len(own.outvars)
                 if id(own) in put:

@@ -26,7 +26,9 @@ from lowering.jaxprs.reduce_by_halves import reduce_by_halves
 from lowering.jaxprs.reshape_once import reshape_once
 from lowering.jaxprs.scan_rows import scan_rows
 from lowering.jaxprs.single_dimensions import drop_single_dimensions
+from lowering.jaxprs.slice_once import slice_once
 from lowering.jaxprs.slice_order import slices_in_order
+from lowering.jaxprs.slice_roots import slice_roots
 from lowering.jaxprs.sum_rows import sum_rows
 from lowering.jaxprs.whole_products import join_products
 
@@ -39,6 +41,7 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     compared = compare_tables(inline(equal_constants_once(jax.make_jaxpr(function)(*structs))))
     emitted = as_one_slice(within_bounds(slices_in_order(compared)))
     products = join_side_by_side(dots_in_memory_order(join_products(contract(sum_rows(emitted)))))
-    shaped = reshape_once(make_in_shape(reshape_once(drop_single_dimensions(join_reductions(products)))))
+    joined = reshape_once(drop_single_dimensions(join_reductions(products)))
+    shaped = reshape_once(make_in_shape(slice_once(slice_roots(joined, "slice"))))
     traced = carry_extended(scan_rows(shaped))
     return recompute(multiply_narrowly(reduce_by_halves(update_safely(traced, inputs))))

@@ -1,0 +1,136 @@
+"""Slice roots: a slice of what is a rearrangement of an array as a slice of that array.
+
+`vmap` and the reads of vertices rearrange whole arrays before they take or put a slice. Of the array itself it is a
+slice as well, where each dimension that it has a part of is one of the array's; and a part alone is rearranged then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend import core as jax_core
+
+from codelet.jaxprs.equations import Atomic, bodies_of, with_bodies
+from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.rebuild import Builder, rebuild
+from codelet.views.digits import Digit, row_major_strides
+from lowering.arrays import reshape, transpose
+from lowering.jaxprs.rearrangement import Rearrangement, in_memory, rearrange, rearrangement
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """A slice of a rearrangement, as one of its root.
+
+    Attributes:
+        view: the rearrangement.
+        along: for each dimension of the rearrangement of which the slice has a part, that of the root.
+        sizes: of the slice of the root.
+        digits: of the slice as it is of the rearrangement, in what is sliced of the root.
+    """
+
+    view: Rearrangement
+    along: dict[int, int]
+    sizes: tuple[int, ...]
+    digits: tuple[Digit, ...]
+
+    def places(self, starts: Sequence[Any]) -> list[Any]:
+        """Where it begins in the root."""
+        made: list[Any] = [np.zeros((), jnp.result_type(*starts))] * len(self.sizes)
+        for d, of_root in self.along.items():
+            made[of_root] = starts[d]
+        return made
+
+
+def _of_root(view: Rearrangement, shape: Sequence[int], sizes: Sequence[int]) -> _Slice | None:
+    """A slice of a rearrangement of a `shape` as one of its root; None where it is none, or that is no gain."""
+    extents = view.root.aval.shape
+    if not all(digit.step for digit in view.digits):
+        return None
+    strides = row_major_strides(extents)
+    whole_dimensions = {Digit(step, n): d for d, (step, n) in enumerate(zip(strides, extents, strict=True)) if n > 1}
+    along, own = {}, list(extents)
+    for d, (extent, size) in enumerate(zip(shape, sizes, strict=True)):
+        if extent != size:
+            of_root = whole_dimensions.get(view.dims[d][0]) if len(view.dims[d]) == 1 else None
+            if of_root is None:
+                return None
+            along[d], own[of_root] = of_root, size
+    digits = []
+    for digit in view.digits:
+        of_root = whole_dimensions.get(digit)
+        inner = [d for d in along.values() if strides[d] < digit.step]
+        step = digit.step * math.prod(own[d] for d in inner) // math.prod(extents[d] for d in inner)
+        extent = own[of_root] if of_root in along.values() and of_root is not None else digit.extent
+        if extent > 1:
+            digits.append(Digit(step, extent))
+    return _Slice(view, along, tuple(own), tuple(digits))
+
+
+def _found(eqn: jax_core.JaxprEqn, makers: Mapping[Any, jax_core.JaxprEqn]) -> _Slice | None:
+    """A slice of a rearrangement as one of its root; None where it is of none, or that is no gain."""
+    if not isinstance(eqn.invars[0], jax_core.Var):
+        return None
+    is_put = eqn.primitive.name == "dynamic_update_slice"
+    shape, sizes = (var.aval.shape for var in (eqn.invars[0], eqn.invars[1] if is_put else eqn.outvars[0]))  # type: ignore[attr-defined]
+    view = rearrangement(eqn.invars[0], makers, stop=lambda _: False)
+    if view.root is eqn.invars[0] or 0 in (*shape, *sizes):
+        return None
+    # What is known when the whole is compiled XLA slices as well as the rest, but for what reshapes hide.
+    return _of_root(view, shape, sizes) if eqn.primitive.name != "slice" or view.is_in_order else None
+
+
+def _run(eqn: jax_core.JaxprEqn, own: _Slice) -> Callable[..., list[Any]]:
+    """A slice taken of the root, or put there."""
+    made = tuple(eqn.outvars[0].aval.shape)  # type: ignore[attr-defined]
+
+    def cut(root: Any) -> list[Any]:
+        params, rank = eqn.params, range(len(own.sizes))
+        of_root = {e: d for d, e in own.along.items()}
+        starts = [params["start_indices"][of_root[e]] if e in of_root else 0 for e in rank]
+        limits = [params["limit_indices"][of_root[e]] if e in of_root else own.sizes[e] for e in rank]
+        strides = params["strides"] and [params["strides"][of_root[e]] if e in of_root else 1 for e in rank]
+        return [rearrange(lax.slice(root, starts, limits, strides), own.digits, made)]
+
+    def take(root: Any, *starts: Any) -> list[Any]:
+        taken = lax.dynamic_slice(root, own.places(starts), own.sizes, allow_negative_indices=False)
+        return [rearrange(taken, own.digits, made)]
+
+    def put(root: Any, update: Any, *starts: Any) -> list[Any]:
+        memory = in_memory(own.digits)
+        apart = reshape(update, [digit.extent for digit in own.digits])
+        lying = reshape(transpose(apart, [own.digits.index(digit) for digit in memory]), own.sizes)
+        written = lax.dynamic_update_slice(root, lying, own.places(starts), allow_negative_indices=False)
+        return [rearrange(written, own.view.digits, made)]
+
+    return {"slice": cut, "dynamic_slice": take, "dynamic_update_slice": put}[eqn.primitive.name]
+
+
+def slice_roots(closed: jax_core.ClosedJaxpr, *names: str) -> jax_core.ClosedJaxpr:
+    """A jaxpr with slices of the arrays that others are rearrangements of, in the bodies of loops as well.
+
+    Args:
+        closed: the jaxpr.
+        names: the primitives that it is about, of `slice`, `dynamic_slice` and `dynamic_update_slice`.
+    """
+    if not any(eqn.primitive.name in names or bodies_of(eqn) for eqn in closed.jaxpr.eqns):
+        return closed
+    makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
+    slices = (eqn for eqn in closed.jaxpr.eqns if is_understood(eqn, *names))
+    found = {id(eqn): own for eqn in slices if (own := _found(eqn, makers)) is not None}
+
+    def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
+        return [found[id(eqn)].view.root, *eqn.invars[1:]] if id(eqn) in found else eqn.invars
+
+    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
+        if id(eqn) not in found:
+            return builder.equation(with_bodies(eqn, lambda body: slice_roots(body, *names)), operands)
+        return builder.traced(_run(eqn, found[id(eqn)]), operands)
+
+    return rebuild(closed, run, sources=sources)
