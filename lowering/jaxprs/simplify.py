@@ -16,6 +16,7 @@ from lowering.jaxprs.dots_in_memory_order import dots_in_memory_order
 from lowering.jaxprs.equal_constants import equal_constants_once
 from lowering.jaxprs.in_place import Inputs, update_safely
 from lowering.jaxprs.join_reductions import join_reductions
+from lowering.jaxprs.join_tables import join_tables
 from lowering.jaxprs.leaving_shapes import shape_as_they_leave
 from lowering.jaxprs.narrow_products import multiply_narrowly
 from lowering.jaxprs.products_side_by_side import join_side_by_side
@@ -35,6 +36,6 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     """
     emitted = slices_in_order(compare_tables(inline(equal_constants_once(jax.make_jaxpr(function)(*structs)))))
     products = join_side_by_side(dots_in_memory_order(join_products(contract(sum_rows(emitted)))))
-    shaped = reshape_once(shape_as_they_leave(drop_single_dimensions(join_reductions(products))))
+    shaped = reshape_once(shape_as_they_leave(drop_single_dimensions(join_tables(join_reductions(products)))))
     traced = carry_extended(shaped)
     return recompute(multiply_narrowly(reduce_by_halves(update_safely(traced, inputs))))
