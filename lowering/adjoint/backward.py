@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import codelet as cl
 from codelet.errors import ProgramError
@@ -51,6 +51,19 @@ from lowering.plan.steps import (
     WhileStep,
 )
 from lowering.plan.walk import bodies
+
+
+@dataclass
+class _Beside:
+    """The vertices that go back through a compute set, as far as they are added, beside which more may run.
+
+    Attributes:
+        place: that of their compute set among the programs; None before there are any.
+        taken: the elements that they write straight to cotangents.
+    """
+
+    place: int | None = None
+    taken: ElementSet = field(default_factory=ElementSet)
 
 
 class Backward:
@@ -169,8 +182,15 @@ class Backward:
         """The elements that may have a cotangent though none is present."""
         return ElementSet.of_variables(self.shared) - self.present
 
-    def family(
-        self, body: Body, number: int, flow: FamilyFlow, later: ElementSet, received: ElementSet, kept: ElementSet
+    def _family(
+        self,
+        body: Body,
+        number: int,
+        flow: FamilyFlow,
+        later: ElementSet,
+        received: ElementSet,
+        kept: ElementSet,
+        beside: _Beside,
     ) -> list[Contribution]:
         """Run the adjoint of a family; what it contributes beside what it gives straight to cotangents.
 
@@ -181,6 +201,7 @@ class Backward:
             later: the elements that are written after the vertices have read: by themselves, too.
             received: the elements to which the families of the compute set contribute.
             kept: the elements whose cotangents are still to be read when all of them have run.
+            beside: the families of the compute set that have run.
         """
         flow = self._gathered(body, number, flow, later)
         flow, contributions = self.contributions.linear(flow, self.flows, self.present, received, kept)
@@ -220,9 +241,26 @@ class Backward:
                 contributions.append(Contribution(step, name, {"": held}, places, field.tensor.source, gets))
         if family.tile is not None:
             fields["tile"] = family.tile
-        self.sums.run(step, adjoint, **fields)
+        self._run(step, adjoint, fields, taken, beside)
         self.present = self.present | taken
         return contributions
+
+    def _run(
+        self, step: str, adjoint: cl.Codelet, fields: dict[str, object], taken: ElementSet, beside: _Beside
+    ) -> None:
+        """Run the vertices of a family's adjoint, in the compute set of those that ran before where they may.
+
+        What one family of a compute set writes no other touches, so that none reads a cotangent which another receives.
+        Two that receive the same add to it one after the other; so does what is gathered.
+        """
+        place = beside.place
+        between = [] if place is None else self.sums.programs[place + 1 :]
+        if place is not None and all(isinstance(own, cl.Copy) for own in between) and (taken & beside.taken).is_empty:
+            self.sums.run_beside(place, adjoint, **fields)  # between are zeros for what it adds to
+        else:
+            self.sums.run(step, adjoint, **fields)
+            beside.taken = ElementSet()
+        beside.place, beside.taken = len(self.sums.programs) - 1, beside.taken | taken
 
     def _gathered(self, body: Body, number: int, flow: FamilyFlow, later: ElementSet) -> FamilyFlow:
         """Gather what can be gathered of what a family contributes; what is left of it."""
@@ -315,10 +353,10 @@ class Backward:
             written = written | flow.written
             received = functools.reduce(ElementSet.__or__, flow.received.values(), received)
         self.present, found = self.present - written, []
-        kept = written | self._unknown()
+        kept, beside = written | self._unknown(), _Beside()
         for flow in flows:
             if flow.adjoint is not None:
-                found += self.family(body, number, flow, self.later | self.written(step), received, kept)
+                found += self._family(body, number, flow, self.later | self.written(step), received, kept, beside)
         self.present = self.contributions.add(found, self.present, written | self._unknown())
 
     def copy(self, source: Tensor, destination: Tensor) -> None:

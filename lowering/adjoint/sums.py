@@ -78,9 +78,16 @@ class Sums:
         self.graph = graph
         self.programs: list[Program] = []
 
-    def run(self, name: str, codelet: cl.Codelet, **fields: object) -> None:
+    def run(self, name: str, codelet: cl.Codelet, /, **fields: object) -> None:
         """Run vertices next."""
         self.programs.append(new_vertices(self.graph, name, codelet, **fields)[0])
+
+    def run_beside(self, place: int, codelet: cl.Codelet, /, **fields: object) -> None:
+        """Run vertices in the compute set that is run at a place of the programs, and all that follows it before it."""
+        beside = self.programs[place]
+        assert isinstance(beside, cl.Execute)
+        self.graph.add_vertex(beside.compute_set, codelet, **fields)
+        self.programs[place:] = [*self.programs[place + 1 :], beside]
 
     @property
     def num_workers(self) -> int:
