@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from codelet import ops
-from codelet.frontends.known_places import Box, Promises, box_of, is_dense, scattered
+from codelet.frontends.known_places import Box, Promises, box_of, is_written_at_once, scattered
 from codelet.frontends.rules import rule
 from codelet.frontends.values import Value, data_type
 from codelet.ops.lookup_codelets import position_dtype
@@ -121,7 +121,7 @@ def _scatter(primitive: str, op: str) -> None:
         sizes = [1 if d in gone else next(windows) for d in range(len(table.shape))]
         if not dimension_numbers.operand_batching_dims:
             box = box_of(indices, indexed, gone, numbers.update_window_dims, table.shape, sizes, mode)
-            if box is not None and is_dense(box, table.shape):
+            if box is not None and is_written_at_once(box, table.shape, op):
                 return scattered(walk, box, table, values, op, name)
         in_order = indices_are_sorted and places is indices
         promises = _promises(places, indexed, table.shape, sizes, unique_indices, in_order)

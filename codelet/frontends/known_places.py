@@ -126,13 +126,17 @@ def box_of(
     return Box(items, tuple(left.index(d) for d in used), tuple(lengths))
 
 
-def is_dense(box: Box, shape: Sequence[int]) -> bool:
-    """Whether a box is one without steps of an array of a shape, or of a reshape of it, which is written at once."""
-    sides = zip(box.items, shape, strict=True)
-    return all(
-        own.step == 1 or (n % own.step == 0 and own.start // own.step + len(range(n)[own]) <= n // own.step)
-        for own, n in sides
-    )
+def is_written_at_once(box: Box, shape: Sequence[int], op: str) -> bool:
+    """Whether a box of an array of a shape is better written than scattered.
+
+    One without steps is, or of a reshape of the array, which is then updated in place. What is added at steps of two
+    along rows of 400 x 400, in a loop, takes 1.7 to 2.3 times plain JAX's time so, and 0.9 as a scatter.
+    """
+    sides = list(zip(box.items, shape, strict=True))
+    if op != "set":
+        return all(own.step == 1 for own, _ in sides)
+    count = lambda own, n: own.start // own.step + len(range(n)[own])  # noqa: E731
+    return all(own.step == 1 or (n % own.step == 0 and count(own, n) <= n // own.step) for own, n in sides)
 
 
 def scattered(walk: Walk, box: Box, operand: Tensor, updates: Tensor, op: str, name: str) -> Tensor:
