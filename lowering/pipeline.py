@@ -31,6 +31,7 @@
            -> dots of what lies in memory           dots_in_memory_order (contraction)
            -> products of parts side by side one    products_side_by_side (parts, wholes)
            -> reductions of partial results joined  join_reductions, by joined_maps
+           -> parts and copies of tables one        join_tables (summed, tables_of_updates, blocks_of_rows)
            -> dimensions of one element left out    single_dimensions
            -> results made in the shapes they have  leaving_shapes
            -> reshapes in a row as one              reshape_once

@@ -7,7 +7,7 @@ In come tensors and dimension numbers; both become one form (`slice_forms.py`), 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -164,7 +164,15 @@ def _filled(graph: cl.Graph, made: cl.Tensor, indices: cl.Tensor, extent: int, v
 # --- the operations ---------------------------------------------------------------------------------------
 
 
-def _gather_lookup(form: SliceForm, operand: Any, indices: Any, mode: str, fill: Any) -> Lookup:
+def _promised(unique_indices: bool, indices_are_sorted: bool) -> dict[str, bool]:
+    """Static values of codelets: what is promised of indices."""
+    own = {"unique": unique_indices, "in_order": indices_are_sorted}
+    return {name: True for name, value in own.items() if value}
+
+
+def _gather_lookup(
+    form: SliceForm, operand: Any, indices: Any, mode: str, fill: Any, promised: Mapping[str, bool] | None = None
+) -> Lookup:
     columns = -1 if form.columns is None else form.columns
     static = {
         "numbers": form.numbers,
@@ -173,6 +181,7 @@ def _gather_lookup(form: SliceForm, operand: Any, indices: Any, mode: str, fill:
         "mode": mode,
         "fill_value": fill,
         "dtype": operand.dtype,
+        **(promised or {}),
     }
     by_rows = gather_rows if operand.dtype != bool else None
     return form.lookup("look up", True, indices.dtype, "slices", static, cuts_indices=True, by_rows=by_rows)
@@ -187,6 +196,8 @@ def gather(
     *,
     mode: Any = None,
     fill_value: Any = None,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "gather",
@@ -201,6 +212,8 @@ def gather(
         slice_sizes: of the slices.
         mode: what indices mean that lead beyond the ends: "clip", "fill" or "promise_in_bounds"; "fill" when left off.
         fill_value: what they give by "fill"; NaN, or the least integer, when left off.
+        unique_indices: whether it is promised that no two slices overlap, which makes its gradient faster.
+        indices_are_sorted: whether it is promised that they are sorted.
         grain: about how many elements a vertex looks up.
         memory_share: of a tile's memory, what the plan may take.
         name: of the scope.
@@ -212,7 +225,8 @@ def gather(
     own = checked_mode(name, mode)
     form = gather_form(name, operand, start_indices, dimension_numbers, slice_sizes, own, fill_value)
     grain = checked_grain(name, grain)
-    lookup = _gather_lookup(form, operand, start_indices, own, fill_value)
+    promised = _promised(unique_indices, indices_are_sorted)
+    lookup = _gather_lookup(form, operand, start_indices, own, fill_value, promised)
     with graph.scope(name, unique=True):
         fields = {"operand": form.operand(operand), "indices": form.index(start_indices)}
         return form.slices_back(_add(graph, gather_block, lookup, fields, grain, memory_share))
@@ -288,6 +302,7 @@ def scatter(
     op: str = "set",
     mode: Any = None,
     unique_indices: bool = False,
+    indices_are_sorted: bool = False,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "scatter",
@@ -305,6 +320,7 @@ def scatter(
         mode: what indices mean that lead beyond the ends: "clip", "drop" or "promise_in_bounds"; "drop" when left off.
         unique_indices: whether it is promised that no two name the same element, as JAX asks where "multiply" is
             differentiated by the updates.
+        indices_are_sorted: whether it is promised that they are sorted.
         grain: about how many elements a vertex has.
         memory_share: of a tile's memory, what the plan may take.
         name: of the scope.
@@ -332,9 +348,8 @@ def scatter(
     with graph.scope(name, unique=True):
         if by_rows:
             indices = from_beginning(graph, indices, operand.shape[0])
-        static = {"numbers": form.numbers, "op": op, "mode": own, "dtype": operand.dtype}
-        if unique_indices:
-            static["unique"] = True
+        promised = _promised(unique_indices, indices_are_sorted)
+        static = {"numbers": form.numbers, "op": op, "mode": own, "dtype": operand.dtype, **promised}
         options = {"cuts_indices": False, "by_rows": scatter_rows}
         lookup = form.lookup("update", True, indices.dtype, "operand", static, **options)
         slices = form.slices_of(updates)

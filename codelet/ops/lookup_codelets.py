@@ -23,6 +23,9 @@ SCATTERS = {
 }
 """What may become of an element and the update for it."""
 
+ELEMENTS = {"add": lax.add, "multiply": lax.mul, "min": lax.min, "max": lax.max}
+"""What becomes of an element and one update, but for "set"."""
+
 
 def position_dtype(dtype: Any) -> np.dtype:
     """The dtype that positions are counted in where they are given in a user's: one that counts all there can be."""
@@ -40,12 +43,18 @@ def laid_out(rows):
     return rows
 
 
+def _promises(unique: bool, in_order: bool) -> dict[str, bool]:
+    """What is promised of indices, and of a part of them: that none overlap, that they are sorted."""
+    return {"unique_indices": unique, "indices_are_sorted": in_order}
+
+
 @cl.codelet(issue="assembly")
-def gather_block(operand, indices, *, numbers, sizes, columns, mode, fill_value):
+def gather_block(operand, indices, *, numbers, sizes, columns, mode, fill_value, unique=False, in_order=False):
     """The slices that indices name; of the columns as many as there are."""
     own = tuple(operand.shape[d] if d == columns else size for d, size in enumerate(sizes))
     where, own_numbers = positions(indices), lax.GatherDimensionNumbers(*numbers)
-    return lax.gather(operand, where, own_numbers, own, mode=mode, fill_value=fill_value)
+    options = {"mode": mode, "fill_value": fill_value, **_promises(unique, in_order)}
+    return lax.gather(operand, where, own_numbers, own, **options)
 
 
 def _within(
@@ -59,13 +68,13 @@ def _within(
 
 
 @cl.codelet(issue="assembly")
-def scatter_block(operand, indices, updates, *, numbers, op, mode, unique=False):
+def scatter_block(operand, indices, updates, *, numbers, op, mode, unique=False, in_order=False):
     """What is indexed, with updates of the slices that indices name."""
     where, own = positions(indices), lax.ScatterDimensionNumbers(*numbers)
     if mode == "clip" and op in ("min", "max"):
         # JAX's derivatives of these look at the indices as they are, and divide by a count of zero beyond the ends.
         where, mode = _within(operand, where, updates, own), "promise_in_bounds"
-    return SCATTERS[op](operand, where, updates, own, unique_indices=unique, mode=mode)
+    return SCATTERS[op](operand, where, updates, own, mode=mode, **_promises(unique, in_order))
 
 
 @cl.codelet(issue="assembly")
@@ -82,18 +91,18 @@ def _from_first(indices: jax.Array, first: jax.Array) -> jax.Array:
 
 
 @cl.codelet(issue="assembly")
-def gather_rows(operand, indices, first, *, numbers, sizes, columns, mode, fill_value):
+def gather_rows(operand, indices, first, *, numbers, sizes, columns, mode, fill_value, unique=False, in_order=False):
     """The slices that indices name among rows from a first on; zeros for the others."""
     own = tuple(operand.shape[d] if d == columns else size for d, size in enumerate(sizes))
-    where = _from_first(indices, first)
-    return lax.gather(operand, where, lax.GatherDimensionNumbers(*numbers), own, mode="fill", fill_value=0)
+    where, options = _from_first(indices, first), {"mode": "fill", "fill_value": 0, **_promises(unique, in_order)}
+    return lax.gather(operand, where, lax.GatherDimensionNumbers(*numbers), own, **options)
 
 
 @cl.codelet(issue="assembly")
-def scatter_rows(operand, indices, updates, first, *, numbers, op, mode, unique=False):
+def scatter_rows(operand, indices, updates, first, *, numbers, op, mode, unique=False, in_order=False):
     """Rows from a first on, with updates of those that indices name among them."""
     where, own = _from_first(indices, first), lax.ScatterDimensionNumbers(*numbers)
-    return SCATTERS[op](operand, where, updates, own, unique_indices=unique, mode="drop")
+    return SCATTERS[op](operand, where, updates, own, mode="drop", **_promises(unique, in_order))
 
 
 @cl.codelet(issue="assembly")

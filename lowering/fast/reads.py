@@ -9,9 +9,11 @@ is read as one flat dimension.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from codelet.views.digits import row_major_strides
 from codelet.views.grids import Key
 from codelet.views.index import Index
 from lowering.arrays import Array
@@ -21,6 +23,10 @@ from lowering.plan.access import Access, Dimension, Term, divided_term, take_apa
 
 MAX_STACKED_SLICES = 25
 """Beyond about this many stacked slices, a gather of the windows is faster than the stack on CPU."""
+
+MOST_SLICED = 4
+"""A part of an array is sliced before it is brought into another order if the whole is so many times as large; a guess.
+Otherwise the whole is brought into that order, once for all who read parts of it."""
 
 
 class Read(NamedTuple):
@@ -107,8 +113,28 @@ def _read_box(way: Way, dimensions: Sequence[Dimension]) -> list[Dimension]:
     return left
 
 
+def _read_rows(way: Way, access: Access) -> Access:
+    """Read the whole rows that are read of an array that is taken for a flat one; the access to what that leaves.
+
+    XLA then sees a slice of the array as it lies: it may update the array in place beside that.
+    """
+    (start, terms), strides = access.dimensions[0], row_major_strides(way.shape)
+    stop = start + sum(term.reach for term in terms) + 1
+    for at, row in enumerate(strides):
+        around = [stride for stride in strides[:at] if start // stride != (stop - 1) // stride]
+        if not around and start % row == 0 and stop % row == 0:
+            first = [start // stride % n for stride, n in zip(strides, way.shape, strict=True)]
+            lengths = [1] * at + [(stop - start) // row]
+            bounds = [(a, a + n, 1) for a, n in zip(first, lengths, strict=False)]
+            way.slice([*bounds, *((0, n, 1) for n in way.shape[at + 1 :])])
+            return Access((stop - start,), (Dimension(0, terms),), access.reversed_keys)
+    return access
+
+
 def _read_access(way: Way, access: Access) -> list[Key]:
     """Read through an access map that is taken apart; the keys of what is read."""
+    if len(access.shape) == 1 < len(way.shape):
+        access = _read_rows(way, access)
     way.reshape(access.shape)
     dimensions = _read_box(way, access.dimensions)
     keys: list[Key] = []
@@ -121,13 +147,18 @@ def _read_access(way: Way, access: Access) -> list[Key]:
 def plan_access(shape: Sequence[int], access: Access, order: Sequence[int] | None = None) -> Read:
     """How an array of `shape` is read through an access map that is taken apart for that shape.
 
-    Where an order of its dimensions is given, it is brought into that first.
+    Where an order of its dimensions is given, it is brought into that first; what is hardly read of it, as one column
+    is, is sliced before.
     """
     way = Way(shape)
     if order is not None:
+        dimensions = access.dimensions
+        sliced = Way(shape)
+        left = _read_box(sliced, dimensions)
+        if math.prod(sliced.shape) * MOST_SLICED <= math.prod(shape):
+            way, dimensions = sliced, tuple(left)
         way.transpose(order)
-        dimensions = tuple(access.dimensions[d] for d in order)
-        access = Access(way.shape, dimensions, access.reversed_keys)
+        access = Access(way.shape, tuple(dimensions[d] for d in order), access.reversed_keys)
     keys = _read_access(way, access)
     return Read(tuple(way.moves), tuple(keys), way.shape)
 

@@ -17,6 +17,7 @@ from lowering.jaxprs.dots_in_memory_order import dots_in_memory_order
 from lowering.jaxprs.equal_constants import equal_constants_once
 from lowering.jaxprs.in_place import Inputs, update_safely
 from lowering.jaxprs.join_reductions import join_reductions
+from lowering.jaxprs.join_tables import join_tables
 from lowering.jaxprs.map_shapes import make_in_shape
 from lowering.jaxprs.narrow_products import multiply_narrowly
 from lowering.jaxprs.one_slice import as_one_slice
@@ -41,7 +42,7 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     compared = compare_tables(inline(equal_constants_once(jax.make_jaxpr(function)(*structs))))
     emitted = as_one_slice(within_bounds(slices_in_order(compared)))
     products = join_side_by_side(dots_in_memory_order(join_products(contract(sum_rows(emitted)))))
-    joined = reshape_once(drop_single_dimensions(join_reductions(products)))
+    joined = reshape_once(drop_single_dimensions(join_tables(join_reductions(products))))
     shaped = reshape_once(make_in_shape(slice_once(slice_roots(joined, "slice"))))
     traced = carry_extended(scan_rows(shaped))
     return recompute(multiply_narrowly(reduce_by_halves(update_safely(traced, inputs))))

@@ -1,0 +1,88 @@
+"""Join tables: gathers and scatters of many vertices, each of a part or a copy of a table, as one of all of it.
+
+Several forms come of vertices that share a table, and each runs as many times too long as there are vertices:
+
+- each adds its updates to a table of zeros of its own, and the tables are summed, as the gradient of a gather is: one
+  table takes all updates, and so does another array that such a table is added to (`tables_of_updates.py`);
+- each looks up, in some of the rows, all indices, which give zero where the row is another's, and the results are
+  summed: one gather of all rows; each updates some of the rows, and drops the updates for those of others: one scatter
+  into all rows (`blocks_of_rows.py`).
+
+In come these as equations with batches, which `jax.vmap` makes of vertices. The gradient of `x[i]` with 32,000 indices
+into 2,000 elements takes 600 times what plain JAX takes without, and as long with.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from jax.extend import core as jax_core
+
+from codelet.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
+from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.rebuild import Builder, rebuild
+from lowering.jaxprs.blocks_of_rows import one_gather, one_scatter
+from lowering.jaxprs.parts import Makers
+from lowering.jaxprs.summed import Joined, shape_of, sum_of
+from lowering.jaxprs.tables_of_updates import one_list, one_start, one_table, with_rows_together
+
+_SCATTERS = ("scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max")
+
+
+def _joined(eqn: jax_core.JaxprEqn, makers: Makers, constants: dict[Any, Any], uses: Counter[Any]) -> Joined | None:
+    if is_understood(eqn, "add", "add_any"):
+        return one_start(eqn, makers, uses)
+    if is_understood(eqn, "reduce_sum"):
+        own = sum_of(eqn, makers)
+        if own is None:
+            return None
+        if own.maker.primitive.name == "gather":
+            return one_gather(own, makers, constants)
+        return one_table(own, makers)
+    if not is_understood(eqn, *_SCATTERS):
+        return None
+    found = one_scatter(eqn, makers, constants)
+    if found is not None or not is_understood(eqn, "scatter-add") or any(0 in shape_of(atom) for atom in eqn.invars):
+        return found
+    return one_list(eqn, makers, uses) or with_rows_together(eqn, makers)
+
+
+def _has_tables(jaxpr: jax_core.Jaxpr) -> bool:
+    """Whether a jaxpr has a gather or scatter, or the body of a loop in it."""
+    own = ("gather", *_SCATTERS)
+    return any(
+        eqn.primitive.name in own or any(_has_tables(body.jaxpr) for body in bodies_of(eqn)) for eqn in jaxpr.eqns
+    )
+
+
+def _with(closed: jax_core.ClosedJaxpr, found: dict[int, Joined]) -> jax_core.ClosedJaxpr:
+    """A jaxpr with what takes the place of some equations, by their identities."""
+
+    def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
+        return found[id(eqn)].sources if id(eqn) in found else eqn.invars
+
+    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
+        own = found.get(id(eqn))
+        return builder.equation(eqn, operands) if own is None else builder.traced(own.run, operands)
+
+    return rebuild(closed, run, sources=sources)
+
+
+def join_tables(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr with gathers and scatters of parts, or copies, of a table made one, in the bodies of loops as well."""
+    if not _has_tables(closed.jaxpr):
+        return closed
+    while True:  # what is joined may be part of what can be joined
+        jaxpr = closed.jaxpr
+        makers: Makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
+        constants = dict(zip(jaxpr.constvars, closed.consts, strict=True))
+        uses = Counter(atom for atoms in (*(e.invars for e in jaxpr.eqns), jaxpr.outvars) for atom in variables(atoms))
+        found = {id(eqn): own for eqn in jaxpr.eqns if (own := _joined(eqn, makers, constants, uses)) is not None}
+        if not found:
+            break
+        closed = _with(closed, found)
+    if not any(map(bodies_of, jaxpr.eqns)):
+        return closed
+    return rebuild(closed, lambda builder, eqn, operands: builder.equation(with_bodies(eqn, join_tables), operands))

@@ -1,0 +1,134 @@
+"""Summed: a sum over whole dimensions of what an equation makes, through rearrangements.
+
+What vertices make each for themselves, and others then sum, emits as an equation with batches, reshapes, transposes,
+and a sum; shorter floats are made longer before. In comes the sum, out comes the equation, which of its dimensions are
+summed, and how the others lie in the sum: as digits of the positions in what the equation makes
+(`codelet/views/digits.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core as jax_core
+
+from codelet.jaxprs.equations import Atomic
+from codelet.jaxprs.primitives import is_understood
+from codelet.views.digits import Digit, merged, row_major_strides
+from lowering.jaxprs.parts import Makers
+from lowering.jaxprs.rearrangement import Rearrangement, rearrange, rearrangement
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What takes the place of an equation.
+
+    Attributes:
+        sources: what it is made from.
+        run: the result of these.
+    """
+
+    sources: tuple[Atomic, ...]
+    run: Callable[..., list[Any]]
+
+
+def shape_of(atom: Any) -> tuple[int, ...]:
+    return tuple(atom.aval.shape)
+
+
+def dtype_of(atom: Any) -> np.dtype:
+    return atom.aval.dtype
+
+
+def _apart(digits: Sequence[Digit], shape: Sequence[int]) -> list[tuple[int, Digit]] | None:
+    """Digits of the positions of an array, each within one dimension, and which; None where some lie in several."""
+    found: list[tuple[int, Digit]] = []
+    strides = row_major_strides(shape)
+    for digit in digits:
+        if not digit.step:
+            return None
+        left = digit
+        within = [d for d, n in enumerate(shape) if n > 1 and digit.step <= strides[d] < digit.step * digit.extent]
+        for d in within:
+            if strides[d] == left.step:
+                break
+            if strides[d] % left.step or left.extent % (strides[d] // left.step):
+                return None
+            outer, left = left.split(strides[d] // left.step)
+            found.append((d, outer))
+        inner = [d for d, n in enumerate(shape) if strides[d] <= left.step < strides[d] * n]
+        if not inner or left.step * left.extent > strides[inner[0]] * shape[inner[0]]:
+            return None
+        found.append((inner[0], left))
+    return found
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A sum of an array over some of its dimensions, whole, rearranged.
+
+    Attributes:
+        array: what is summed.
+        maker: the equation that makes it.
+        summed: the dimensions of the array.
+        kept: the digits of the positions in it that a position in the sum is made of, each within a dimension.
+        shape: of the sum.
+        dtype: likewise.
+    """
+
+    array: jax_core.Var
+    maker: jax_core.JaxprEqn
+    summed: tuple[int, ...]
+    kept: tuple[tuple[int, Digit], ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def back(self, made: Any, order: Sequence[int]) -> Any:
+        """The sum of the array without what is summed, whose dimensions in `made` are in an order."""
+        old = row_major_strides(shape_of(self.array))
+        new = dict(zip(order, row_major_strides(made.shape), strict=True))
+        digits = [Digit(own.step // old[d] * new[d], own.extent) for d, own in self.kept]
+        return rearrange(made.astype(self.dtype), digits, self.shape)
+
+
+def _of_root(digits: Sequence[Digit], view: Rearrangement) -> list[Digit] | None:
+    """Digits of the positions in a rearrangement as digits of those in its root; None where these are others."""
+    extents = [digit.extent for digit in view.digits]
+    strides, apart = row_major_strides(extents), _apart(digits, extents)
+    if apart is None:
+        return None
+    return [Digit(view.digits[k].step * (own.step // strides[k]), own.extent) for k, own in apart]
+
+
+def _is_longer(eqn: jax_core.JaxprEqn) -> bool:
+    """Whether an equation makes floats longer, as those that are summed may be."""
+    bits = [
+        jnp.finfo(own).bits if jnp.issubdtype(own, jnp.floating) else 0
+        for own in map(dtype_of, (eqn.invars[0], eqn.outvars[0]))
+    ]
+    return 0 < bits[0] < bits[1]
+
+
+def sum_of(eqn: jax_core.JaxprEqn, makers: Makers) -> Sum | None:
+    """What a sum is of; None where that is no gather or scatter, or it is over parts of its dimensions."""
+    (operand,), (made,) = eqn.invars, eqn.outvars
+    if isinstance(operand, jax_core.Literal) or 0 in shape_of(operand):
+        return None
+    view, axes = rearrangement(operand, makers, stop=lambda _: False), {int(axis) for axis in eqn.params["axes"]}
+    summed: Sequence[Digit] | None = merged(digit for d in sorted(axes) for digit in view.dims[d])
+    kept: Sequence[Digit] | None = merged(digit for d, dim in enumerate(view.dims) if d not in axes for digit in dim)
+    maker = makers.get(view.root)
+    if maker is not None and is_understood(maker, "convert_element_type") and _is_longer(maker):
+        view = rearrangement(maker.invars[0], makers, stop=lambda _: False)
+        maker, summed, kept = makers.get(view.root), _of_root(summed, view), _of_root(kept, view)
+    if maker is None or not is_understood(maker, "gather", "scatter-add") or summed is None or kept is None:
+        return None
+    shape = shape_of(view.root)
+    own, left = _apart(merged(summed), shape), _apart(merged(kept), shape)
+    if not own or left is None or {d for d, _ in own} & {d for d, _ in left}:
+        return None
+    return Sum(view.root, maker, tuple(sorted({d for d, _ in own})), tuple(left), shape_of(made), dtype_of(made))
