@@ -5,8 +5,10 @@ Functions that build graphs are lowered by `builders.py`, where `cl.lower` is to
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -27,6 +29,7 @@ from codelet.tracing.statics import Settings, restored, trace_settings
 from codelet.views.sources import Variable, source_text, source_variables
 from codelet.views.tensor import Tensor
 from lowering.aborting import raising
+from lowering.fast.work import work_of
 from lowering.mesh.mesh_fused import MeshFused
 from lowering.mesh.processes import check_alike
 from lowering.mesh.replicas import Replicas, check_shared
@@ -61,6 +64,13 @@ class _Compiled:
         self.jaxpr = closed
         called = with_steady_winners(closed, of_arrays=True)
         self.called, self.consts = called.jaxpr, tuple(called.consts)
+
+    @functools.cached_property
+    def told(self) -> Plan:
+        """What runs, with how much is moved for each compute set."""
+        if self.how != "fused":
+            return self.runs
+        return replace(self.runs, work={name: str(own) for name, own in work_of(self.runs, self.jaxpr).items()})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Compiled) and self.key == other.key
@@ -118,7 +128,7 @@ class Lowered(Unchanging):
         """The outputs, in order, from the inputs, in order."""
         closed = jax_core.ClosedJaxpr(self._compiled.called, list(self._tables))
         results = list(jax_core.jaxpr_as_fun(closed)(*arrays))
-        return raising(results, self.plan.messages) if self._compiled.has_flag else results
+        return raising(results, self._compiled.plan.messages) if self._compiled.has_flag else results
 
     def _name(self, key: Any) -> Any:
         """The name of a variable or stream of the graph that is given itself; anything else as it is."""
@@ -170,14 +180,14 @@ class Lowered(Unchanging):
 
     @property
     def plan(self) -> Plan:
-        """What runs and how, and why so, as the passes decided it; it prints."""
-        return self._compiled.runs
+        """What runs and how, why so, as the passes decided it, and how much that moves; it prints."""
+        return self._compiled.told
 
     @property
     def program(self) -> Program:
         """What runs when; it prints. `cl.Engine(run.graph, run.program)` loads the same on the machine."""
-        assert self.plan.program is not None
-        return self.plan.program
+        assert self._compiled.runs.program is not None
+        return self._compiled.runs.program
 
     @property
     def families(self) -> tuple[Family, ...]:
@@ -197,8 +207,8 @@ class Lowered(Unchanging):
 
     def __repr__(self) -> str:
         types = lambda variables: ", ".join(map(repr, variables))  # noqa: E731
-        results = ", ".join(v.name for tensor in self.plan.outputs for v in source_variables(tensor.source))
-        return f"<Lowered: {types(self.plan.inputs)} -> {results}>"
+        results = ", ".join(v.name for tensor in self._compiled.runs.outputs for v in source_variables(tensor.source))
+        return f"<Lowered: {types(self._compiled.runs.inputs)} -> {results}>"
 
     def _repr_html_(self) -> str:
         return as_html(repr(self), folded={"plan": self.plan, "jaxpr": self.jaxpr})

@@ -44,7 +44,8 @@ class Builder:
         self.debug_info = debug_info
         self.invars = [jax_core.Var(var.aval) for var in like]
         self._eqns: list[jax_core.JaxprEqn] = []
-        self._scope: Any = None
+        self._scope: Any = None  # of the equation that is run
+        self._around: Any = None  # of that which stands for those that are added
         self._constants: dict[int, tuple[jax_core.Var, Any]] = {}
 
     def constant(self, value: Any) -> jax_core.Var:
@@ -57,8 +58,8 @@ class Builder:
         """An equation on other operands: its results."""
         results = [var if isinstance(var, jax_core.DropVar) else jax_core.Var(var.aval) for var in eqn.outvars]
         source = eqn.source_info
-        if self._scope is not None and source.name_stack != self._scope:
-            source = source.replace(name_stack=self._scope)
+        if self._around is not None:
+            source = source.replace(name_stack=self._around + source.name_stack)
         self._eqns.append(eqn.replace(invars=list(operands), outvars=results, source_info=source))
         return results
 
@@ -75,12 +76,13 @@ class Builder:
         known: dict[Any, Atomic] = dict(zip(jaxpr.invars, operands, strict=True))
         known.update(zip(jaxpr.constvars, map(self.constant, closed.consts), strict=True))
         at = lambda atom: atom if isinstance(atom, jax_core.Literal) else known[atom]  # noqa: E731
-        around = self._scope
+        scope, around = self._scope, self._around
+        self._around = scope
         for eqn in needed(jaxpr, sources):
             own = eqn.source_info.name_stack
-            self._scope = own if around is None else around + own
+            self._scope = own if scope is None else scope + own
             known.update(zip(eqn.outvars, run(self, eqn, list(map(at, sources(eqn)))), strict=True))
-        self._scope = around
+        self._scope, self._around = scope, around
         return [at(atom) for atom in jaxpr.outvars]
 
     def traced(self, function: Callable[..., Sequence[Any]], operands: Sequence[Atomic]) -> list[Atomic]:

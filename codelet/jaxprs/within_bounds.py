@@ -7,6 +7,7 @@ reached; its gathers and scatters promise to lie within, where they do (`interva
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -52,12 +53,19 @@ def limits(eqn: jax_core.JaxprEqn) -> list[int]:
     return [shape[int(d)] - sizes[int(d)] for d in indexed]
 
 
-def _lies_within(eqn: jax_core.JaxprEqn, known: Sequence[Known]) -> bool:
-    """Whether all slices of a gather or scatter, which may lie beyond the ends as JAX sees it, lie within."""
-    if not is_understood(eqn, "gather", *_SCATTERS) or eqn.params["mode"] != lax.GatherScatterMode.FILL_OR_DROP:
-        return False
+def _mode(eqn: jax_core.JaxprEqn, known: Sequence[Known]) -> lax.GatherScatterMode | None:
+    """The mode of a gather or scatter whose slices all lie within, however it was given; None of any other equation.
+
+    A single slice that is put is clamped, which is what an update at a place does; of several, all are promised. What
+    was promised and is not known stays as it is: JAX's own derivatives promise it of slices that XLA then drops.
+    """
+    if not is_understood(eqn, "gather", *_SCATTERS):
+        return None
     own = known[1]
-    return own is not None and bool(np.all(own.low >= 0) and np.all(own.high <= np.asarray(limits(eqn), object)))
+    if own is None or not (np.all(own.low >= 0) and np.all(own.high <= np.asarray(limits(eqn), object))):
+        return None
+    is_one = eqn.primitive.name != "gather" and math.prod(eqn.invars[1].aval.shape[:-1]) == 1  # type: ignore[attr-defined]
+    return lax.GatherScatterMode.CLIP if is_one else lax.GatherScatterMode.PROMISE_IN_BOUNDS
 
 
 _COMPARED = ("eq", "ne", "lt", "le", "gt", "ge", "max", "min", "clamp")
@@ -90,8 +98,9 @@ def within_bounds(closed: jax_core.ClosedJaxpr, given: Sequence[Known] = ()) -> 
         made = _of_operands(eqn, own)
         if made is not None and operands[made].aval == eqn.outvars[0].aval:
             return [operands[made]]
-        if _lies_within(eqn, own):
-            eqn = eqn.replace(params={**eqn.params, "mode": lax.GatherScatterMode.PROMISE_IN_BOUNDS})
+        mode = _mode(eqn, own)
+        if mode is not None:
+            eqn = eqn.replace(params={**eqn.params, "mode": mode})
         bodies = iter(known.entered.get(id(eqn), ()))
         return builder.equation(with_bodies(eqn, lambda body: within_bounds(body, next(bodies))), operands)
 

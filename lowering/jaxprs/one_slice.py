@@ -29,7 +29,12 @@ _PLACES = jnp.iinfo(jnp.int32)
 
 _LATE = ("dynamic_slice", "dynamic_update_slice")
 
-_CLAMPED = (lax.GatherScatterMode.CLIP, lax.GatherScatterMode.PROMISE_IN_BOUNDS)
+_CLAMPED = {
+    "gather": (lax.GatherScatterMode.CLIP, lax.GatherScatterMode.PROMISE_IN_BOUNDS),
+    "scatter": (lax.GatherScatterMode.CLIP,),
+    "scatter-add": (lax.GatherScatterMode.CLIP,),
+}
+"""What is clamped: of a scatter that only promises to lie within, XLA drops a slice that does not."""
 
 Makers = Mapping[Any, jax_core.JaxprEqn]
 
@@ -120,7 +125,7 @@ class _OneSlice:
 
 def _one_slice(eqn: jax_core.JaxprEqn, makers: Makers) -> _OneSlice | None:
     """What an equation takes or puts; None where it is no gather or scatter of one slice that is clamped."""
-    if not is_understood(eqn, "gather", "scatter", "scatter-add") or eqn.params["mode"] not in _CLAMPED:
+    if not is_understood(eqn, *_CLAMPED) or eqn.params["mode"] not in _CLAMPED[eqn.primitive.name]:
         return None
     numbers, is_gather = eqn.params["dimension_numbers"], eqn.primitive.name == "gather"
     shape, of_indices, made = (atom.aval.shape for atom in (*eqn.invars[:2], *eqn.outvars))  # type: ignore[attr-defined]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -34,6 +35,7 @@ class Plan:
         messages: what the aborts say.
         program: what was collected, of which the steps may be a part.
         unneeded: families that were left out, since no output needs what they compute.
+        work: what is moved and touched for each compute set when it runs fused, as text; see `lowering/fast/work.py`.
     """
 
     graph: Graph
@@ -47,6 +49,7 @@ class Plan:
     messages: tuple[str, ...] = ()
     program: Program | None = None
     unneeded: tuple[Family, ...] = ()
+    work: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def families(self) -> tuple[Family, ...]:
@@ -90,6 +93,7 @@ class Plan:
         rows += [line for step in self.steps for line in step.lines()]
         left_out = dict.fromkeys(f"{family.compute_set.name} / {family.codelet.name}" for family in self.unneeded)
         rows += [f"without {name}, which no output needs" for name in left_out]
+        rows += [f"moved / touched in {name or 'all, around steps'}: {work}" for name, work in self.work.items()]
         rows += [f"outputs {', '.join(map(str, self.outputs))}"]
         return "\n".join(rows)
 
