@@ -27,20 +27,26 @@
     jaxprs -> traced                                simplify (traced_once: of what rules make of equations)
            -> one array for equal tables            equal_constants
            -> booleans for tables that are compared compare_tables
+           -> gathers, scatters in memory's order   slice_order
+           -> nothing for places that lie within    within_bounds (intervals), in codelet/jaxprs
+           -> slices at places as such              one_slice: slice_once, slice_roots
            -> sums of products contracted           sum_rows, contract, whole_products (wholes)
            -> dots of what lies in memory           dots_in_memory_order (contraction)
            -> products of parts side by side one    products_side_by_side (parts, wholes)
            -> reductions of partial results joined  join_reductions, by joined_maps
            -> parts and copies of tables one        join_tables (summed, tables_of_updates, blocks_of_rows)
            -> dimensions of one element left out    single_dimensions
-           -> results made in the shapes they have  leaving_shapes
            -> reshapes in a row as one              reshape_once
+           -> slices of what lies in memory         slice_roots, slice_once
+           -> maps as what is around them lies      map_shapes
+           -> rows scanned over, and stacked        scan_rows
            -> loops that carry what they extend     carry_extended
            -> updates that XLA would miscompile     in_place
            -> slow reductions done by halves        reduce_by_halves
            -> slow products as convolutions         narrow_products
            -> cheap steps of loops done again       recompute
     lower  -> slopes of maxima that hold             winners, where what runs is called
+           -> what each step moves, beside its edges fast/work (moved), for whoever looks at the plan
 
 Over a mesh (`mesh/mesh_fused.py`) the passes up to partial_sums are followed by: where variables live (choose_homes),
 each compute set for each device (local_steps, by compute_sets), and from `steps` on the same.
