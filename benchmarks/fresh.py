@@ -4,13 +4,32 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
 
 Result = TypeVar("Result")
+
+
+class NoProcess(Exception):
+    """A process would have been started where none is to be."""
+
+
+_starts_none: ContextVar[bool] = ContextVar("starts_none", default=False)
+
+
+@contextmanager
+def without_processes() -> Iterator[None]:
+    """Where nothing is measured: `in_fresh_process` raises `NoProcess`."""
+    before = _starts_none.set(True)
+    try:
+        yield
+    finally:
+        _starts_none.reset(before)
 
 
 def in_fresh_process(function: Callable[..., Result], *arguments: object) -> Result:
@@ -19,7 +38,12 @@ def in_fresh_process(function: Callable[..., Result], *arguments: object) -> Res
     Args:
         function: one of a module's own, so that the process can import it.
         arguments: that can be pickled, as what it returns must be.
+
+    Raises:
+        NoProcess: within `without_processes`.
     """
+    if _starts_none.get():
+        raise NoProcess
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
 

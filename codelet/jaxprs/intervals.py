@@ -359,7 +359,7 @@ def step_of(body: jax_core.Jaxpr, at: int, k: int) -> int | None:
     if made is given:
         return 0
     makers = [eqn for eqn in body.eqns if made in eqn.outvars] if isinstance(made, jax_core.Var) else []
-    if not makers or _shape(given) or not _is_counted(given) or given.aval.dtype != made.aval.dtype:
+    if not makers or _shape(given) or not _is_counted(given) or given.aval.dtype != made.aval.dtype:  # type: ignore[attr-defined]
         return None
     (eqn,) = makers
     if not is_understood(eqn, "add", "sub"):

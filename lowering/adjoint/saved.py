@@ -220,11 +220,13 @@ class Saved:
             return None
         if first == 0 and variable.dtype == loop.back.dtype:
             return variable_of(loop.back)
-        if body.counted is None:
+        held = body.counted
+        if held is None:
             fields = {"turn": loop.back, "first": first, "dtype": str(variable.dtype)}
-            counting, body.counted = new_vertices(self.graph, "count", counted_from, **fields)
+            counting, held = new_vertices(self.graph, "count", counted_from, **fields)
             body.prelude.append(counting)
-        return variable_of(body.counted)
+            body.counted = held
+        return variable_of(held)
 
     def copy_of(
         self, body: Body, number: int, variable: Variable, needed: Elements, of: _Saved | None = None

@@ -9,8 +9,8 @@ second is what keeps the work of a program that of its edges.
 from __future__ import annotations
 
 import functools
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from jax.extend import core as jax_core
@@ -18,6 +18,8 @@ from jax.extend import core as jax_core
 from codelet.graphs.edge_counts import count_edges
 from codelet.graphs.family import Family
 from codelet.jaxprs.moved import moved
+from codelet.views.sources import Patchwork, Variable
+from codelet.views.tensor import Tensor
 from lowering.fast.compute_sets import FusedStep
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CopyStep, ExecuteStep, Step
@@ -26,24 +28,35 @@ from lowering.plan.walk import all_steps
 MOST = 4
 """What is moved is at most so many times what vertices touch, and `FREE` elements more."""
 
-FREE = 4096
-"""Elements that may be moved anyway: a table of positions, say."""
+FREE = 256
+"""Elements that may be moved anyway: numbers that choose and count, positions."""
 
 
 class Work(NamedTuple):
-    """What is moved and touched for a step, each time that it runs: elements read and written."""
+    """What is moved and touched for a step, each time that it runs: elements read and written.
+
+    Attributes:
+        moved: by the equations that are emitted for it.
+        touched: by its vertices, one at a time; by a copy, its elements once on either side.
+        joined: elements of patchworks that it reads or writes. These are put together of their variables, and cut into
+            them again, whatever part of them vertices touch: the one reason for which more may be moved.
+    """
 
     moved: int
     touched: int
+    joined: int = 0
 
     @property
     def is_bounded(self) -> bool:
         """Whether as little is moved as the edges say."""
-        return self.moved <= MOST * self.touched + FREE
+        return self.moved <= MOST * (self.touched + self.joined) + FREE
 
     def __str__(self) -> str:
         ratio = f" = {self.moved / self.touched:.2f}" if self.touched else ""
-        return f"{self.moved:,} / {self.touched:,}{ratio}"
+        joined = (
+            f", beside {self.joined:,} of variables put together" if self.moved > MOST * self.touched + FREE else ""
+        )
+        return f"{self.moved:,} / {self.touched:,}{ratio}{joined if self.joined else ''}"
 
 
 def scope_of(step: ExecuteStep | CopyStep) -> str:
@@ -78,15 +91,49 @@ def _families(step: ExecuteStep) -> Iterator[Family]:
             yield family
 
 
-def _touched(steps: Sequence[Step]) -> Counter[str]:
-    """What vertices and copies read and write, by scope."""
-    found: Counter[str] = Counter()
+def _tensors(step: ExecuteStep | CopyStep) -> Iterator[Tensor]:
+    """All that a step reads and writes."""
+    if isinstance(step, CopyStep):
+        yield from (step.source, step.destination)
+    else:
+        fields = (field for family in _families(step) for field in family.fields)
+        yield from (field.tensor for field in fields if field.tensor is not None)
+
+
+def _joined(step: ExecuteStep | CopyStep) -> int:
+    """The elements of all patchworks of which a step reads or writes something."""
+    sources = {id(tensor.source): tensor.source for tensor in _tensors(step)}
+    return sum(math.prod(source.shape) for source in sources.values() if isinstance(source, Patchwork))
+
+
+def _touched(step: ExecuteStep | CopyStep) -> int:
+    """What vertices or a copy read and write."""
+    return 2 * step.source.size if isinstance(step, CopyStep) else sum(map(_by_family, _families(step)))
+
+
+def _by_scope(steps: Sequence[Step], found: Mapping[str, int]) -> dict[str, Work]:
+    """What is moved and touched, by scope.
+
+    A step for which nothing is moved is computed within those that read what it writes, as stages of a sum are: what
+    it touches, these touch.
+    """
+    made: dict[str, Work] = {}
+    within: dict[Variable, int] = {}
     for step in all_steps(steps):
-        if isinstance(step, ExecuteStep):
-            found[scope_of(step)] += sum(map(_by_family, _families(step)))
-        elif isinstance(step, CopyStep):
-            found[scope_of(step)] += 2 * step.source.size
-    return found
+        if isinstance(step, (ExecuteStep, CopyStep)):
+            name = scope_of(step)
+            touched = _touched(step) + sum(within.get(variable, 0) for variable in dict.fromkeys(step.reads))
+            within.update(dict.fromkeys(step.writes, 0 if found[name] else touched))
+            before = made.get(name, Work(found[name], 0))
+            made[name] = Work(before.moved, before.touched + touched, before.joined + _joined(step))
+    return made
+
+
+def _around(plan: Plan) -> int:
+    """Twice the elements of all variables, for the whole and for each of its loops, choices and calls."""
+    variables = {variable for step in plan.steps for variable in (*step.reads, *step.writes)} | {*plan.inputs}
+    bodies = sum(not isinstance(step, (ExecuteStep, CopyStep)) for step in all_steps(plan.steps))
+    return 2 * (1 + bodies) * sum(variable.size for variable in variables)
 
 
 def work_of(plan: Plan, closed: jax_core.ClosedJaxpr) -> dict[str, Work]:
@@ -98,14 +145,13 @@ def work_of(plan: Plan, closed: jax_core.ClosedJaxpr) -> dict[str, Work]:
         plan: what was emitted.
         closed: the jaxpr of it.
     """
-    touched = _touched(plan.steps)
-    longest = sorted(touched, key=len, reverse=True)
+    steps = (step for step in all_steps(plan.steps) if isinstance(step, (ExecuteStep, CopyStep)))
+    longest = sorted(set(map(scope_of, steps)), key=len, reverse=True)
 
     @functools.cache
     def name_in(stack: str) -> str:
         return next((name for name in longest if stack == name or stack.startswith(f"{name}/")), "")
 
     found = moved(closed, scope=lambda eqn: name_in(str(eqn.source_info.name_stack)))
-    variables = {variable for step in plan.steps for variable in (*step.reads, *step.writes)} | {*plan.inputs}
-    touched[""] = 2 * sum(variable.size for variable in variables)
-    return {name: Work(found[name], touched[name]) for name in touched if name or found[name]}
+    made = _by_scope(plan.steps, found)
+    return made | ({"": Work(found[""], _around(plan))} if found[""] else {})

@@ -73,7 +73,7 @@ def _of_root(view: Rearrangement, shape: Sequence[int], sizes: Sequence[int]) ->
     return _Slice(view, along, tuple(own), tuple(digits))
 
 
-def _found(eqn: jax_core.JaxprEqn, makers: Mapping[Any, jax_core.JaxprEqn]) -> _Slice | None:
+def _found(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> _Slice | None:
     """A slice of a rearrangement as one of its root; None where it is of none, or that is no gain."""
     if not isinstance(eqn.invars[0], jax_core.Var):
         return None

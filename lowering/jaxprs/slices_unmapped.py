@@ -79,11 +79,14 @@ def link_late(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
 
 def late_slice(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
     """What is left of a slice taken, or put, at a place that is known late."""
-    count = 1 if eqn.primitive.name == "dynamic_slice" else 2
-    arrays, starts = operands[:count], operands[count:]
+    is_put = eqn.primitive.name == "dynamic_update_slice"
+    array, part = operands[0], operands[1] if is_put else operands[0]
+    starts = operands[2 if is_put else 1 :]
     kept = [d for d, place in enumerate(left.places(eqn.invars[0])) if place.left is not None]
     own = [starts[d] for d in kept]
-    if count == 2:
-        return [lax.dynamic_update_slice(*arrays, own, allow_negative_indices=False)] if kept else [arrays[1]]
+    if not kept:
+        return [part]
+    if is_put:
+        return [lax.dynamic_update_slice(array, part, own, allow_negative_indices=False)]
     sizes = [eqn.params["slice_sizes"][d] for d in kept]
-    return [lax.dynamic_slice(*arrays, own, sizes, allow_negative_indices=False) if kept else arrays[0]]
+    return [lax.dynamic_slice(array, own, sizes, allow_negative_indices=False)]

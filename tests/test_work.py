@@ -1,0 +1,169 @@
+"""Nothing moves more than a few times what the edges of its vertices touch, nor than it did beside plain JAX."""
+
+from __future__ import annotations
+
+import importlib
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from jax import lax
+
+import codelet as cl
+from benchmarks.every import BENCHMARKS
+from benchmarks.moved import KEPT, SLOW, UNCOUNTED, comparisons, counted
+from lowering.fast.work import FREE, MOST, Work, work_of
+from tests.examples import examples
+from tests.loop_programs import loop_programs
+from tests.strategies import cases
+
+LOWERING = importlib.import_module("lowering.lower")
+
+
+def unbounded(plan, jaxpr):
+    """What moves more than it may, as text."""
+    return [f"{name or 'around'}: {work}" for name, work in work_of(plan, jaxpr).items() if not work.is_bounded]
+
+
+def check_graph(case):
+    run = cl.lower(case.graph, case.sequence(), inputs=list(case.inputs), outputs=case.outputs)
+    assert not unbounded(run.plan, run.jaxpr)
+
+
+def loss_of(function):
+    return lambda *arguments: sum(jnp.sum(jnp.sin(own)) for own in jax.tree.leaves(function(*arguments)))
+
+
+def gradient_of(function, *arguments):
+    """The gradient of a traced function as a graph, lowered."""
+    traced = cl.trace(function, *arguments, target=cl.IPU(num_tiles=4))
+    made = cl.gradient(traced.graph, traced.outputs, list(traced.inputs), program=traced.program)
+    outputs = [made[own] for own in traced.inputs]
+    return cl.lower(traced.graph, cl.Sequence(made.forward, made.backward), inputs=list(traced.inputs), outputs=outputs)
+
+
+def check_program(case, gradients):
+    runs = [cl.trace(case.function, *case.arguments, target=cl.IPU(num_tiles=4)).lowered]
+    if gradients and "while" not in case.name:
+        loss = loss_of(case.function)
+        runs.append(cl.trace(jax.grad(loss, (0, 1, 2)), *case.arguments, target=cl.IPU(num_tiles=4)).lowered)
+        runs.append(gradient_of(loss, *case.arguments))
+    for run in runs:
+        assert not unbounded(run.plan, run.jaxpr)
+
+
+@examples(20)
+@given(cases(np.float32))
+def test_drawn_graphs_move_what_their_edges_touch(case):
+    check_graph(case)
+
+
+@examples(6)
+@given(loop_programs())
+def test_drawn_programs_move_what_their_edges_touch(case):
+    check_program(case, gradients=True)
+
+
+@pytest.mark.slow
+@examples(2000)
+@given(cases(np.float32))
+def test_very_many_graphs_move_what_their_edges_touch(case):
+    check_graph(case)
+
+
+@pytest.mark.slow
+@examples(1000)
+@given(loop_programs(most=40))
+def test_very_many_programs_move_what_their_edges_touch(case):
+    check_program(case, gradients=False)
+
+
+@pytest.mark.slow
+@examples(400)
+@given(loop_programs(most=12))
+def test_very_many_gradients_move_what_their_edges_touch(case):
+    check_program(case, gradients=True)
+
+
+@pytest.fixture
+def lowered(monkeypatch):
+    """All that is lowered within a test."""
+    found = []
+    begin = LOWERING._Compiled.__init__
+
+    def noted(self, *arguments, **others):
+        begin(self, *arguments, **others)
+        found.append(self)
+
+    monkeypatch.setattr(LOWERING._Compiled, "__init__", noted)
+    return found
+
+
+COUNTED = [
+    pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in BENCHMARKS if name not in UNCOUNTED
+]
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_rows_of_the_benchmark_table_move_no_more_than_they_did(name, lowered):
+    """Beside plain JAX; `python -m benchmarks.moved --write` keeps what they move where that is less."""
+    kept = json.loads(KEPT.read_text())
+    for comparison in comparisons(name):
+        row = counted(comparison)
+        assert row.ratio <= 1.01 * kept[row.name], row
+    for compiled in lowered:
+        if compiled.how == "fused":
+            assert not unbounded(compiled.runs, compiled.jaxpr)
+
+
+# --- what is told -------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_says_what_is_moved_and_touched():
+    x = np.ones((50, 7), np.float32)
+    run = cl.trace(lambda x: lax.scan(lambda s, row: (jnp.tanh(s + row),) * 2, x[0], x)[1], x).lowered
+    works = work_of(run.plan, run.jaxpr)
+    assert works["scan/add_tanh/map"] == Work(21, 21)
+    assert "moved / touched in scan/add_tanh/map: 21 / 21 = 1.00\n" in str(run.plan)
+    assert all(work.is_bounded for work in works.values())
+
+
+def test_more_than_a_few_times_is_told():
+    assert Work(MOST * 100 + FREE, 100).is_bounded
+    assert not Work(MOST * 100 + FREE + 1, 100).is_bounded
+    assert Work(MOST * 150 + FREE, 100, joined=50).is_bounded
+    assert str(Work(9000, 100, joined=5000)) == "9,000 / 100 = 90.00, beside 5,000 of variables put together"
+
+
+def test_what_is_rearranged_for_one_row_is_found():
+    """A turn of a loop that turned the whole array over for one row of it would be told."""
+
+    def turn(k, x):
+        return lax.dynamic_update_slice_in_dim(x.T, jnp.ones((1, 70)), k, 0).T
+
+    def function(x):
+        return lax.fori_loop(0, 5, turn, x)
+
+    x = np.ones((70, 90), np.float32)
+    run = cl.trace(lambda x: x * 2, x).lowered
+    (name,) = (name for name in work_of(run.plan, run.jaxpr) if name)
+
+    def scoped(x):
+        with jax.named_scope(name):
+            return function(x)
+
+    made = work_of(run.plan, jax.make_jaxpr(scoped)(x))
+    assert made[name].moved > 2 * x.size
+
+
+def test_stages_that_run_as_one_are_one():
+    """A sum in two stages is one reduction, whose reads are those of the first."""
+    x = np.ones(40_000, np.float32)
+    run = cl.trace(jnp.sum, x).lowered
+    works = work_of(run.plan, run.jaxpr)
+    assert min(work.moved for work in works.values()) == 0
+    assert max(work.moved for work in works.values()) >= 40_000
+    assert all(work.is_bounded for work in works.values())
