@@ -7,7 +7,7 @@ slice as well, where each dimension that it has a part of is one of the array's;
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
