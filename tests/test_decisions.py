@@ -46,6 +46,8 @@ def test_matvec():
         "    runs under vmap over row\n"
         "      reads partials: multiply/out, as it lies\n"
         "  writes add up/out: all of it\n"
+        "moved / touched in multiply: 576 / 528 = 1.09\n"
+        "moved / touched in add up: 296 / 24 = 12.33\n"
         "outputs Tensor(float32[8] of add up/out: f0)"
     )
 
