@@ -85,5 +85,5 @@ def late_slice(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> l
     own = [starts[d] for d in kept]
     if count == 2:
         return [lax.dynamic_update_slice(*arrays, own, allow_negative_indices=False)] if kept else [arrays[1]]
-    sizes = [eqn.params["slice_sizes"][d] for d in kept]
+    sizes = left.shape(eqn.outvars[0])  # along windows less than the whole slice
     return [lax.dynamic_slice(*arrays, own, sizes, allow_negative_indices=False) if kept else arrays[0]]
