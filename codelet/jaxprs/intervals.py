@@ -46,6 +46,12 @@ class Interval(NamedTuple):
 Known = Interval | None
 
 
+def only(own: Known) -> int | None:
+    """The number that all elements are; None where that is not known."""
+    hull = None if own is None else own.hull
+    return int(hull.low) if hull is not None and hull.low == hull.high else None
+
+
 def interval(low: Any, high: Any) -> Interval:
     """From integers, or arrays of them."""
     return Interval(np.asarray(low, object), np.asarray(high, object))
@@ -183,8 +189,8 @@ _OF_BOOLEANS: dict[str, Callable[..., Known]] = {
 def _chosen(operands: Sequence[Known]) -> Known:
     """What a choice among values lies in: in one of them, where it is always that one."""
     which, cases = operands[0], operands[1:]
-    own = None if which is None else which.hull
-    return cases[int(own.low)] if own is not None and own.low == own.high else _joined(cases)
+    number = only(which)
+    return cases[number] if number is not None and 0 <= number < len(cases) else _joined(cases)
 
 
 # --- moved ------------------------------------------------------------------------------------------------

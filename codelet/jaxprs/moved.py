@@ -59,7 +59,12 @@ def num_bytes(aval: Any) -> int:
 
 def _is_call(eqn: jax_core.JaxprEqn) -> bool:
     """Whether an equation runs another jaxpr, once, on its operands."""
-    return eqn.primitive.name not in ("scan", "while", "cond") and len(inner_jaxprs(eqn)) == 1 and not _is_put(eqn)
+    inner = inner_jaxprs(eqn)
+    if eqn.primitive.name in ("scan", "while", "cond") or len(inner) != 1 or _is_put(eqn):
+        return False
+    given = eqn.invars[len(eqn.invars) - len(inner[0].invars) :]
+    # What a reduction combines two elements by is of numbers.
+    return [var.aval.shape for var in inner[0].invars] == [atom.aval.shape for atom in given]
 
 
 def _is_put(eqn: jax_core.JaxprEqn) -> bool:
@@ -138,7 +143,7 @@ class _Body:
                 if not kind.isdisjoint(variables(eqn.invars)):
                     kind.update(eqn.outvars)
             return 0
-        reads = [atom for atom in variables(eqn.invars) if atom in self.held]
+        reads = [atom for atom in dict.fromkeys(variables(eqn.invars)) if atom in self.held]
         if name in _FUSED or name in _CUT:
             written = [made for made in eqn.outvars if made in self.must]
             self.held.update(written)

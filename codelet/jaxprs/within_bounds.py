@@ -15,7 +15,7 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import Atomic, bodies_of, with_bodies
-from codelet.jaxprs.intervals import Intervals, Known
+from codelet.jaxprs.intervals import Intervals, Known, only
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 
@@ -25,8 +25,8 @@ _SCATTERS = ("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-mi
 def _of_operands(eqn: jax_core.JaxprEqn, known: Sequence[Known]) -> int | None:
     """Which of its operands an equation always makes; None where that depends."""
     if is_understood(eqn, "select_n"):
-        own = None if known[0] is None else known[0].hull
-        return None if own is None or own.low != own.high else 1 + int(own.low)
+        number, count = only(known[0]), len(eqn.invars) - 1
+        return 1 + number if number is not None and 0 <= number < count else None
     if not is_understood(eqn, "max", "min", "clamp") or any(own is None for own in known):
         return None
     if eqn.primitive.name == "clamp":

@@ -69,6 +69,8 @@ def _columns(atom: Atomic, makers: Makers) -> list[_Column]:
     if eqn is not None and (is_reshape(eqn) or is_understood(eqn, "squeeze")):
         return _columns(eqn.invars[0], makers)
     size = _size(atom)
+    if not size:
+        return []
     if eqn is not None and is_understood(eqn, "broadcast_in_dim") and _size(eqn.invars[0]) in (1, size):
         return _columns(eqn.invars[0], makers) * (size // _size(eqn.invars[0]))
     if eqn is not None and is_understood(eqn, "concatenate") and size == max(atom.aval.shape):  # type: ignore[attr-defined]

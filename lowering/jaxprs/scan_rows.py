@@ -46,9 +46,9 @@ def _shape(atom: Atomic) -> tuple[int, ...]:
 
 
 def _is_line(atom: Atomic) -> bool:
-    """Whether all elements lie along the first dimension."""
+    """Whether all elements lie along the first dimension, and there are any."""
     shape = _shape(atom)
-    return bool(shape) and math.prod(shape) == shape[0]
+    return bool(shape) and math.prod(shape) == shape[0] > 0
 
 
 def _in_turns(own: Affine, length: int) -> np.ndarray:
@@ -164,7 +164,8 @@ class _Counting:
         if eqn is None or not _is_integer(atom) or not _is_line(atom) or _shape(atom)[0] > _LONGEST:
             return None
         if is_understood(eqn, "iota"):
-            return np.arange(_shape(atom)[0]) if eqn.params["dimension"] == 0 else None
+            last = _shape(atom)[0] - 1
+            return np.arange(last + 1) if eqn.params["dimension"] == 0 and _fits([last], atom) else None
         if is_understood(eqn, "broadcast_in_dim") and isinstance(eqn.invars[0], jax_core.Literal):
             return np.full(_shape(atom)[0], int(eqn.invars[0].val))
         if eqn.primitive.name == "scan":
@@ -239,7 +240,7 @@ class _Counting:
                 found.update({} if own is None else {var: own})
             elif first <= k < first + carried:
                 step, start = step_of(body, k, k - first), self._number(atom)
-                if step is not None and start is not None:
+                if step is not None and start is not None and _fits(_ends((step, start), length), var):
                     found[var] = step, start
         for own in body.eqns:
             line = lines.get(own.invars[0]) if is_understood(own, "dynamic_slice") else None

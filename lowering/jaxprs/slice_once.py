@@ -19,7 +19,7 @@ from codelet.jaxprs.rebuild import Builder, rebuild
 
 @dataclass(frozen=True)
 class _Slice:
-    """A slice of an array, along each dimension from where to where, in which steps."""
+    """A slice of an array that has elements: along each dimension from where to where, in which steps."""
 
     array: Atomic
     starts: tuple[int, ...]
@@ -32,7 +32,7 @@ class _Slice:
         strides = tuple(a * b for a, b in zip(other.strides, self.strides, strict=True))
         counts = (-(-(b - a) // s) for a, b, s in zip(self.starts, self.limits, self.strides, strict=True))
         # One more than the last element, so that none lies beyond the other's limit.
-        limits = tuple(a + (n - 1) * s + 1 if n else a for a, n, s in zip(starts, counts, strides, strict=True))
+        limits = tuple(a + (n - 1) * s + 1 for a, n, s in zip(starts, counts, strides, strict=True))
         return _Slice(other.array, starts, limits, strides)
 
     def of_part(self, parts: Sequence[Atomic], dimension: int) -> _Slice | None:
@@ -72,7 +72,8 @@ def slice_once(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     if not any(eqn.primitive.name == "slice" or bodies_of(eqn) for eqn in closed.jaxpr.eqns):
         return closed
     makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
-    slices = (eqn for eqn in closed.jaxpr.eqns if is_understood(eqn, "slice"))
+    # Where a slice without elements would start may lie beyond the end of what it is of.
+    slices = (eqn for eqn in closed.jaxpr.eqns if is_understood(eqn, "slice") and 0 not in eqn.outvars[0].aval.shape)  # type: ignore[attr-defined]
     found = {id(eqn): own for eqn in slices if (own := _root(eqn, makers)) is not None}
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:

@@ -42,7 +42,8 @@ class _Slice:
 
     def places(self, starts: Sequence[Any]) -> list[Any]:
         """Where it begins in the root."""
-        made: list[Any] = [np.zeros((), jnp.result_type(*starts))] * len(self.sizes)
+        kind = jnp.result_type(*starts) if starts else np.int32  # of a number there are none
+        made: list[Any] = [np.zeros((), kind)] * len(self.sizes)
         for d, of_root in self.along.items():
             made[of_root] = starts[d]
         return made

@@ -88,5 +88,5 @@ def late_slice(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> l
         return [part]
     if is_put:
         return [lax.dynamic_update_slice(array, part, own, allow_negative_indices=False)]
-    sizes = [eqn.params["slice_sizes"][d] for d in kept]
+    sizes = left.shape(eqn.outvars[0])  # along windows less than the whole slice
     return [lax.dynamic_slice(array, own, sizes, allow_negative_indices=False)]

@@ -200,7 +200,7 @@ def _gathered(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> li
         left.numbers(indices, numbers.start_indices_batching_dims),
     )
     pairs = zip(eqn.params["slice_sizes"], left.places(operand), strict=True)
-    sizes = tuple(size for size, place in pairs if place.left is not None)
+    sizes = tuple(min(size, place.left) for size, place in pairs if place.left is not None)  # less along windows
     return [eqn.primitive.bind(*operands, **{**eqn.params, "dimension_numbers": own, "slice_sizes": sizes})]
 
 
