@@ -172,9 +172,7 @@ def convolutions(draw):
     return convolved(numbers, sizes, **options), overlaps and plain
 
 
-@examples(4)
-@given(convolutions())
-def test_drawn_convolutions_and_their_gradients(drawn):
+def check_gradients(drawn):
     f, overlaps = drawn
     loss = lambda function: jax.value_and_grad(lambda x, w: jnp.sum(jnp.sin(function(x, w))), (0, 1))  # noqa: E731
     with jax.enable_x64(True):
@@ -190,3 +188,16 @@ def test_drawn_convolutions_and_their_gradients(drawn):
         plain, *others = every(x, w)
         for own in others:
             jax.tree.map(lambda a, b: assert_alike(a, b, 1e-12), own, plain)
+
+
+@examples(1)
+@given(convolutions())
+def test_drawn_convolutions_and_their_gradients(drawn):
+    check_gradients(drawn)
+
+
+@pytest.mark.slow
+@examples(60)
+@given(convolutions())
+def test_very_many_convolutions_and_their_gradients(drawn):
+    check_gradients(drawn)

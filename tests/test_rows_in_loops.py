@@ -60,9 +60,7 @@ def loss_of(function):
 # --- the rules ---------------------------------------------------------------------------------------------------
 
 
-@examples(40)
-@given(loop_programs())
-def test_every_rule_keeps_the_meaning(case):
+def check_meaning(case):
     expected = jax.tree.leaves(case.function(*case.arguments))
     closed = jax.make_jaxpr(case.function)(*case.arguments)
     for rule in PASSES:
@@ -70,9 +68,20 @@ def test_every_rule_keeps_the_meaning(case):
         same(jax.jit(jax_core.jaxpr_as_fun(closed))(*case.arguments), expected)
 
 
-@examples(15)
+@examples(8)
 @given(loop_programs())
-def test_every_rule_keeps_the_slopes(case):
+def test_every_rule_keeps_the_meaning(case):
+    check_meaning(case)
+
+
+@pytest.mark.slow
+@examples(600)
+@given(loop_programs(most=12))
+def test_every_rule_keeps_the_meaning_of_very_many(case):
+    check_meaning(case)
+
+
+def check_slopes(case):
     """Of what the rules make of a program, and what they make of its gradient."""
     gradient = jax.grad(loss_of(case.function), (0, 1, 2))
     if "while" in case.name:
@@ -86,12 +95,23 @@ def test_every_rule_keeps_the_slopes(case):
     same(jax.jit(jax_core.jaxpr_as_fun(of_gradient))(*case.arguments), expected)
 
 
+@examples(4)
+@given(loop_programs())
+def test_every_rule_keeps_the_slopes(case):
+    check_slopes(case)
+
+
+@pytest.mark.slow
+@examples(200)
+@given(loop_programs(most=12))
+def test_every_rule_keeps_the_slopes_of_very_many(case):
+    check_slopes(case)
+
+
 # --- the programs ------------------------------------------------------------------------------------------------
 
 
-@examples(25)
-@given(loop_programs())
-def test_traced_programs_are_what_jax_makes_of_them(case):
+def check_traced(case):
     expected = case.function(*case.arguments)
     traced = cl.trace(case.function, *case.arguments, target=cl.IPU(num_tiles=4))
     same(traced(*case.arguments), expected)
@@ -101,9 +121,20 @@ def test_traced_programs_are_what_jax_makes_of_them(case):
     same([found[own.name] for own in outputs], jax.tree.leaves(expected))
 
 
-@examples(10)
-@given(loop_programs(), st.booleans())
-def test_slopes_of_traced_programs_are_those_of_jax(case, as_a_graph):
+@examples(6)
+@given(loop_programs())
+def test_traced_programs_are_what_jax_makes_of_them(case):
+    check_traced(case)
+
+
+@pytest.mark.slow
+@examples(400)
+@given(loop_programs(most=12))
+def test_traced_programs_are_what_jax_makes_of_them_of_very_many(case):
+    check_traced(case)
+
+
+def check_traced_slopes(case, as_a_graph):
     if "while" in case.name:
         return
     loss = loss_of(case.function)
@@ -116,6 +147,19 @@ def test_slopes_of_traced_programs_are_those_of_jax(case, as_a_graph):
     program = cl.Sequence(made.forward, made.backward)
     run = cl.lower(traced.graph, program, inputs=list(traced.inputs), outputs=[made[own] for own in traced.inputs])
     same(jax.jit(run.flat)(list(case.arguments)), expected)
+
+
+@examples(3)
+@given(loop_programs(), st.booleans())
+def test_slopes_of_traced_programs_are_those_of_jax(case, as_a_graph):
+    check_traced_slopes(case, as_a_graph)
+
+
+@pytest.mark.slow
+@examples(200)
+@given(loop_programs(most=12), st.booleans())
+def test_slopes_of_traced_programs_are_those_of_jax_of_very_many(case, as_a_graph):
+    check_traced_slopes(case, as_a_graph)
 
 
 # --- how they run ------------------------------------------------------------------------------------------------

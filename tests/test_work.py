@@ -55,13 +55,13 @@ def check_program(case, gradients):
         assert not unbounded(run.plan, run.jaxpr)
 
 
-@examples(20)
+@examples(12)
 @given(cases(np.float32))
 def test_drawn_graphs_move_what_their_edges_touch(case):
     check_graph(case)
 
 
-@examples(6)
+@examples(2)
 @given(loop_programs())
 def test_drawn_programs_move_what_their_edges_touch(case):
     check_program(case, gradients=True)
