@@ -17,9 +17,20 @@ from benchmarks.__main__ import main
 from benchmarks.conv import Convolution
 from benchmarks.every import BENCHMARKS
 from benchmarks.fresh import in_fresh_process
-from benchmarks.harness import Comparison, Row, ValuesDiffer, check_same, gradient_of, measure
+from benchmarks.harness import (
+    Comparison,
+    Measurement,
+    Row,
+    ValuesDiffer,
+    check_same,
+    compare,
+    gradient_of,
+    mean_row,
+    measure,
+)
 from benchmarks.memory import find_comparison, with_peaks
 from benchmarks.ops_pool import Pooling
+from ipu_backend.jobs.timing import time_in_turn
 from tests.held_memory import hold
 
 SMALL = {
@@ -270,6 +281,43 @@ def test_benchmark_agrees_with_plain_jax_and_yields_its_rows(name, another_proce
             assert row.ours_seconds is not None
             assert row.ratio == row.ours_seconds / row.plain_jax_seconds
             assert row.note in ("", "of fused", "of one device")
+
+
+def test_rows_are_chosen_by_name_and_others_are_not_run(monkeypatch, capsys):
+    def several():
+        yield Comparison("several/one", lambda x: x, lambda x: x, ones, bar=1e9)
+        row = yield Comparison("several/other", lambda x: x + 1, lambda x: x, ones)  # it would differ
+        yield Measurement("several/build", lambda name: Row(name, None, None, 2.0, None, "to something"))
+        yield from mean_row("several/mean", [row])
+        yield Row("several/one_more", None, None, 1.0, None, "to something")
+
+    monkeypatch.setitem(BENCHMARKS, "several", several)
+    rows = lambda name: [row.name for row in measure(name, repeats=1, seconds=0)]  # noqa: E731
+    assert rows("several/one") == ["several/one"]
+    assert rows("several/build") == ["several/build"]
+    assert rows("several/one_more") == ["several/one_more"]
+    assert rows("several/mean") == []
+    with pytest.raises(ValuesDiffer):
+        rows("several")
+    with pytest.raises(SystemExit):
+        main(["several/mean"])
+    assert "no row is 'several/mean'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["nothing/one"])
+    assert "there is no benchmark 'nothing/one'" in capsys.readouterr().err
+
+
+def test_bar_is_for_what_takes_long_enough():
+    long, short = (compare(Comparison("x", nap(0), nap(t), ones, 1.0, bar_from_seconds=0.01), 1, 0) for t in (0.02, 0))
+    assert (long.bar, short.bar) == (1.0, None)
+
+
+def test_rounds_end_where_they_take_long():
+    calls = []
+    time_in_turn([lambda: calls.append(0)], repeats=5, seconds=0)
+    assert len(calls) == 6
+    time_in_turn([lambda: calls.append(time.sleep(0.02))], repeats=5, most_seconds=0.01)
+    assert len(calls) == 8
 
 
 def test_mean_of_the_convolutions_is_geometric():
