@@ -68,6 +68,14 @@ SMALL = {
     "ising": {"side": 6},
     "lattice_boltzmann": {"height": 6, "width": 4, "steps": 2},
     "life": {"side": 6, "steps": 2},
+    "loops": {
+        "names": ("scan", "fori_columns", "while_rows"),
+        "turns": (2, 3),
+        "rows": ((2,), (2, 3)),
+        "some": ((2, (2,)), (3, (2,))),
+        "gradients": ((3, (2,)),),
+        "growths": ((2,),),
+    },
     "matmul": {"size": 128},
     "matvec": {"rows": 3, "columns": 32},
     "mesh": {
@@ -82,6 +90,7 @@ SMALL = {
     },
     "messages": {"edges": 12, "nodes": 5, "rounds": 1},
     "mnist_step": {"batch": 2, "large_batch": 3},
+    "npbench": {"kernels": ("jacobi_1d", "crc16"), "sizes": ("odd", "small"), "rounds": 1},
     "ops_conv": {
         "alexnet": [Convolution("conv1", 2, 9, 3, 3, 2, 1)],
         "resnet50": [Convolution("narrow2", 3, 4, 2, 1, 1, 0)],
@@ -162,6 +171,16 @@ ROWS = {
         "lattice_boltzmann/nine/gradient",
     ],
     "life": ["life/modulo", "life/wrap", "life/windows"],
+    "loops": [
+        *(f"loops/scan/{own}" for own in ("2x2", "2x2x3", "3x2", "3x2x3")),
+        *(f"loops/scan/{own}" for own in ("3x2/grad_of_traced", "3x2/trace_of_grad", "3x2/adjoint", "growth/2")),
+        *("loops/fori_columns/2x2", "loops/fori_columns/2x3"),
+        *(
+            f"loops/fori_columns/{own}"
+            for own in ("2x3/grad_of_traced", "2x3/trace_of_grad", "2x3/adjoint", "growth/2")
+        ),
+        *("loops/while_rows/2x2", "loops/while_rows/3x2", "loops/while_rows/growth/2"),
+    ],
     "matmul": ["matmul", "matmul/gradient"],
     "matvec": ["matvec", "matvec/gradient"],
     "mesh": [
@@ -172,6 +191,15 @@ ROWS = {
     ],
     "messages": ["messages", "messages/gradient", "messages/compile"],
     "mnist_step": ["mnist_step", "mnist_step/batch3"],
+    "npbench": [
+        *(
+            f"npbench/jacobi_1d/{size}{way}"
+            for size in ("odd", "small")
+            for way in ("", "/grad_of_traced", "/trace_of_grad", "/adjoint", "/by_hand")
+        ),
+        *("npbench/jacobi_1d/odd/build", "npbench/crc16/odd", "npbench/crc16/small", "npbench/crc16/odd/build"),
+        *("npbench/mean", "npbench/mean/grad_of_traced", "npbench/mean/trace_of_grad"),
+    ],
     "ops_embedding": ["ops_embedding", "ops_embedding/gradient", "ops_embedding/operation"],
     "ops_map": [f"ops_map/{own}" for own in ("gelu", "gelu/gradient", "bias", "bias/gradient", "bias/operation")],
     "ops_conv": [
@@ -262,7 +290,7 @@ def another_process():
 LONG = (
     *("draw", "report", "adjoint_memory", "alexnet_step", "strain_step", "trace_compile", "lattice_boltzmann"),
     *("ops_attention", "ops_conv", "ops_map", "ops_norm", "ops_pool", "ops_random", "mesh", "bitonic"),
-    *("call_chain", "mnist_traced_step", "ops_reduce", "ops_softmax", "resnet50_step"),
+    *("call_chain", "mnist_traced_step", "ops_reduce", "ops_softmax", "resnet50_step", "npbench", "loops"),
 )
 """Those of which other tests run nearly all."""
 
