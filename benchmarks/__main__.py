@@ -20,7 +20,12 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks",
         description="Time graphs of vertices beside plain JAX. Exit status 1 where a bar is missed.",
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run; all when none is named")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="benchmarks to run, or rows of them, with all whose names go on after a slash; all when none is named",
+    )
     parser.add_argument("--list", action="store_true", help="list the benchmarks and exit")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     parser.add_argument(
@@ -40,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmarks named on the command line; the exit status."""
     parser = _parser()
     arguments = parser.parse_args(argv)
-    unknown = [name for name in arguments.names if name not in BENCHMARKS]
+    unknown = [name for name in arguments.names if name.partition("/")[0] not in BENCHMARKS]
     if unknown:
         parser.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
     if arguments.repeats < 1:
@@ -55,11 +60,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(HEADER + PEAK_HEADER * arguments.memory, flush=True)
     missed = 0
     for name in arguments.names or BENCHMARKS:
+        row = None
         for row in measure(name, repeats=arguments.repeats):
             if arguments.memory:
-                row = with_peaks(name, row)
+                row = with_peaks(name.partition("/")[0], row)
             missed += row.is_missed
             print(json.dumps(row.as_json()) if arguments.json else row, flush=True)
+        if row is None:
+            parser.error(f"no row is {name!r}, or continues it after a slash; a mean is of the rows that are chosen")
     if missed and not arguments.json:
         print(f"{missed} above the bar")
     return 1 if missed else 0

@@ -18,7 +18,7 @@ import numpy as np
 import codelet as cl
 from benchmarks.conv import ALEXNET, Convolution, compare_layer, convolve
 from benchmarks.gather_dot import build_dots, tables
-from benchmarks.harness import Comparison, Row, benchmark, gradient_of
+from benchmarks.harness import Comparison, Row, benchmark, gradient_of, mean_row
 from benchmarks.heat import RATE, heat_steps
 from benchmarks.matvec import multiply
 from benchmarks.messages import build_messages, network, plain
@@ -179,14 +179,11 @@ def build_conv(layer: Convolution, batch: int) -> Forward:
 @benchmark
 def adjoint_conv(batch: int = 8, layers: Sequence[Convolution] = ALEXNET) -> Generator[Comparison | Row, Row, None]:
     """The gradients of AlexNet's five convolutions on a batch of 8, by images and filters, and the mean ratio."""
-    ratios = []
+    rows = []
     for layer in layers:
         comparison = compare_gradients(compare_layer(layer, batch), lambda layer=layer: build_conv(layer, batch), 1.3)
-        row = yield replace(comparison, name=f"adjoint_conv/{layer.name}")
-        assert row.ratio is not None
-        ratios.append(row.ratio)
-    mean = float(np.exp(np.mean(np.log(ratios))))
-    yield Row("adjoint_conv/mean", None, None, mean, 1.0, note=f"the geometric mean of {len(ratios)} ratios")
+        rows.append((yield replace(comparison, name=f"adjoint_conv/{layer.name}")))
+    yield from mean_row("adjoint_conv/mean", rows)
 
 
 # --- a stencil in a loop --------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 import codelet as cl
-from benchmarks.harness import Comparison, Row, benchmark, gradient_of
+from benchmarks.harness import Comparison, Row, benchmark, gradient_of, mean_row
 
 
 class Convolution(NamedTuple):
@@ -82,14 +82,11 @@ def conv(
     batches: Sequence[int] = (1, 8), layers: Sequence[Convolution] = ALEXNET
 ) -> Generator[Comparison | Row, Row, None]:
     """AlexNet's five convolutions on batches of 1 and 8, a vertex for each output value, and the mean ratios."""
-    ratios: dict[str, list[float]] = {"": [], "/gradient": []}
+    rows: dict[str, list[Row]] = {"": [], "/gradient": []}
     for batch in batches:
         for layer in layers:
             forward = compare_layer(layer, batch)
             for kind, comparison in (("", forward), ("/gradient", gradient_of(forward, bar=1.3))):
-                row = yield comparison
-                assert row.ratio is not None
-                ratios[kind].append(row.ratio)
-    for kind, found in ratios.items():
-        mean = float(np.exp(np.mean(np.log(found))))
-        yield Row(f"conv/mean{kind}", None, None, mean, 1.0, note=f"the geometric mean of {len(found)} ratios")
+                rows[kind].append((yield comparison))
+    for kind, found in rows.items():
+        yield from mean_row(f"conv/mean{kind}", found)

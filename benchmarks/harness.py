@@ -5,12 +5,13 @@ arguments, and the bar that the ratio of their times must keep. Out comes a row 
 timed, the two must agree. Then they take turns in one process; see `ipu_backend/jobs/timing.py`.
 
 `row = yield comparison` gives a benchmark the row that was measured, for a mean over several, say. One that
-measures by itself (how fast a graph is built, what a compilation costs) yields rows of its own.
+measures by itself (how fast a graph is built, what a compilation costs) yields rows of its own, or `Measurement`s,
+which are made only where they are chosen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -41,6 +42,7 @@ class Comparison:
             tables with it.
         plain_held: the same for plain JAX: its tables.
         note: what stands in the place of plain JAX, where it is something else.
+        bar_from_seconds: the bar is kept only where plain JAX takes as long as this; below there is only a report.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Comparison:
     ours_held: Callable[[], tuple[Any, ...]] = tuple
     plain_held: Callable[[], tuple[Any, ...]] = tuple
     note: str = ""
+    bar_from_seconds: float = 0.0
 
     def side(self, which: str) -> Callable[..., Any]:
         """`ours` or `plain`, with what it holds already given to it: a function of the arguments."""
@@ -110,6 +113,19 @@ class Row:
         return " ".join(words).rstrip()
 
 
+@dataclass(frozen=True)
+class Measurement:
+    """A row that a benchmark measures by itself.
+
+    Attributes:
+        name: of the row.
+        measure: makes the row of its name; it is called only where the row is chosen.
+    """
+
+    name: str
+    measure: Callable[[str], Row]
+
+
 def _time_text(seconds: float | None) -> str:
     if seconds is None:
         return " " * 13
@@ -119,9 +135,12 @@ def _time_text(seconds: float | None) -> str:
 HEADER = f"{'benchmark':28}{'ours':>13} {'plain JAX':>13} {'ratio':>6} {'bar':>6}"
 PEAK_HEADER = f" {'peak, ours':>11} {'plain JAX':>11} {'ratio':>6} {'bar':>6}"
 
-Benchmark = Callable[..., Generator[Comparison | Row, Row, None]]
+Benchmark = Callable[..., Generator[Comparison | Measurement | Row, Row, None]]
 
 BENCHMARKS: dict[str, Benchmark] = {}
+
+MOST_SECONDS = 20.0
+"""After which a comparison has no more rounds, though there be fewer than were asked for: one side is very slow."""
 
 
 def benchmark(function: Benchmark) -> Benchmark:
@@ -158,6 +177,14 @@ def gradient_of(forward: Comparison, bar: float | None) -> Comparison:
         ours_held=lambda: (forward.ours_held(),),
         plain_held=lambda: (forward.plain_held(),),
     )
+
+
+def mean_row(name: str, rows: Sequence[Row], bar: float | None = 1.0) -> Iterator[Row]:
+    """The geometric mean of the ratios of rows that were measured; no row where none was."""
+    ratios = [row.ratio for row in rows if row.ratio is not None]
+    if ratios:
+        mean = float(np.exp(np.mean(np.log(ratios))))
+        yield Row(name, None, None, mean, bar, note=f"the geometric mean of {len(ratios)} ratios")
 
 
 # --- measuring ----------------------------------------------------------------------------------------
@@ -198,15 +225,19 @@ def compare(comparison: Comparison, repeats: int, seconds: float) -> Row:
     arguments = jax.device_put(comparison.arguments(np.random.default_rng(0)))
     ours, plain = comparison.side("ours"), comparison.side("plain")
     check_same(comparison.name, ours(*arguments), plain(*arguments), comparison.tolerance)
-    times = time_in_turn([lambda: ours(*arguments), lambda: plain(*arguments)], repeats=repeats, seconds=seconds)
-    return Row(comparison.name, *times, ratio=times[0] / times[1], bar=comparison.bar, note=comparison.note)
+    calls = [lambda: ours(*arguments), lambda: plain(*arguments)]
+    times = time_in_turn(calls, repeats=repeats, seconds=seconds, most_seconds=MOST_SECONDS)
+    bar = comparison.bar if times[1] >= comparison.bar_from_seconds else None
+    return Row(comparison.name, *times, ratio=times[0] / times[1], bar=bar, note=comparison.note)
 
 
 def measure(name: str, *, repeats: int = 9, seconds: float = 1.0, **sizes: Any) -> Iterator[Row]:
     """The rows of a benchmark, each as soon as it is measured.
 
+    A comparison or a measurement that is not chosen is not run: the benchmark gets a row without figures for it.
+
     Args:
-        name: of the benchmark.
+        name: of the benchmark; or of a row, for that row and those whose names continue it after a `/`.
         repeats: rounds of a comparison, at least.
         seconds: for which rounds of short calls go on.
         sizes: for other sizes than its own.
@@ -214,12 +245,19 @@ def measure(name: str, *, repeats: int = 9, seconds: float = 1.0, **sizes: Any) 
     Raises:
         ValuesDiffer: ours and plain JAX do not agree.
     """
-    made = BENCHMARKS[name](**sizes)
+    own_name, _, variant = name.partition("/")
+    made = BENCHMARKS[own_name](**sizes)
     row: Row | None = None
     while True:
         try:
             step = made.send(row)  # type: ignore[arg-type]
         except StopIteration:
             return
-        row = compare(step, repeats, seconds) if isinstance(step, Comparison) else step
+        if variant and not f"{step.name}/".startswith(f"{name}/"):
+            row = Row(step.name, None, None, None, None)
+            continue
+        if isinstance(step, Comparison):
+            row = compare(step, repeats, seconds)
+        else:
+            row = step.measure(step.name) if isinstance(step, Measurement) else step
         yield row

@@ -12,7 +12,7 @@ from jax import lax
 
 import codelet as cl
 from benchmarks.conv import ALEXNET, Convolution
-from benchmarks.harness import Comparison, Row, benchmark
+from benchmarks.harness import Comparison, Row, benchmark, mean_row
 
 
 def _resnet50() -> list[Convolution]:
@@ -99,12 +99,8 @@ def ops_conv(
     """Convolutions as operations, planned and with a vertex for each result, and the geometric means."""
     for kind in kinds:
         for finest in grains:
-            ratios = []
+            rows = []
             for net, layers in (("alexnet", alexnet), ("resnet50", resnet50)):
                 for layer in layers:
-                    row = yield compare_kind(net, layer, kind, finest=finest)
-                    assert row.ratio is not None
-                    ratios.append(row.ratio)
-            mean = float(np.exp(np.mean(np.log(ratios))))
-            name = f"ops_conv/mean/{kind}{'/finest' if finest else ''}"
-            yield Row(name, None, None, mean, 1.0, note=f"the geometric mean of {len(ratios)} ratios")
+                    rows.append((yield compare_kind(net, layer, kind, finest=finest)))
+            yield from mean_row(f"ops_conv/mean/{kind}{'/finest' if finest else ''}", rows)

@@ -17,9 +17,20 @@ from benchmarks.__main__ import main
 from benchmarks.conv import Convolution
 from benchmarks.every import BENCHMARKS
 from benchmarks.fresh import in_fresh_process
-from benchmarks.harness import Comparison, Row, ValuesDiffer, check_same, gradient_of, measure
+from benchmarks.harness import (
+    Comparison,
+    Measurement,
+    Row,
+    ValuesDiffer,
+    check_same,
+    compare,
+    gradient_of,
+    mean_row,
+    measure,
+)
 from benchmarks.memory import find_comparison, with_peaks
 from benchmarks.ops_pool import Pooling
+from ipu_backend.jobs.timing import time_in_turn
 from tests.held_memory import hold
 
 SMALL = {
@@ -57,6 +68,14 @@ SMALL = {
     "ising": {"side": 6},
     "lattice_boltzmann": {"height": 6, "width": 4, "steps": 2},
     "life": {"side": 6, "steps": 2},
+    "loops": {
+        "names": ("scan", "fori_columns", "while_rows"),
+        "turns": (2, 3),
+        "rows": ((2,), (2, 3)),
+        "some": ((2, (2,)), (3, (2,))),
+        "gradients": ((3, (2,)),),
+        "growths": ((2,),),
+    },
     "matmul": {"size": 128},
     "matvec": {"rows": 3, "columns": 32},
     "mesh": {
@@ -71,6 +90,7 @@ SMALL = {
     },
     "messages": {"edges": 12, "nodes": 5, "rounds": 1},
     "mnist_step": {"batch": 2, "large_batch": 3},
+    "npbench": {"kernels": ("jacobi_1d", "crc16"), "sizes": ("odd", "small"), "rounds": 1},
     "ops_conv": {
         "alexnet": [Convolution("conv1", 2, 9, 3, 3, 2, 1)],
         "resnet50": [Convolution("narrow2", 3, 4, 2, 1, 1, 0)],
@@ -151,6 +171,16 @@ ROWS = {
         "lattice_boltzmann/nine/gradient",
     ],
     "life": ["life/modulo", "life/wrap", "life/windows"],
+    "loops": [
+        *(f"loops/scan/{own}" for own in ("2x2", "2x2x3", "3x2", "3x2x3")),
+        *(f"loops/scan/{own}" for own in ("3x2/grad_of_traced", "3x2/trace_of_grad", "3x2/adjoint", "growth/2")),
+        *("loops/fori_columns/2x2", "loops/fori_columns/2x3"),
+        *(
+            f"loops/fori_columns/{own}"
+            for own in ("2x3/grad_of_traced", "2x3/trace_of_grad", "2x3/adjoint", "growth/2")
+        ),
+        *("loops/while_rows/2x2", "loops/while_rows/3x2", "loops/while_rows/growth/2"),
+    ],
     "matmul": ["matmul", "matmul/gradient"],
     "matvec": ["matvec", "matvec/gradient"],
     "mesh": [
@@ -161,6 +191,15 @@ ROWS = {
     ],
     "messages": ["messages", "messages/gradient", "messages/compile"],
     "mnist_step": ["mnist_step", "mnist_step/batch3"],
+    "npbench": [
+        *(
+            f"npbench/jacobi_1d/{size}{way}"
+            for size in ("odd", "small")
+            for way in ("", "/grad_of_traced", "/trace_of_grad", "/adjoint", "/by_hand")
+        ),
+        *("npbench/jacobi_1d/odd/build", "npbench/crc16/odd", "npbench/crc16/small", "npbench/crc16/odd/build"),
+        *("npbench/mean", "npbench/mean/grad_of_traced", "npbench/mean/trace_of_grad"),
+    ],
     "ops_embedding": ["ops_embedding", "ops_embedding/gradient", "ops_embedding/operation"],
     "ops_map": [f"ops_map/{own}" for own in ("gelu", "gelu/gradient", "bias", "bias/gradient", "bias/operation")],
     "ops_conv": [
@@ -251,7 +290,7 @@ def another_process():
 LONG = (
     *("draw", "report", "adjoint_memory", "alexnet_step", "strain_step", "trace_compile", "lattice_boltzmann"),
     *("ops_attention", "ops_conv", "ops_map", "ops_norm", "ops_pool", "ops_random", "mesh", "bitonic"),
-    *("call_chain", "mnist_traced_step", "ops_reduce", "ops_softmax", "resnet50_step"),
+    *("call_chain", "mnist_traced_step", "ops_reduce", "ops_softmax", "resnet50_step", "npbench", "loops"),
 )
 """Those of which other tests run nearly all."""
 
@@ -270,6 +309,43 @@ def test_benchmark_agrees_with_plain_jax_and_yields_its_rows(name, another_proce
             assert row.ours_seconds is not None
             assert row.ratio == row.ours_seconds / row.plain_jax_seconds
             assert row.note in ("", "of fused", "of one device")
+
+
+def test_rows_are_chosen_by_name_and_others_are_not_run(monkeypatch, capsys):
+    def several():
+        yield Comparison("several/one", lambda x: x, lambda x: x, ones, bar=1e9)
+        row = yield Comparison("several/other", lambda x: x + 1, lambda x: x, ones)  # it would differ
+        yield Measurement("several/build", lambda name: Row(name, None, None, 2.0, None, "to something"))
+        yield from mean_row("several/mean", [row])
+        yield Row("several/one_more", None, None, 1.0, None, "to something")
+
+    monkeypatch.setitem(BENCHMARKS, "several", several)
+    rows = lambda name: [row.name for row in measure(name, repeats=1, seconds=0)]  # noqa: E731
+    assert rows("several/one") == ["several/one"]
+    assert rows("several/build") == ["several/build"]
+    assert rows("several/one_more") == ["several/one_more"]
+    assert rows("several/mean") == []
+    with pytest.raises(ValuesDiffer):
+        rows("several")
+    with pytest.raises(SystemExit):
+        main(["several/mean"])
+    assert "no row is 'several/mean'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["nothing/one"])
+    assert "there is no benchmark 'nothing/one'" in capsys.readouterr().err
+
+
+def test_bar_is_for_what_takes_long_enough():
+    long, short = (compare(Comparison("x", nap(0), nap(t), ones, 1.0, bar_from_seconds=0.01), 1, 0) for t in (0.02, 0))
+    assert (long.bar, short.bar) == (1.0, None)
+
+
+def test_rounds_end_where_they_take_long():
+    calls = []
+    time_in_turn([lambda: calls.append(0)], repeats=5, seconds=0)
+    assert len(calls) == 6
+    time_in_turn([lambda: calls.append(time.sleep(0.02))], repeats=5, most_seconds=0.01)
+    assert len(calls) == 8
 
 
 def test_mean_of_the_convolutions_is_geometric():

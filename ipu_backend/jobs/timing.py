@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ def time_in_turn(
     repeats: int = 9,
     seconds: float = 0.5,
     most: int = 1000,
+    most_seconds: float = math.inf,
 ) -> list[float]:
     """The median time of each call, in seconds, its results waited for.
 
@@ -28,6 +30,7 @@ def time_in_turn(
         seconds: rounds are added until they have taken this long together, so that short calls are timed
             more often.
         most: no rounds are added beyond this number.
+        most_seconds: no round is begun after this long, though there be fewer than `repeats`; there is always one.
 
     >>> quick, slow = time_in_turn([lambda: 0, lambda: time.sleep(0.01)], seconds=0)
     >>> quick < slow
@@ -37,10 +40,12 @@ def time_in_turn(
         jax.block_until_ready(call())
     times: list[list[float]] = [[] for _ in calls]
     order, begun = list(range(len(calls))), time.perf_counter()
-    while len(times[0]) < repeats or (len(times[0]) < most and time.perf_counter() - begun < seconds):
+    while True:
         for k in order:
             start = time.perf_counter()
             jax.block_until_ready(calls[k]())
             times[k].append(time.perf_counter() - start)
         order.reverse()
-    return [float(np.median(taken)) for taken in times]
+        rounds, taken = len(times[0]), time.perf_counter() - begun
+        if taken > most_seconds or (rounds >= repeats and (rounds >= most or taken >= seconds)):
+            return [float(np.median(own)) for own in times]
