@@ -124,7 +124,7 @@ def test_rows_of_the_benchmark_table_move_no_more_than_they_did(name, lowered):
 
 def test_a_plan_says_what_is_moved_and_touched():
     x = np.ones((50, 7), np.float32)
-    run = cl.trace(lambda x: lax.scan(lambda s, row: (jnp.tanh(s + row),) * 2, x[0], x)[1], x).lowered
+    run = cl.trace(lambda x: lax.scan(lambda s, row: (own := jnp.tanh(s + row), own), x[0], x)[1], x).lowered
     works = work_of(run.plan, run.jaxpr)
     # A row of 7, and of what takes it, which is scanned over, two elements and the place of each.
     assert works["scan/add_tanh/map"] == Work(21, 21 + works["scan/take/take"].touched)
