@@ -1,7 +1,8 @@
 """Integer programs: functions of integers and booleans, with loops and choices, drawn by hypothesis.
 
 A program holds values in a list and makes another of some of them at every step, with every primitive that
-`codelet/jaxprs/intervals.py` knows and some that it does not. Its arguments come with ends between which they are drawn.
+`codelet/jaxprs/intervals.py` knows and some that it does not. Its arguments come with ends between
+which they are drawn.
 """
 
 from __future__ import annotations
@@ -274,7 +275,8 @@ def integer_programs(draw: Any, most: int = 10, depth: int = 2) -> IntegerProgra
     several = []
     for _ in range(2):
         own = (
-            random.integers(low, high, shape, np.int64, endpoint=True) for (low, high), (_, shape) in zip(ends, kinds)
+            random.integers(low, high, shape, np.int64, endpoint=True)
+            for (low, high), (_, shape) in zip(ends, kinds, strict=True)
         )
         several.append(tuple(array.astype(dtype) for array, (dtype, _) in zip(own, kinds, strict=True)))
     text = ", ".join(f"{dtype}{list(shape)}" for dtype, shape in kinds)

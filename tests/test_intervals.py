@@ -52,7 +52,7 @@ IN_NUMPY = {
     "clamp": lambda eqn, low, a, high: np.minimum(np.maximum(a, low), high),
     "div": lambda eqn, a, b: np.asarray(_truncated(a, b)).astype(np.int64),
     "rem": lambda eqn, a, b: np.asarray(a.astype(object) - _truncated(a, b) * b.astype(object)).astype(np.int64),
-    "convert_element_type": lambda eqn, a: a != 0 if eqn.params["new_dtype"] == bool else a,
+    "convert_element_type": lambda eqn, a: a != 0 if np.dtype(eqn.params["new_dtype"]).kind == "b" else a,
     "lt": lambda eqn, a, b: a < b,
     "le": lambda eqn, a, b: a <= b,
     "gt": lambda eqn, a, b: a > b,
@@ -114,7 +114,7 @@ def assert_lies_in(value, own, what):
         return
     array = np.asarray(value).astype(object)
     assert own.low.shape in ((), array.shape)
-    assert np.all(array >= own.low) and np.all(array <= own.high), f"{what}: {value} beyond {own}"
+    assert np.all((array >= own.low) & (array <= own.high)), f"{what}: {value} beyond {own}"
 
 
 def run_within(closed, inputs, known):

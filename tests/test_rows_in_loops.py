@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import jax
@@ -20,24 +21,11 @@ from lowering.jaxprs.map_shapes import make_in_shape
 from lowering.jaxprs.one_slice import as_one_slice
 from lowering.jaxprs.scan_rows import scan_rows
 from lowering.jaxprs.slice_order import slices_in_order
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.loop_programs import loop_programs
+from tests.same_jaxprs import primitives
 
 PASSES = (inline, within_bounds, slices_in_order, as_one_slice, scan_rows, make_in_shape)
-
-
-def primitives(closed):
-    """The names of all primitives of a jaxpr, those in loops too."""
-    found = []
-    for eqn in closed.jaxpr.eqns:
-        found.append(eqn.primitive.name)
-        for value in eqn.params.values():
-            for own in value if isinstance(value, tuple) else (value,):
-                if isinstance(own, jax_core.ClosedJaxpr):
-                    found += primitives(own)
-                elif isinstance(own, jax_core.Jaxpr):
-                    found += primitives(jax_core.ClosedJaxpr(own, ()))
-    return found
 
 
 def same(found, expected, tolerance=2e-5):
@@ -60,9 +48,7 @@ def loss_of(function):
 # --- the rules ---------------------------------------------------------------------------------------------------
 
 
-@examples(40)
-@given(loop_programs())
-def test_every_rule_keeps_the_meaning(case):
+def keep_the_meaning(case):
     expected = jax.tree.leaves(case.function(*case.arguments))
     closed = jax.make_jaxpr(case.function)(*case.arguments)
     for rule in PASSES:
@@ -70,9 +56,20 @@ def test_every_rule_keeps_the_meaning(case):
         same(jax.jit(jax_core.jaxpr_as_fun(closed))(*case.arguments), expected)
 
 
-@examples(15)
+@examples(8)
 @given(loop_programs())
-def test_every_rule_keeps_the_slopes(case):
+def test_every_rule_keeps_the_meaning(case):
+    keep_the_meaning(case)
+
+
+@pytest.mark.slow
+@examples(400)
+@given(loop_programs())
+def test_many_every_rule_keeps_the_meaning(case):
+    keep_the_meaning(case)
+
+
+def keep_the_slopes(case):
     """Of what the rules make of a program, and what they make of its gradient."""
     gradient = jax.grad(loss_of(case.function), (0, 1, 2))
     if "while" in case.name:
@@ -86,12 +83,23 @@ def test_every_rule_keeps_the_slopes(case):
     same(jax.jit(jax_core.jaxpr_as_fun(of_gradient))(*case.arguments), expected)
 
 
+@examples(4)
+@given(loop_programs())
+def test_every_rule_keeps_the_slopes(case):
+    keep_the_slopes(case)
+
+
+@pytest.mark.slow
+@examples(150)
+@given(loop_programs())
+def test_many_every_rule_keeps_the_slopes(case):
+    keep_the_slopes(case)
+
+
 # --- the programs ------------------------------------------------------------------------------------------------
 
 
-@examples(25)
-@given(loop_programs())
-def test_traced_programs_are_what_jax_makes_of_them(case):
+def are_what_jax_makes_of_them(case):
     expected = case.function(*case.arguments)
     traced = cl.trace(case.function, *case.arguments, target=cl.IPU(num_tiles=4))
     same(traced(*case.arguments), expected)
@@ -101,9 +109,20 @@ def test_traced_programs_are_what_jax_makes_of_them(case):
     same([found[own.name] for own in outputs], jax.tree.leaves(expected))
 
 
-@examples(10)
-@given(loop_programs(), st.booleans())
-def test_slopes_of_traced_programs_are_those_of_jax(case, as_a_graph):
+@examples(6)
+@given(loop_programs())
+def test_traced_programs_are_what_jax_makes_of_them(case):
+    are_what_jax_makes_of_them(case)
+
+
+@pytest.mark.slow
+@examples(150)
+@given(loop_programs())
+def test_many_traced_programs_are_what_jax_makes_of_them(case):
+    are_what_jax_makes_of_them(case)
+
+
+def slopes_are_those_of_jax(case, as_a_graph):
     if "while" in case.name:
         return
     loss = loss_of(case.function)
@@ -116,6 +135,19 @@ def test_slopes_of_traced_programs_are_those_of_jax(case, as_a_graph):
     program = cl.Sequence(made.forward, made.backward)
     run = cl.lower(traced.graph, program, inputs=list(traced.inputs), outputs=[made[own] for own in traced.inputs])
     same(jax.jit(run.flat)(list(case.arguments)), expected)
+
+
+@examples(3)
+@given(loop_programs(), st.booleans())
+def test_slopes_of_traced_programs_are_those_of_jax(case, as_a_graph):
+    slopes_are_those_of_jax(case, as_a_graph)
+
+
+@pytest.mark.slow
+@examples(100)
+@given(loop_programs(), st.booleans())
+def test_many_slopes_of_traced_programs_are_those_of_jax(case, as_a_graph):
+    slopes_are_those_of_jax(case, as_a_graph)
 
 
 # --- how they run ------------------------------------------------------------------------------------------------
@@ -144,8 +176,7 @@ def inside_loops(closed):
     return found
 
 
-@pytest.mark.parametrize("name", LOOPS)
-@pytest.mark.parametrize("shape", ROWS, ids=str)
+@few("name, shape", itertools.product(LOOPS, ROWS), every=4, ids=str)
 def test_rows_are_scanned_over_and_stacked(name, shape):
     """By the loop itself, whatever the cut of a row over tiles, and in the gradient too."""
     function = LOOPS[name]
@@ -179,32 +210,3 @@ def test_rows_of_what_is_written_are_slices(along, behind):
     found = inside_loops(traced.lowered.jaxpr)
     assert found & MOVES == {"dynamic_slice", "dynamic_update_slice"}
     assert "select_n" not in found  # places are known to lie within
-
-
-def test_slices_among_zeros_are_added_as_slices():
-    def function(a, row, k):
-        return a + lax.dynamic_update_slice(jnp.zeros_like(a), row[None], (k, 0))
-
-    arguments = jnp.ones((5, 3)), jnp.arange(3.0), jnp.int32(4)
-    closed = as_one_slice(jax.make_jaxpr(function)(*arguments))
-    assert "dynamic_update_slice" in primitives(closed)
-    assert not [eqn for eqn in closed.jaxpr.eqns if eqn.primitive.name == "add" and eqn.outvars[0].aval.shape == (5, 3)]
-    same(jax_core.jaxpr_as_fun(closed)(*arguments)[0], function(*arguments))
-
-
-@pytest.mark.parametrize("place", [-9, -6, -1, 0, 3, 5, 6, 99])
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32])
-def test_one_slice_lies_where_jax_has_it(place, dtype):
-    """Beyond the ends as well, in every dtype of places."""
-    place = np.asarray(place % 256 if dtype == np.uint8 else place).astype(dtype)
-    x, row = jnp.arange(18.0).reshape(6, 3), jnp.full(3, -1.0)
-    for mode in ("clip", "fill", "promise_in_bounds"):
-        if mode == "promise_in_bounds" and not -6 <= place < 6:
-            continue
-        functions = (
-            lambda x, k, m=mode: x.at[k].get(mode=m),
-            lambda x, k, m=mode: x.at[k].set(row, mode="drop" if m == "fill" else m),
-        )
-        for function in functions:
-            closed = as_one_slice(inline(jax.make_jaxpr(function)(x, place)))
-            same(jax_core.jaxpr_as_fun(closed)(x, place)[0], function(x, place))
