@@ -98,7 +98,7 @@ def test_evaluation_is_on_values_of_any_kind():
 def test_calls_in_loops_and_choices_are_inlined():
     def function(x):
         x = lax.scan(lambda x, row: (twice(x) + row, twice(row)), x, jnp.ones((4, 3)))[1].sum(0)
-        x = lax.while_loop(lambda x: twice(x)[0] < 9, lambda x: twice(x) + 1, x)
+        x = lax.while_loop(lambda x: twice(x)[0] + x[0] < 9, lambda x: twice(x) + x + 2, x)
         return lax.cond(x[0] > 0, lambda x: lax.fori_loop(0, 2, lambda _, x: twice(x), x), twice, x)
 
     closed = jax.make_jaxpr(function)(X)
