@@ -1,8 +1,8 @@
 """Integer programs: functions of integers and booleans, with loops and choices, drawn by hypothesis.
 
 A program holds values in a list and makes another of some of them at every step, with every primitive that
-`codelet/jaxprs/intervals.py` knows and some that it does not. Its arguments come with ends between which they are
-drawn.
+`codelet/jaxprs/intervals.py` knows and some that it does not. Its arguments come with ends between
+which they are drawn.
 """
 
 from __future__ import annotations

@@ -127,7 +127,8 @@ def loop_programs(draw: Any, dtype: Any = np.float32, most: int = 6) -> LoopProg
     unroll = draw(st.sampled_from((1, 1, 2)))
     random = np.random.default_rng(draw(st.integers(0, 2**16)))
 
-    def turn(k: Any, a: Any, s: Any, x: Any) -> tuple[Any, Any]:
+    def turn(k: Any, held: Any, x: Any) -> tuple[Any, Any]:
+        a, s = held
         for _, own in several:
             a, s = own(k, a, s, x)
         return a, s
@@ -139,22 +140,22 @@ def loop_programs(draw: Any, dtype: Any = np.float32, most: int = 6) -> LoopProg
 
             def scanned(held: Any, given: Any) -> Any:
                 k, fed = given
-                made = turn(k, *held, x)
+                made = turn(k, held, x)
                 return (made[0], made[1] + 0.25 * fed), (made[1], jnp.sum(fed))
 
             rows = jnp.arange(n), x
             return lax.scan(scanned, start, rows, reverse=kind == "reversed scan", unroll=unroll)
         if kind == "map":
-            return lax.map(lambda own: jnp.sin(turn(own[0], a, s, x)[1]) + own[1], (jnp.arange(n), x))
+            return lax.map(lambda own: jnp.sin(turn(own[0], start, x)[1]) + own[1], (jnp.arange(n), x))
         if kind == "while":
             goes_on = lambda held: held[0] < count  # noqa: E731
-            return lax.while_loop(goes_on, lambda held: (held[0] + 1, *turn(held[0], *held[1:], x)), (0, *start))[1:]
+            return lax.while_loop(goes_on, lambda held: (held[0] + 1, *turn(held[0], held[1:], x)), (0, *start))[1:]
         if kind == "nested":
-            inner = lambda k, held: lax.fori_loop(0, 2, lambda j, own: turn(k + j, *own, x), held)  # noqa: E731
+            inner = lambda k, held: lax.fori_loop(0, 2, lambda j, own: turn(k + j, own, x), held)  # noqa: E731
             return lax.fori_loop(0, count, inner, start)
         if kind == "downwards":
-            return lax.fori_loop(0, count, lambda k, held: turn(n - 1 - k, *held, x), start)
-        return lax.fori_loop(int(kind == "fori from one"), count, lambda k, held: turn(k, *held, x), start)
+            return lax.fori_loop(0, count, lambda k, held: turn(n - 1 - k, held, x), start)
+        return lax.fori_loop(int(kind == "fori from one"), count, lambda k, held: turn(k, held, x), start)
 
     arrays = (n, *row), (n, *row), row
     arguments = tuple(np.asarray(random.normal(size=shape), dtype) for shape in arrays)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -205,7 +207,7 @@ def found(function, *ends, dtype=np.int32, shape=()):
     return None if own is None else (int(own.hull.low), int(own.hull.high))
 
 
-def counted(length, step, dtype=np.int32, start=0):
+def counted(length, step, dtype: Any = np.int32, start=0):
     """The counter of a loop after its turns."""
     return lambda a: lax.fori_loop(
         0, length, lambda _, k: k + np.asarray(step).astype(dtype), jnp.asarray(start, dtype)
@@ -277,12 +279,14 @@ def test_columns_have_intervals_of_their_own():
 
     closed = jax.make_jaxpr(columns)(jnp.int32(0), jnp.int32(0))
     (own,) = Intervals(closed, [interval(0, 1), interval(5, 9)]).results
+    assert own is not None
     assert (own.low.tolist(), own.high.tolist()) == ([[0, 5, 3]], [[1, 9, 3]])
 
 
 def test_a_large_array_has_one_interval():
     values = np.arange(SMALL + 1)
     (own,) = Intervals(jax.make_jaxpr(lambda: lax.add(values, 1))()).results
+    assert own is not None
     assert (own.low.shape, own.low, own.high) == ((), 1, SMALL + 1)
     assert found(lambda a: jnp.concatenate([values, a[None]]), (-3, 100)) == (-3, 100)
 

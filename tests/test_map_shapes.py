@@ -1,14 +1,20 @@
 """Maps made in the shapes of what is around them, and meaning the same."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jax.extend import core as jax_core
 
 import codelet as cl
 from lowering.jaxprs.map_shapes import make_in_shape
 from lowering.jaxprs.reshape_once import reshape_once
+from tests.examples import examples
+from tests.same_jaxprs import after, assert_same_slopes
 
 
 def names(closed):
@@ -122,3 +128,82 @@ def test_the_variance_of_one_number_leaves_in_the_shape_of_its_view(execution):
     engine.write({a: np.ones(1, np.float32)})
     engine.run()
     assert engine.read(out).tolist() == engine.read(twice).tolist() == [0.0]
+
+
+# --- whatever is around maps ------------------------------------------------------------------------------------
+
+
+@st.composite
+def maps_among_moves(draw):
+    """A function that maps, reshapes and transposes two arrays in turn, in a loop or not; and the arrays."""
+    shape = draw(st.sampled_from([(2, 6), (3, 4), (12,), (7, 1), (1, 1), (0, 3), (2, 3, 2)]))
+    kind = draw(st.sampled_from((np.float32, jnp.bfloat16, np.int8, np.uint8, np.int32, np.bool_)))
+    steps, shapes = [], [shape, shape]
+    for _ in range(draw(st.integers(1, 8))):
+        at = draw(st.integers(0, len(shapes) - 1))
+        own = shapes[at]
+        name = draw(st.sampled_from(("two", "two", "choice", "one", "reshape", "transpose", "sum")))
+        if name == "reshape":
+            size = math.prod(own)
+            to = draw(st.sampled_from([(size,), (1, size), (size, 1), *([(2, size // 2)] if size % 2 == 0 else [])]))
+            steps.append((name, at, to))
+            shapes.append(to)
+        elif name == "transpose":
+            order = tuple(draw(st.permutations(range(len(own)))))
+            steps.append((name, at, order))
+            shapes.append(tuple(own[d] for d in order))
+        else:
+            alike = [k for k, shape in enumerate(shapes) if shape == own]
+            steps.append((name, at, draw(st.sampled_from(alike))))
+            shapes.append(() if name == "sum" else own)
+    looped = draw(st.booleans())
+
+    def apply(values, name, at, how):
+        a = values[at]
+        match name:
+            case "reshape":
+                return a.reshape(how)
+            case "transpose":
+                return a.transpose(how)
+            case "two":
+                return jax.lax.max(a, values[how])
+            case "choice":
+                return jax.lax.select_n(jax.lax.lt(a, values[how]), values[how], a)
+            case "one":
+                return jax.lax.convert_element_type(jax.lax.ne(a, jax.lax.full_like(a, 1)), a.dtype)
+        return jax.lax.reduce_max(a, range(a.ndim)) if a.size else jnp.ones((), a.dtype)
+
+    def function(*given):
+        values = list(map(jnp.asarray, given))
+        for own in steps:
+            values.append(apply(values, *own))
+        return values[2:]
+
+    def in_a_loop(*given):
+        return jax.lax.scan(lambda held, _: (held, function(*held)), given, length=2)[1]
+
+    arrays = [(np.arange(math.prod(shape)).reshape(shape) % n).astype(kind) for n in (5, 7)]
+    return (in_a_loop if looped else function), arrays
+
+
+@examples(20)
+@given(maps_among_moves())
+def test_maps_are_the_same(case):
+    function, arrays = case
+    after(make_in_shape, function, *arrays)
+
+
+@pytest.mark.slow
+@examples(600)
+@given(maps_among_moves())
+def test_many_maps_are_the_same(case):
+    function, arrays = case
+    after(make_in_shape, function, *arrays)
+
+
+@examples(3)
+@given(maps_among_moves())
+def test_slopes_of_maps_are_the_same(case):
+    """Where two are as great, the slope of both counts a half, in every form."""
+    function, arrays = case
+    assert_same_slopes(make_in_shape, function, *(own.astype(np.float32) for own in arrays))

@@ -8,6 +8,7 @@ from jax.extend import core
 
 from codelet.jaxprs.equations import evaluate, needed
 from codelet.jaxprs.rebuild import inline, rewrite
+from tests.same_jaxprs import equations, primitives
 
 X = jnp.arange(3.0)
 TABLE = np.arange(3.0, dtype=np.float32)
@@ -92,3 +93,53 @@ def test_evaluation_is_on_values_of_any_kind():
     closed = jax.make_jaxpr(lambda x: (x + TABLE) * 2.0)(X)
     depths = evaluate(closed, [1], lambda eqn, values: [1 + max(values)], known=lambda _: 0)
     assert depths == [3]
+
+
+def test_calls_in_loops_and_choices_are_inlined():
+    def function(x):
+        x = lax.scan(lambda x, row: (twice(x) + row, twice(row)), x, jnp.ones((4, 3)))[1].sum(0)
+        x = lax.while_loop(lambda x: twice(x)[0] + x[0] < 9, lambda x: twice(x) + x + 2, x)
+        return lax.cond(x[0] > 0, lambda x: lax.fori_loop(0, 2, lambda _, x: twice(x), x), twice, x)
+
+    closed = jax.make_jaxpr(function)(X)
+    inlined = inline(closed)
+    assert not {"jit", "pjit"} & set(primitives(inlined))
+    np.testing.assert_array_equal(*(jax.jit(core.jaxpr_as_fun(own))(X)[0] for own in (inlined, closed)))
+    assert inline(inlined) is inlined
+
+
+def scopes(closed, name):
+    """The scopes of the equations of one primitive, in loops too."""
+    return [str(eqn.source_info.name_stack) for eqn in equations(closed) if eqn.primitive.name == name]
+
+
+def test_what_takes_the_place_of_an_equation_is_in_its_scope():
+    def function(x):
+        with jax.named_scope("outer"):
+            x = jnp.sin(x)
+            x = lax.fori_loop(0, 2, lambda _, x: jnp.sin(x), x)
+        return jnp.sin(x)
+
+    def cosine(x):
+        with jax.named_scope("own"):
+            return [jnp.cos(x)]
+
+    closed = jax.make_jaxpr(function)(X)
+    made = rewrite(closed, lambda eqn: cosine if eqn.primitive.name == "sin" else None)
+    assert scopes(made, "cos") == [f"{own}/own" if own else "own" for own in scopes(closed, "sin")]
+    assert [own.split("/")[0] for own in scopes(made, "cos")][::2] == ["outer", "own"]
+
+
+def test_what_a_call_is_made_of_is_in_the_scope_of_the_call():
+    @jax.jit
+    def within(x):
+        with jax.named_scope("inner"):
+            return jax.jit(jnp.sin)(x)
+
+    def function(x):
+        with jax.named_scope("outer"):
+            return within(x) + 1
+
+    closed = jax.make_jaxpr(function)(X)
+    assert scopes(inline(closed), "sin") == ["outer/inner"]
+    assert scopes(inline(closed), "add") == ["outer"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import jax
@@ -20,24 +21,11 @@ from lowering.jaxprs.map_shapes import make_in_shape
 from lowering.jaxprs.one_slice import as_one_slice
 from lowering.jaxprs.scan_rows import scan_rows
 from lowering.jaxprs.slice_order import slices_in_order
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.loop_programs import loop_programs
+from tests.same_jaxprs import primitives
 
 PASSES = (inline, within_bounds, slices_in_order, as_one_slice, scan_rows, make_in_shape)
-
-
-def primitives(closed):
-    """The names of all primitives of a jaxpr, those in loops too."""
-    found = []
-    for eqn in closed.jaxpr.eqns:
-        found.append(eqn.primitive.name)
-        for value in eqn.params.values():
-            for own in value if isinstance(value, tuple) else (value,):
-                if isinstance(own, jax_core.ClosedJaxpr):
-                    found += primitives(own)
-                elif isinstance(own, jax_core.Jaxpr):
-                    found += primitives(jax_core.ClosedJaxpr(own, ()))
-    return found
 
 
 def same(found, expected, tolerance=2e-5):
@@ -60,7 +48,7 @@ def loss_of(function):
 # --- the rules ---------------------------------------------------------------------------------------------------
 
 
-def check_meaning(case):
+def keep_the_meaning(case):
     expected = jax.tree.leaves(case.function(*case.arguments))
     closed = jax.make_jaxpr(case.function)(*case.arguments)
     for rule in PASSES:
@@ -71,17 +59,17 @@ def check_meaning(case):
 @examples(8)
 @given(loop_programs())
 def test_every_rule_keeps_the_meaning(case):
-    check_meaning(case)
+    keep_the_meaning(case)
 
 
 @pytest.mark.slow
-@examples(600)
-@given(loop_programs(most=12))
-def test_every_rule_keeps_the_meaning_of_very_many(case):
-    check_meaning(case)
+@examples(400)
+@given(loop_programs())
+def test_many_every_rule_keeps_the_meaning(case):
+    keep_the_meaning(case)
 
 
-def check_slopes(case):
+def keep_the_slopes(case):
     """Of what the rules make of a program, and what they make of its gradient."""
     gradient = jax.grad(loss_of(case.function), (0, 1, 2))
     if "while" in case.name:
@@ -98,20 +86,20 @@ def check_slopes(case):
 @examples(4)
 @given(loop_programs())
 def test_every_rule_keeps_the_slopes(case):
-    check_slopes(case)
+    keep_the_slopes(case)
 
 
 @pytest.mark.slow
-@examples(200)
-@given(loop_programs(most=12))
-def test_every_rule_keeps_the_slopes_of_very_many(case):
-    check_slopes(case)
+@examples(150)
+@given(loop_programs())
+def test_many_every_rule_keeps_the_slopes(case):
+    keep_the_slopes(case)
 
 
 # --- the programs ------------------------------------------------------------------------------------------------
 
 
-def check_traced(case):
+def are_what_jax_makes_of_them(case):
     expected = case.function(*case.arguments)
     traced = cl.trace(case.function, *case.arguments, target=cl.IPU(num_tiles=4))
     same(traced(*case.arguments), expected)
@@ -124,17 +112,17 @@ def check_traced(case):
 @examples(6)
 @given(loop_programs())
 def test_traced_programs_are_what_jax_makes_of_them(case):
-    check_traced(case)
+    are_what_jax_makes_of_them(case)
 
 
 @pytest.mark.slow
-@examples(400)
-@given(loop_programs(most=12))
-def test_traced_programs_are_what_jax_makes_of_them_of_very_many(case):
-    check_traced(case)
+@examples(150)
+@given(loop_programs())
+def test_many_traced_programs_are_what_jax_makes_of_them(case):
+    are_what_jax_makes_of_them(case)
 
 
-def check_traced_slopes(case, as_a_graph):
+def slopes_are_those_of_jax(case, as_a_graph):
     if "while" in case.name:
         return
     loss = loss_of(case.function)
@@ -152,14 +140,14 @@ def check_traced_slopes(case, as_a_graph):
 @examples(3)
 @given(loop_programs(), st.booleans())
 def test_slopes_of_traced_programs_are_those_of_jax(case, as_a_graph):
-    check_traced_slopes(case, as_a_graph)
+    slopes_are_those_of_jax(case, as_a_graph)
 
 
 @pytest.mark.slow
-@examples(200)
-@given(loop_programs(most=12), st.booleans())
-def test_slopes_of_traced_programs_are_those_of_jax_of_very_many(case, as_a_graph):
-    check_traced_slopes(case, as_a_graph)
+@examples(100)
+@given(loop_programs(), st.booleans())
+def test_many_slopes_of_traced_programs_are_those_of_jax(case, as_a_graph):
+    slopes_are_those_of_jax(case, as_a_graph)
 
 
 # --- how they run ------------------------------------------------------------------------------------------------
@@ -188,8 +176,7 @@ def inside_loops(closed):
     return found
 
 
-@pytest.mark.parametrize("name", LOOPS)
-@pytest.mark.parametrize("shape", ROWS, ids=str)
+@few("name, shape", itertools.product(LOOPS, ROWS), every=4, ids=str)
 def test_rows_are_scanned_over_and_stacked(name, shape):
     """By the loop itself, whatever the cut of a row over tiles, and in the gradient too."""
     function = LOOPS[name]
@@ -223,32 +210,3 @@ def test_rows_of_what_is_written_are_slices(along, behind):
     found = inside_loops(traced.lowered.jaxpr)
     assert found & MOVES == {"dynamic_slice", "dynamic_update_slice"}
     assert "select_n" not in found  # places are known to lie within
-
-
-def test_slices_among_zeros_are_added_as_slices():
-    def function(a, row, k):
-        return a + lax.dynamic_update_slice(jnp.zeros_like(a), row[None], (k, 0))
-
-    arguments = jnp.ones((5, 3)), jnp.arange(3.0), jnp.int32(4)
-    closed = as_one_slice(jax.make_jaxpr(function)(*arguments))
-    assert "dynamic_update_slice" in primitives(closed)
-    assert not [eqn for eqn in closed.jaxpr.eqns if eqn.primitive.name == "add" and eqn.outvars[0].aval.shape == (5, 3)]
-    same(jax_core.jaxpr_as_fun(closed)(*arguments)[0], function(*arguments))
-
-
-@pytest.mark.parametrize("place", [-9, -6, -1, 0, 3, 5, 6, 99])
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32])
-def test_one_slice_lies_where_jax_has_it(place, dtype):
-    """Beyond the ends as well, in every dtype of places."""
-    place = np.asarray(place % 256 if dtype == np.uint8 else place).astype(dtype)
-    x, row = jnp.arange(18.0).reshape(6, 3), jnp.full(3, -1.0)
-    for mode in ("clip", "fill", "promise_in_bounds"):
-        if mode == "promise_in_bounds" and not -6 <= place < 6:
-            continue
-        functions = (
-            lambda x, k, m=mode: x.at[k].get(mode=m),
-            lambda x, k, m=mode: x.at[k].set(row, mode="drop" if m == "fill" else m),
-        )
-        for function in functions:
-            closed = as_one_slice(inline(jax.make_jaxpr(function)(x, place)))
-            same(jax_core.jaxpr_as_fun(closed)(x, place)[0], function(x, place))
