@@ -30,6 +30,7 @@
            -> gathers, scatters in memory's order   slice_order
            -> nothing for places that lie within    within_bounds (intervals), in codelet/jaxprs
            -> slices at places as such              one_slice: slice_once, slice_roots
+           -> parts of what is repeated             repeat_less
            -> sums of products contracted           sum_rows, contract, whole_products (wholes)
            -> dots of what lies in memory           dots_in_memory_order (contraction)
            -> products of parts side by side one    products_side_by_side (parts, wholes)
