@@ -72,26 +72,24 @@ def counting(dtype, start, step, length):
 
 
 @pytest.mark.parametrize(
-    "loop",
+    ("dtype", "start", "step", "length", "expected"),
     [
-        (counting(np.int32, 0, 1, 200), True),
-        (counting(np.int32, 199, -1, 200), True),
-        (counting(np.int32, 3, 1, 5), True),
-        (counting(np.int32, -1, 1, 5), False),
-        (counting(np.int32, 196, 1, 5), False),
-        (counting(np.int32, 0, 2, 5), False),
-        (counting(np.int32, 4, 0, 5), False),
-        (counting(np.int8, 0, 1, 128), True),
-        (counting(np.int8, 0, 1, 129), False),
-        (counting(np.uint8, 3, -1, 4), False),
-        (counting(np.int32, 0, 1, 1), False),
-        (counting(np.int32, 0, 1, 0), False),
+        ("int32", 0, 1, 200, True),
+        ("int32", 199, -1, 200, True),
+        ("int32", 3, 1, 5, True),
+        ("int32", -1, 1, 5, False),
+        ("int32", 196, 1, 5, False),
+        ("int32", 0, 2, 5, False),
+        ("int32", 4, 0, 5, False),
+        ("int8", 0, 1, 128, True),
+        ("int8", 0, 1, 129, False),
+        ("uint8", 3, -1, 4, False),
+        ("int32", 0, 1, 1, False),
+        ("int32", 0, 1, 0, False),
     ],
-    ids=str,
 )
-def test_a_row_is_at_a_counter_that_goes_by_one_within(loop):
-    function, expected = loop
-    assert is_scanned(function, X) is expected
+def test_a_row_is_at_a_counter_that_goes_by_one_within(dtype, start, step, length, expected):
+    assert is_scanned(counting(dtype, start, step, length), X) is expected
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32])
