@@ -64,7 +64,7 @@ def _is_call(eqn: jax_core.JaxprEqn) -> bool:
         return False
     given = eqn.invars[len(eqn.invars) - len(inner[0].invars) :]
     # What a reduction combines two elements by is of numbers.
-    return [var.aval.shape for var in inner[0].invars] == [atom.aval.shape for atom in given]
+    return [var.aval.shape for var in inner[0].invars] == [atom.aval.shape for atom in given]  # type: ignore[attr-defined]
 
 
 def _is_put(eqn: jax_core.JaxprEqn) -> bool:
