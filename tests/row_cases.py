@@ -43,12 +43,13 @@ def _as_int(place: Any, by: int) -> Any:
 def _turns(draw: Any) -> tuple[str, Turn]:
     """What a turn does with rows."""
     name, mode, by = draw(st.sampled_from(MOVES)), draw(st.sampled_from(MODES)), draw(st.integers(-2, 2))
-    wraps = draw(st.booleans())
+    counts_back = draw(st.booleans())
     get, put = ("fill" if mode == "drop" else mode), ("drop" if mode == "fill" else mode)
 
     def turn(a: Any, x: Any, place: Any) -> tuple[Any, Any]:
         at = _as_int(place, by)
         size, row = max(1, len(a) // 2), x[0]
+        wraps = counts_back and len(a) <= np.iinfo(place.dtype).max  # JAX adds the length in the place's dtype
         match name:
             case "take":
                 return a, x.at[at].get(mode=get, wrap_negative_indices=wraps)
@@ -59,7 +60,7 @@ def _turns(draw: Any) -> tuple[str, Turn]:
             case "add":
                 return (a.at[at].add(row, mode=put, wrap_negative_indices=wraps) if a.dtype != bool else a), row
             case "greatest":
-                return a.at[at].max(row, mode=put), row
+                return a.at[at].max(row, mode=put, wrap_negative_indices=wraps), row
             case "window":
                 return a, lax.dynamic_slice_in_dim(x, at, size, 0, allow_negative_indices=wraps).max(0)
             case "put a window":
@@ -72,7 +73,7 @@ def _turns(draw: Any) -> tuple[str, Turn]:
         own = own & own if a.dtype == bool else own * own
         return lax.dynamic_update_slice_in_dim(a, own, place, 0, allow_negative_indices=False), row
 
-    return f"{name} {by} {mode}{' wrapping' * wraps}", turn
+    return f"{name} {by} {mode}{' wrapping' * counts_back}", turn
 
 
 @st.composite

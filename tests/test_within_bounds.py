@@ -27,7 +27,7 @@ def test_slices_are_the_same(case):
 
 
 @pytest.mark.slow
-@examples(600)
+@examples(400)
 @given(row_cases())
 def test_many_slices_are_the_same(case):
     after(within_bounds, case.function, *case.arguments)
