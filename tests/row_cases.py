@@ -49,12 +49,16 @@ def _turns(draw: Any) -> tuple[str, Turn]:
     def turn(a: Any, x: Any, place: Any) -> tuple[Any, Any]:
         at = _as_int(place, by)
         size, row = max(1, len(a) // 2), x[0]
-        wraps = counts_back and len(a) <= np.iinfo(place.dtype).max  # JAX adds the length in the place's dtype
+        # JAX adds the length in the place's dtype, and XLA limits an update's place in that: beyond its end it writes
+        # where nothing of the array is.
+        is_narrow = len(a) > np.iinfo(place.dtype).max
+        wraps = counts_back and not is_narrow
+        start, begin = (own.astype(np.int32) if is_narrow else own for own in (at, place))
         match name:
             case "take":
                 return a, x.at[at].get(mode=get, wrap_negative_indices=wraps)
             case "take an index":
-                return a, lax.dynamic_index_in_dim(a, at, 0, keepdims=False, allow_negative_indices=wraps)
+                return a, lax.dynamic_index_in_dim(a, start, 0, keepdims=False, allow_negative_indices=wraps)
             case "put":
                 return a.at[at].set(row, mode=put, wrap_negative_indices=wraps), row
             case "add":
@@ -62,16 +66,16 @@ def _turns(draw: Any) -> tuple[str, Turn]:
             case "greatest":
                 return a.at[at].max(row, mode=put, wrap_negative_indices=wraps), row
             case "window":
-                return a, lax.dynamic_slice_in_dim(x, at, size, 0, allow_negative_indices=wraps).max(0)
+                return a, lax.dynamic_slice_in_dim(x, start, size, 0, allow_negative_indices=wraps).max(0)
             case "put a window":
-                return lax.dynamic_update_slice_in_dim(a, x[:size], at, 0, allow_negative_indices=wraps), row
+                return lax.dynamic_update_slice_in_dim(a, x[:size], start, 0, allow_negative_indices=wraps), row
             case "write before":
-                own = lax.dynamic_index_in_dim(a, place, 0, keepdims=True, allow_negative_indices=False)
-                made = lax.dynamic_update_slice_in_dim(a, own, at, 0, allow_negative_indices=False)
+                own = lax.dynamic_index_in_dim(a, begin, 0, keepdims=True, allow_negative_indices=False)
+                made = lax.dynamic_update_slice_in_dim(a, own, start, 0, allow_negative_indices=False)
                 return made, own[0]
-        own = lax.dynamic_index_in_dim(x, place, 0, keepdims=True, allow_negative_indices=False)
+        own = lax.dynamic_index_in_dim(x, begin, 0, keepdims=True, allow_negative_indices=False)
         own = own & own if a.dtype == bool else own * own
-        return lax.dynamic_update_slice_in_dim(a, own, place, 0, allow_negative_indices=False), row
+        return lax.dynamic_update_slice_in_dim(a, own, begin, 0, allow_negative_indices=False), row
 
     return f"{name} {by} {mode}{' wrapping' * counts_back}", turn
 
