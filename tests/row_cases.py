@@ -103,7 +103,9 @@ def row_cases(draw: Any, kinds: Sequence[Any] = KINDS) -> RowCase:
     def function(a: Any, x: Any, at: Any) -> Any:
         begin, by = np.asarray(start).astype(place), np.asarray(step).astype(place)
         if of in ("data", "literal", "constant"):
-            return all_of(a, x, at if of == "data" else begin if of == "literal" else jnp.asarray(begin))
+            # JAX refuses a place that it sees to be negative where that is not counted from the end.
+            literal = np.asarray(abs(start) % 100 + 2).astype(place)
+            return all_of(a, x, at if of == "data" else literal if of == "literal" else jnp.asarray(begin))
         if of == "while":
             last = np.asarray(min(length, 100)).astype(place)
             goes_on = lambda held: held[0] < last  # noqa: E731
