@@ -194,7 +194,7 @@ def test_maps_are_the_same(case):
 
 
 @pytest.mark.slow
-@examples(600)
+@examples(300)
 @given(maps_among_moves())
 def test_many_maps_are_the_same(case):
     function, arrays = case

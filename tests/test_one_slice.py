@@ -26,7 +26,7 @@ def test_slices_are_the_same(case):
 
 
 @pytest.mark.slow
-@examples(800)
+@examples(200)
 @given(row_cases())
 def test_many_slices_are_the_same(case):
     after(as_one_slice, case.function, *case.arguments)

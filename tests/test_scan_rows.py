@@ -40,7 +40,7 @@ def test_rows_are_the_same(case):
 
 
 @pytest.mark.slow
-@examples(1000)
+@examples(200)
 @given(row_cases())
 def test_many_rows_are_the_same(case):
     after(rule, case.function, *case.arguments)

@@ -73,7 +73,7 @@ def test_slices_are_the_same(case):
 
 
 @pytest.mark.slow
-@examples(600)
+@examples(300)
 @given(sliced())
 def test_many_slices_are_the_same(case):
     function, arrays = case

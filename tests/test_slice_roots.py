@@ -85,7 +85,7 @@ def test_slices_are_the_same(case):
 
 
 @pytest.mark.slow
-@examples(600)
+@examples(300)
 @given(cases())
 def test_many_slices_are_the_same(case):
     function, arguments = case

@@ -71,7 +71,7 @@ def test_what_is_left_of_slices_is_the_same(case):
 
 
 @pytest.mark.slow
-@examples(800)
+@examples(200)
 @given(late())
 def test_what_is_left_of_many_slices_is_the_same(case):
     is_the_same(case)

@@ -27,7 +27,7 @@ def test_slices_are_the_same(case):
 
 
 @pytest.mark.slow
-@examples(600)
+@examples(200)
 @given(row_cases())
 def test_many_slices_are_the_same(case):
     after(within_bounds, case.function, *case.arguments)
@@ -49,7 +49,7 @@ def test_integers_are_the_same(program):
 
 
 @pytest.mark.slow
-@examples(300)
+@examples(150)
 @given(integer_programs())
 def test_many_integers_are_the_same(program):
     integers_are_the_same(program)
