@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import codelet as cl
 from codelet.errors import ProgramError
+from codelet.graphs.family import Family
 from codelet.programs.control import Revolve
 from codelet.programs.program import Program
 from codelet.views.grids import Axis
@@ -35,6 +36,7 @@ from lowering.adjoint.saved import Body, Loop, Saved, made
 from lowering.adjoint.shifted import Contribution
 from lowering.adjoint.sums import Sums, of_other_variables
 from lowering.adjoint.units import go_back_again
+from lowering.adjoint.whole_families import Whole, contributions_together, whole_families
 from lowering.check.initialized import written_by
 from lowering.plan.elements import Elements, ElementSet
 from lowering.plan.plan import Plan
@@ -64,6 +66,13 @@ class _Beside:
 
     place: int | None = None
     taken: ElementSet = field(default_factory=ElementSet)
+
+
+@dataclass
+class _Together:
+    """Where a family that is part of a whole one holds what it contributes: by field, as its vertices write it."""
+
+    held: dict[str, Tensor] = field(default_factory=dict)
 
 
 class Backward:
@@ -191,6 +200,7 @@ class Backward:
         received: ElementSet,
         kept: ElementSet,
         beside: _Beside,
+        together: _Together | None,
     ) -> list[Contribution]:
         """Run the adjoint of a family; what it contributes beside what it gives straight to cotangents.
 
@@ -202,9 +212,11 @@ class Backward:
             received: the elements to which the families of the compute set contribute.
             kept: the elements whose cotangents are still to be read when all of them have run.
             beside: the families of the compute set that have run.
+            together: where it holds what it contributes together with others; None where it is part of no whole one.
         """
-        flow = self._gathered(body, number, flow, later)
-        flow, contributions = self.contributions.linear(flow, self.flows, self.present, received, kept)
+        flow, contributions = self._gathered(body, number, flow, later), list[Contribution]()
+        if together is None:
+            flow, contributions = self.contributions.linear(flow, self.flows, self.present, received, kept)
         family, adjoint, step = flow.family, flow.adjoint, flow.family.compute_set.name
         if adjoint is None:
             return contributions
@@ -229,6 +241,8 @@ class Backward:
             assert field.tensor is not None
             if own in names.cotangents.values():
                 taken = taken | gets  # what comes out takes the place of what came in
+            elif together is not None and name in together.held:
+                fields[own] = together.held[name]
             elif flow.is_straight(name, self.present):
                 if not (gets & self.present).is_empty:
                     self.fill(gets)
@@ -352,12 +366,74 @@ class Backward:
         for flow in flows:
             written = written | flow.written
             received = functools.reduce(ElementSet.__or__, flow.received.values(), received)
-        self.present, found = self.present - written, []
+        self.present = self.present - written
         kept, beside = written | self._unknown(), _Beside()
+        flows, together, found = self._together(flows, received, kept)
+        for flow in flows:
+            own = together.get(flow.family)
+            if flow.adjoint is not None:
+                found += self._family(body, number, flow, self.later | self.written(step), received, kept, beside, own)
+        self.present = self.contributions.add(found, self.present, written | self._unknown())
+
+    def _together(
+        self, flows: Sequence[FamilyFlow], received: ElementSet, kept: ElementSet
+    ) -> tuple[list[FamilyFlow], dict[Family, _Together], list[Contribution]]:
+        """What the families of a compute set contribute as whole ones.
+
+        Args:
+            flows: what is made of each family.
+            received: the elements to which all of them contribute.
+            kept: the elements whose cotangents are still to be read when all of them have run.
+
+        Returns:
+            What is left of each; where those that are parts of whole ones hold it; and contributions.
+        """
+        left = {flow.family: flow for flow in flows}
+        together: dict[Family, _Together] = {}
+        found: list[Contribution] = []
+        alike: dict[tuple[tuple[str, ...], ...], list[Family]] = {}
         for flow in flows:
             if flow.adjoint is not None:
-                found += self._family(body, number, flow, self.later | self.written(step), received, kept, beside)
-        self.present = self.contributions.add(found, self.present, written | self._unknown())
+                names = flow.adjoint.fields
+                alike.setdefault((tuple(names.cotangents), tuple(names.contributions)), []).append(flow.family)
+        for whole in (own for families in alike.values() for own in whole_families(families)):
+            adjoint = left[whole.members[0]].adjoint
+            assert adjoint is not None
+            present = functools.reduce(
+                ElementSet.__or__,
+                [self.flows.touched(whole.family, whole.family.by_name[own]) for own in adjoint.fields.cotangents],
+            )
+            flow = self.flows.of_family(whole.family, present)
+            if flow.adjoint is None or not set(adjoint.fields.contributions).issubset(flow.adjoint.fields.contributions):
+                continue
+            rest, contributions = self.contributions.linear(flow, self.flows, self.present, received, kept)
+            found += contributions
+            names = [] if rest.adjoint is None else [*rest.adjoint.fields.contributions]
+            for family in whole.members:
+                together[family] = _Together()
+                if contributions:
+                    left[family] = left[family].of(names)
+            found += self._held_together(whole, rest.of(names) if names else rest, together)
+        return [left[flow.family] for flow in flows], together, found
+
+    def _held_together(
+        self, whole: Whole, flow: FamilyFlow, together: dict[Family, _Together]
+    ) -> list[Contribution]:
+        """What a whole family contributes that its members hold: where, one array for all of them."""
+        found, step = [], whole.family.compute_set.name
+        adjoint = flow.adjoint
+        for name in adjoint.fields.contributions if adjoint is not None else ():
+            assert adjoint is not None
+            tensor = whole.family.by_name[name].tensor
+            assert tensor is not None
+            own = None if flow.is_straight(name, self.present) else contributions_together(whole, name)
+            if own is not None:
+                places, views = own
+                held = new_tensor(self.graph, f"{step}/{name}", places.shape, tensor.dtype)
+                for family, view in zip(whole.members, views, strict=True):
+                    together[family].held[name] = Tensor(held.source, view)
+                found.append(Contribution(step, name, {"": held}, places, tensor.source, flow.received[name]))
+        return found
 
     def copy(self, source: Tensor, destination: Tensor) -> None:
         """Go back through a copy."""
