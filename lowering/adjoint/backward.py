@@ -37,6 +37,7 @@ from lowering.adjoint.shifted import Contribution
 from lowering.adjoint.sums import Sums, of_other_variables
 from lowering.adjoint.units import go_back_again
 from lowering.adjoint.whole_families import Whole, contributions_together, whole_families
+from lowering.adjoint.whole_products import as_whole_product
 from lowering.check.initialized import written_by
 from lowering.plan.elements import Elements, ElementSet
 from lowering.plan.plan import Plan
@@ -368,7 +369,7 @@ class Backward:
             received = functools.reduce(ElementSet.__or__, flow.received.values(), received)
         self.present = self.present - written
         kept, beside = written | self._unknown(), _Beside()
-        flows, together, found = self._together(flows, received, kept)
+        flows, together, found = self._together(body, number, flows, received, kept)
         for flow in flows:
             own = together.get(flow.family)
             if flow.adjoint is not None:
@@ -376,11 +377,13 @@ class Backward:
         self.present = self.contributions.add(found, self.present, written | self._unknown())
 
     def _together(
-        self, flows: Sequence[FamilyFlow], received: ElementSet, kept: ElementSet
+        self, body: Body, number: int, flows: Sequence[FamilyFlow], received: ElementSet, kept: ElementSet
     ) -> tuple[list[FamilyFlow], dict[Family, _Together], list[Contribution]]:
         """What the families of a compute set contribute as whole ones.
 
         Args:
+            body: the body that their compute set is run in.
+            number: the place of the step there.
             flows: what is made of each family.
             received: the elements to which all of them contribute.
             kept: the elements whose cotangents are still to be read when all of them have run.
@@ -406,15 +409,38 @@ class Backward:
             flow = self.flows.of_family(whole.family, present)
             if flow.adjoint is None or not set(adjoint.fields.contributions).issubset(flow.adjoint.fields.contributions):
                 continue
-            rest, contributions = self.contributions.linear(flow, self.flows, self.present, received, kept)
-            found += contributions
-            names = [] if rest.adjoint is None else [*rest.adjoint.fields.contributions]
+            flow, contributions = self._products(body, number, whole, flow)
+            flow, more = self.contributions.linear(flow, self.flows, self.present, received, kept)
+            found += [*contributions, *more]
+            names = [] if flow.adjoint is None else [*flow.adjoint.fields.contributions]
             for family in whole.members:
                 together[family] = _Together()
-                if contributions:
+                if contributions or more:
                     left[family] = left[family].of(names)
-            found += self._held_together(whole, rest.of(names) if names else rest, together)
+            found += self._held_together(whole, flow, together)
         return [left[flow.family] for flow in flows], together, found
+
+    def _products(
+        self, body: Body, number: int, whole: Whole, flow: FamilyFlow
+    ) -> tuple[FamilyFlow, list[Contribution]]:
+        """What a whole family of several blocks contributes that is a product by itself, and what is left of it."""
+        adjoint, family, step = flow.adjoint, whole.family, whole.family.compute_set.name
+        assert adjoint is not None
+        left, found = [], []
+        for name in adjoint.fields.contributions:
+            product = as_whole_product(family, name) if len(whole.members) > 1 else None
+            if product is None:
+                left.append(name)
+                continue
+            out, other, tensor = (family.by_name[own].tensor for own in (product.out, product.other, name))
+            assert out is not None
+            assert other is not None
+            assert tensor is not None
+            slopes = product.slopes(self.cotangents_of(out))
+            others = product.operand(self.given(body, number, other, family.axes, self.later | self.written(body.steps[number])))
+            made = self.sums.product(f"{step}/{name}", slopes, others, product.dimension_numbers)
+            found.append(Contribution(step, name, {"": made}, product.places, tensor.source, flow.received[name]))
+        return flow.of(left) if found else flow, found
 
     def _held_together(
         self, whole: Whole, flow: FamilyFlow, together: dict[Family, _Together]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -201,6 +202,13 @@ class Sums:
         """Values summed over some dimensions."""
         with self.graph.scope(name, unique=True), self.graph.record() as recorded:
             made = ops.sum(self.graph, values, axis=tuple(dropped))
+        self.programs.append(recorded)
+        return made
+
+    def product(self, name: str, left: Tensor, right: Tensor, dimension_numbers: Any) -> Tensor:
+        """The product of two arrays, as `ops.dot_general`."""
+        with self.graph.scope(name, unique=True), self.graph.record() as recorded:
+            made = ops.dot_general(self.graph, left, right, dimension_numbers, name="product")
         self.programs.append(recorded)
         return made
 
