@@ -24,6 +24,7 @@ from lowering.jaxprs.one_slice import as_one_slice
 from lowering.jaxprs.products_side_by_side import join_side_by_side
 from lowering.jaxprs.recompute import recompute
 from lowering.jaxprs.reduce_by_halves import reduce_by_halves
+from lowering.jaxprs.repeat_less import repeat_less
 from lowering.jaxprs.reshape_once import reshape_once
 from lowering.jaxprs.scan_rows import scan_rows
 from lowering.jaxprs.single_dimensions import drop_single_dimensions
@@ -41,7 +42,7 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     """
     compared = compare_tables(inline(equal_constants_once(jax.make_jaxpr(function)(*structs))))
     emitted = as_one_slice(within_bounds(slices_in_order(compared)))
-    products = join_side_by_side(dots_in_memory_order(join_products(contract(sum_rows(emitted)))))
+    products = join_side_by_side(dots_in_memory_order(join_products(contract(sum_rows(repeat_less(emitted))))))
     joined = reshape_once(drop_single_dimensions(join_tables(join_reductions(products))))
     shaped = reshape_once(make_in_shape(slice_once(slice_roots(joined, "slice"))))
     traced = carry_extended(scan_rows(shaped))

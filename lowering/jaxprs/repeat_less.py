@@ -1,0 +1,68 @@
+"""Repeat less: a part of what is repeated along a dimension is repeated fewer times.
+
+The gradient of a sum of partial results is one array, repeated for each of them, and products read parts of it. In comes a
+jaxpr, out comes one in which no part is taken along a dimension that only repeats: what reads it, a product that need
+not know of the repetition (`contract.py`), sees what is repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from jax.extend import core as jax_core
+
+from codelet.jaxprs.equations import Atomic, bodies_of, with_bodies
+from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.rebuild import Builder, rebuild
+from codelet.views.digits import Digit
+from lowering.jaxprs.rearrangement import Rearrangement, rearrange, rearrangement
+
+_PARTS = ("slice", "split")
+
+
+class _Repeated(NamedTuple):
+    """Parts of a rearrangement, each as one of its root: the digits of all parts, in order."""
+
+    view: Rearrangement
+    parts: tuple[tuple[Digit, ...], ...]
+
+
+def _found(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> _Repeated | None:
+    """What an equation takes parts of, where it takes less than all along repeated dimensions alone."""
+    (given,), parts = eqn.invars, []
+    view = rearrangement(given, makers, stop=lambda _: False)
+    if view.root is given:
+        return None
+    shape: Sequence[int] = given.aval.shape  # type: ignore[attr-defined]
+    for var in eqn.outvars:
+        made: Sequence[int] = var.aval.shape  # type: ignore[attr-defined]
+        cut = [d for d, (n, whole) in enumerate(zip(made, shape, strict=True)) if n != whole]
+        if not cut or any(digit.step for d in cut for digit in view.dims[d]) or 0 in made:
+            return None
+        dims = [(Digit(0, n),) if d in cut else dim for d, (n, dim) in enumerate(zip(made, view.dims, strict=True))]
+        parts.append(tuple(digit for dim in dims for digit in dim if digit.extent > 1))
+    return _Repeated(view, tuple(parts))
+
+
+def repeat_less(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr that takes no part of what is repeated, in the bodies of loops as well."""
+    if not any(eqn.primitive.name in _PARTS or bodies_of(eqn) for eqn in closed.jaxpr.eqns):
+        return closed
+    makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
+    given = (eqn for eqn in closed.jaxpr.eqns if is_understood(eqn, *_PARTS) and isinstance(eqn.invars[0], jax_core.Var))
+    found: Mapping[int, _Repeated] = {id(eqn): own for eqn in given if (own := _found(eqn, makers)) is not None}
+
+    def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
+        return [found[id(eqn)].view.root] if id(eqn) in found else eqn.invars
+
+    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
+        own = found.get(id(eqn))
+        if own is None:
+            return builder.equation(with_bodies(eqn, repeat_less), operands)
+        shapes = [var.aval.shape for var in eqn.outvars]  # type: ignore[attr-defined]
+        return builder.traced(
+            lambda root: [rearrange(root, part, shape) for part, shape in zip(own.parts, shapes, strict=True)], operands
+        )
+
+    return rebuild(closed, run, sources=sources)
