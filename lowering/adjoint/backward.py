@@ -20,7 +20,7 @@ from codelet.graphs.family import Family
 from codelet.programs.control import Revolve
 from codelet.programs.program import Program
 from codelet.views.grids import Axis
-from codelet.views.sources import Variable, source_text, source_variables
+from codelet.views.sources import Source, Variable, source_text, source_variables
 from codelet.views.tensor import Tensor
 from lowering.adjoint.added import new_tensor, new_variable, new_vertices
 from lowering.adjoint.calls import Frame, call_backwards
@@ -393,7 +393,7 @@ class Backward:
         """
         left = {flow.family: flow for flow in flows}
         together: dict[Family, _Together] = {}
-        found: list[Contribution] = []
+        products, found = list[Contribution](), list[Contribution]()
         alike: dict[tuple[tuple[str, ...], ...], list[Family]] = {}
         for flow in flows:
             if flow.adjoint is not None:
@@ -411,13 +411,15 @@ class Backward:
                 continue
             flow, contributions = self._products(body, number, whole, flow)
             flow, more = self.contributions.linear(flow, self.flows, self.present, received, kept)
-            found += [*contributions, *more]
+            products += contributions
+            found += more
             names = [] if flow.adjoint is None else [*flow.adjoint.fields.contributions]
             for family in whole.members:
                 together[family] = _Together()
                 if contributions or more:
                     left[family] = left[family].of(names)
             found += self._held_together(whole, flow, together)
+        found = [*self._as_they_lie(products), *found]
         return [left[flow.family] for flow in flows], together, found
 
     def _products(
@@ -441,6 +443,29 @@ class Backward:
             made = self.sums.product(f"{step}/{name}", slopes, others, product.dimension_numbers)
             found.append(Contribution(step, name, {"": made}, product.places, tensor.source, flow.received[name]))
         return flow.of(left) if found else flow, found
+
+    def _as_they_lie(self, products: Sequence[Contribution]) -> list[Contribution]:
+        """Products that contribute to what others contribute to as well, each brought to the order of that.
+
+        Of several, for what is summed over in unequal parts, one is made, where together they are for all of it.
+        """
+        by_field: dict[tuple[str, Source], list[Contribution]] = {}
+        for own in products:
+            by_field.setdefault((own.field, own.source), []).append(own)
+        sources, found = [source for _, source in by_field], []
+        for (name, source), parts in by_field.items():
+            size = sum(own.places.size for own in parts)
+            received = functools.reduce(ElementSet.__or__, [own.elements for own in parts])
+            is_all = isinstance(source, Variable) and size == source.size and received.of(source).is_all
+            if not is_all or sources.count(source) == 1:
+                found += parts
+                continue
+            assert isinstance(source, Variable)
+            held = new_tensor(self.graph, parts[0].name, source.shape, source.dtype)
+            for own in parts:
+                self.sums.programs.append(cl.Copy(own.values, Tensor(held.source, own.places)))
+            found.append(Contribution(parts[0].step, name, {"": held}, held.index, source, received))
+        return found
 
     def _held_together(
         self, whole: Whole, flow: FamilyFlow, together: dict[Family, _Together]
