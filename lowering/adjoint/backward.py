@@ -36,8 +36,9 @@ from lowering.adjoint.saved import Body, Loop, Saved, made
 from lowering.adjoint.shifted import Contribution
 from lowering.adjoint.sums import Sums, of_other_variables
 from lowering.adjoint.units import go_back_again
+from lowering.adjoint.whole_convolutions import WholeConvolution, as_whole_convolution
 from lowering.adjoint.whole_families import Whole, contributions_together, whole_families
-from lowering.adjoint.whole_products import as_whole_product
+from lowering.adjoint.whole_products import WholeProduct, as_whole_product
 from lowering.check.initialized import written_by
 from lowering.plan.elements import Elements, ElementSet
 from lowering.plan.plan import Plan
@@ -399,7 +400,9 @@ class Backward:
             if flow.adjoint is not None:
                 names = flow.adjoint.fields
                 alike.setdefault((tuple(names.cotangents), tuple(names.contributions)), []).append(flow.family)
-        for whole in (own for families in alike.values() for own in whole_families(families)):
+        wholes = [own for families in alike.values() for own in whole_families(families)]
+        wholes += [Whole(family, (family,)) for family in left if family in self.flows.composed]
+        for whole in wholes:
             adjoint = left[whole.members[0]].adjoint
             assert adjoint is not None
             present = functools.reduce(
@@ -426,23 +429,54 @@ class Backward:
         self, body: Body, number: int, whole: Whole, flow: FamilyFlow
     ) -> tuple[FamilyFlow, list[Contribution]]:
         """What a whole family of several blocks contributes that is a product by itself, and what is left of it."""
-        adjoint, family, step = flow.adjoint, whole.family, whole.family.compute_set.name
+        adjoint, family = flow.adjoint, whole.family
         assert adjoint is not None
-        left, found = [], []
+        left, found, convolution = [], [], as_whole_convolution(family)
         for name in adjoint.fields.contributions:
             product = as_whole_product(family, name) if len(whole.members) > 1 else None
-            if product is None:
+            own = None
+            if product is not None:
+                own = self._product(body, number, flow, name, product)
+            elif convolution is not None and name in (convolution.image, convolution.kernel):
+                own = self._convolution(body, number, flow, name, convolution)
+            if own is None:
                 left.append(name)
-                continue
-            out, other, tensor = (family.by_name[own].tensor for own in (product.out, product.other, name))
-            assert out is not None
-            assert other is not None
-            assert tensor is not None
-            slopes = product.slopes(self.cotangents_of(out))
-            others = product.operand(self.given(body, number, other, family.axes, self.later | self.written(body.steps[number])))
-            made = self.sums.product(f"{step}/{name}", slopes, others, product.dimension_numbers)
-            found.append(Contribution(step, name, {"": made}, product.places, tensor.source, flow.received[name]))
+            else:
+                found.append(own)
         return flow.of(left) if found else flow, found
+
+    def _product(
+        self, body: Body, number: int, flow: FamilyFlow, name: str, product: WholeProduct
+    ) -> Contribution:
+        """What a family contributes through a field, as a product."""
+        family, step = flow.family, flow.family.compute_set.name
+        out, other, tensor = (family.by_name[own].tensor for own in (product.out, product.other, name))
+        assert out is not None
+        assert other is not None
+        assert tensor is not None
+        later = self.later | self.written(body.steps[number])
+        slopes = product.slopes(self.cotangents_of(out))
+        others = product.operand(self.given(body, number, other, family.axes, later))
+        made = self.sums.product(f"{step}/{name}", slopes, others, product.dimension_numbers)
+        return Contribution(step, name, {"": made}, product.places, tensor.source, flow.received[name])
+
+    def _convolution(
+        self, body: Body, number: int, flow: FamilyFlow, name: str, convolution: WholeConvolution
+    ) -> Contribution | None:
+        """What a family contributes through a field, as a convolution; None where it would be for more than is read."""
+        out, operand = flow.family.by_name[convolution.out].tensor, convolution.operand(name)
+        assert out is not None
+        received = self.flows.elements(operand)
+        if not flow.received[name].includes(received):
+            return None
+        step = flow.family.compute_set.name
+        later = self.later | self.written(body.steps[number])
+        slopes = convolution.slopes(self.cotangents_of(out))
+        other = self.given(body, number, convolution.other(name), (), later)
+        made = self.sums.recorded(
+            f"{step}/{name}", lambda graph: convolution.contribution(graph, name, slopes, other)
+        )
+        return Contribution(step, name, {"": made}, operand.index, operand.source, received)
 
     def _as_they_lie(self, products: Sequence[Contribution]) -> list[Contribution]:
         """Products that contribute to what others contribute to as well, each brought to the order of that.

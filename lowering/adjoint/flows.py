@@ -21,6 +21,8 @@ from codelet.tracing.unchanged import check_unchanged
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.fields import is_injective, places_of
+from lowering.adjoint.whole_convolutions import as_whole_convolution
+from lowering.fast.partial_sums import composed_families
 from lowering.plan.elements import ElementSet
 from lowering.plan.plan import Plan
 from lowering.plan.steps import (
@@ -141,12 +143,19 @@ class Flows:
     Attributes:
         plan: of the forward pass, without calls.
         varied: the variables whose values depend on what is differentiated by: no others have cotangents.
+        composed: the families that stand for those of compute sets which add up partial sums of convolutions: what is
+            contributed to these sums would be as much for each of them.
     """
 
     def __init__(self, plan: Plan, varied: frozenset[Variable]):
         self.plan, self.varied = plan, varied
         self.touched = functools.cache(self._touched)
-        self._families: dict[Step, tuple[Family, ...]] = {}
+        self._families: dict[Step, tuple[Family, ...]] = {
+            step: families
+            for step, families in composed_families(plan).items()
+            if all(as_whole_convolution(family) is not None for family in families)
+        }
+        self.composed = {family for families in self._families.values() for family in families}
 
     def families(self, step: ExecuteStep | CallStep) -> tuple[Family, ...]:
         """The families of a compute set; of a call of a function with a derivative, its codelet's one vertex."""

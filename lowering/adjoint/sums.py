@@ -8,7 +8,7 @@ other are listed by the element that receives them. Of inner products no contrib
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -200,17 +200,18 @@ class Sums:
 
     def reduced(self, name: str, values: Tensor, dropped: Sequence[int]) -> Tensor:
         """Values summed over some dimensions."""
+        return self.recorded(name, lambda graph: ops.sum(graph, values, axis=tuple(dropped)))
+
+    def recorded(self, name: str, make: Callable[[Graph], Tensor]) -> Tensor:
+        """What an operation makes, whose compute sets run next."""
         with self.graph.scope(name, unique=True), self.graph.record() as recorded:
-            made = ops.sum(self.graph, values, axis=tuple(dropped))
+            made = make(self.graph)
         self.programs.append(recorded)
         return made
 
     def product(self, name: str, left: Tensor, right: Tensor, dimension_numbers: Any) -> Tensor:
         """The product of two arrays, as `ops.dot_general`."""
-        with self.graph.scope(name, unique=True), self.graph.record() as recorded:
-            made = ops.dot_general(self.graph, left, right, dimension_numbers, name="product")
-        self.programs.append(recorded)
-        return made
+        return self.recorded(name, lambda graph: ops.dot_general(graph, left, right, dimension_numbers, name="product"))
 
     def _listed(
         self, name: str, values: Tensor, places: Index, variable: Variable, region: Elements, is_added: bool

@@ -107,6 +107,7 @@ class _Composing(Rewriter):
         self.family = functools.cache(_as_family)
         self.in_parts: set[Products] = set()
         self.has_composed = False
+        self.instead: dict[Step, tuple[Family, ...]] = {}
 
     @functools.cached_property
     def readers(self) -> dict[Variable, set[Step | None]]:
@@ -162,6 +163,8 @@ class _Composing(Rewriter):
         written = self.written(made.families)
         if families != made.families:
             self.has_composed = True
+            if all(instead.get(family) for family in made.families):
+                self.instead[step] = families
             made = flow_step(replace(made, families=families))
         known = _forget(known, made)
         for variable, writers in written.items():
@@ -193,3 +196,10 @@ def join_products(plan: Plan) -> Plan:
     composing = _Composing(plan)
     made = replace(plan, steps=composing.body(plan.steps))
     return prune(made) if composing.has_composed else made
+
+
+def composed_families(plan: Plan) -> dict[Step, tuple[Family, ...]]:
+    """The compute sets all of whose families add up what others made of convolutions, each with what stands for these."""
+    composing = _Composing(plan)
+    composing.body(plan.steps)
+    return composing.instead
