@@ -27,6 +27,7 @@
     jaxprs -> traced                                simplify (traced_once: of what rules make of equations)
            -> one array for equal tables            equal_constants
            -> booleans for tables that are compared compare_tables
+           -> parts of what is repeated             repeat_less
            -> sums of products contracted           sum_rows, contract, whole_products (wholes)
            -> dots of what lies in memory           dots_in_memory_order (contraction)
            -> products of parts side by side one    products_side_by_side (parts, wholes)

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
+from jax.extend.core import jaxpr_as_fun
 
 import codelet as cl
-from jax.extend.core import jaxpr_as_fun
 from lowering.jaxprs.repeat_less import repeat_less
 from tests.gradients import agree
 
@@ -48,7 +48,9 @@ def _compare(loss: Callable[..., Any], *shapes: tuple[int, ...]) -> Counter[str]
         ways = [random.uniform(-1, 1, shape) for shape in shapes]
         at = lambda t: loss(*(value.astype(np.float64) + t * way for value, way in zip(values, ways, strict=True)))  # noqa: E731
         difference = float(at(1e-5) - at(-1e-5)) / 2e-5
-    slope = sum(float(np.vdot(own.astype(np.float64), way)) for own, way in zip(map(np.asarray, fast), ways, strict=True))
+    slope = sum(
+        float(np.vdot(own.astype(np.float64), way)) for own, way in zip(map(np.asarray, fast), ways, strict=True)
+    )
     assert math.isclose(slope, difference, rel_tol=2e-4, abs_tol=1e-3)
     return Counter(eqn.primitive.name for eqn in lowered.jaxpr.jaxpr.eqns)
 
@@ -60,7 +62,7 @@ def _weighted(x: jax.Array) -> jax.Array:
 class TestMaps:
     """Maps in blocks: the contributions of all blocks, and of what is left over, are summed once."""
 
-    @pytest.mark.parametrize("shape", [(1003,), (37, 41)])
+    @pytest.mark.parametrize("shape", [pytest.param((1003,), marks=pytest.mark.slow), (37, 41)])
     def test_a_mean_of_neighbours_is_one_of_cotangents(self, shape: tuple[int, ...]):
         def loss(x: jax.Array) -> jax.Array:
             near = [x[(..., slice(k, x.shape[-1] - 2 + k))] for k in range(3)]
@@ -86,15 +88,17 @@ class TestProducts:
         assert not made.keys() & {"scatter", "scatter-add", "gather"}
         assert made["dot_general"] <= 5  # of what is left over along what is summed over, one more for each operand
 
+    @pytest.mark.slow
     def test_of_one_operand_alone(self):
         b = np.random.default_rng(1).uniform(-1, 1, (33, 53)).astype(np.float32)
         _compare(lambda a: _weighted(a @ b), (67, 33))
 
-    @pytest.mark.parametrize("shape", [(71, 31), (97, 45)])
+    @pytest.mark.parametrize("shape", [(71, 31), pytest.param((97, 45), marks=pytest.mark.slow)])
     def test_an_operand_that_is_both(self, shape: tuple[int, int]):
         made = _compare(lambda a: _weighted(a.T @ a), shape)
         assert not made.keys() & {"scatter", "scatter-add", "gather"}
 
+    @pytest.mark.slow
     def test_with_a_batch(self):
         _compare(lambda a, b: _weighted(jnp.einsum("bij,bjk->bik", a, b)), (3, 37, 19), (3, 19, 23))
 
@@ -113,8 +117,8 @@ class TestConvolutions:
         ("numbers", "image", "kernel"),
         [
             (("NHWC", "HWIO", "NHWC"), (2, 11, 12, 5), (3, 3, 5, 7)),
-            (("NCHW", "OIHW", "NCHW"), (2, 5, 11, 12), (7, 5, 3, 3)),
-            (("NWC", "WIO", "NWC"), (3, 29, 4), (5, 4, 6)),
+            pytest.param(("NCHW", "OIHW", "NCHW"), (2, 5, 11, 12), (7, 5, 3, 3), marks=pytest.mark.slow),
+            pytest.param(("NWC", "WIO", "NWC"), (3, 29, 4), (5, 4, 6), marks=pytest.mark.slow),
         ],
     )
     def test_each_operand_has_one(self, stride: int, numbers: Any, image: tuple[int, ...], kernel: tuple[int, ...]):
@@ -133,6 +137,7 @@ class TestConvolutions:
 
         _compare(loss, (2, 4, 14, 11), (5, 4, 2, 3))
 
+    @pytest.mark.slow
     def test_of_groups(self):
         def loss(x: jax.Array, w: jax.Array) -> jax.Array:
             return _weighted(lax.conv_general_dilated(x, w, (1, 1), "SAME", feature_group_count=2))

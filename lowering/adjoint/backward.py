@@ -410,7 +410,9 @@ class Backward:
                 [self.flows.touched(whole.family, whole.family.by_name[own]) for own in adjoint.fields.cotangents],
             )
             flow = self.flows.of_family(whole.family, present)
-            if flow.adjoint is None or not set(adjoint.fields.contributions).issubset(flow.adjoint.fields.contributions):
+            if flow.adjoint is None or not set(adjoint.fields.contributions).issubset(
+                flow.adjoint.fields.contributions
+            ):
                 continue
             flow, contributions = self._products(body, number, whole, flow)
             flow, more = self.contributions.linear(flow, self.flows, self.present, received, kept)
@@ -445,9 +447,7 @@ class Backward:
                 found.append(own)
         return flow.of(left) if found else flow, found
 
-    def _product(
-        self, body: Body, number: int, flow: FamilyFlow, name: str, product: WholeProduct
-    ) -> Contribution:
+    def _product(self, body: Body, number: int, flow: FamilyFlow, name: str, product: WholeProduct) -> Contribution:
         """What a family contributes through a field, as a product."""
         family, step = flow.family, flow.family.compute_set.name
         out, other, tensor = (family.by_name[own].tensor for own in (product.out, product.other, name))
@@ -473,9 +473,7 @@ class Backward:
         later = self.later | self.written(body.steps[number])
         slopes = convolution.slopes(self.cotangents_of(out))
         other = self.given(body, number, convolution.other(name), (), later)
-        made = self.sums.recorded(
-            f"{step}/{name}", lambda graph: convolution.contribution(graph, name, slopes, other)
-        )
+        made = self.sums.recorded(f"{step}/{name}", lambda graph: convolution.contribution(graph, name, slopes, other))
         return Contribution(step, name, {"": made}, operand.index, operand.source, received)
 
     def _as_they_lie(self, products: Sequence[Contribution]) -> list[Contribution]:
@@ -501,9 +499,7 @@ class Backward:
             found.append(Contribution(parts[0].step, name, {"": held}, held.index, source, received))
         return found
 
-    def _held_together(
-        self, whole: Whole, flow: FamilyFlow, together: dict[Family, _Together]
-    ) -> list[Contribution]:
+    def _held_together(self, whole: Whole, flow: FamilyFlow, together: dict[Family, _Together]) -> list[Contribution]:
         """What a whole family contributes that its members hold: where, one array for all of them."""
         found, step = [], whole.family.compute_set.name
         adjoint = flow.adjoint

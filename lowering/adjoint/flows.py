@@ -143,8 +143,7 @@ class Flows:
     Attributes:
         plan: of the forward pass, without calls.
         varied: the variables whose values depend on what is differentiated by: no others have cotangents.
-        composed: the families that stand for those of compute sets which add up partial sums of convolutions: what is
-            contributed to these sums would be as much for each of them.
+        composed: convolutions that stand for the families of compute sets which add up their partial sums.
     """
 
     def __init__(self, plan: Plan, varied: frozenset[Variable]):

@@ -1,17 +1,17 @@
 """Whole convolutions: what a convolution contributes to its image and its kernel, each planned as one by itself.
 
-A convolution is cut into patches of the image, and by channels and rows of the kernel, whose partial sums a further
-compute set adds up. Gone back through cut by cut, it would be as many small convolutions, and their contributions to the
-image would overlap. In comes a family of windows by kernels, as `lowering/fast/partial_sums.py` puts it together, and
-one of its fields; out comes what `ops.conv_input_gradient` or `ops.conv_kernel_gradient` makes of cotangents.
+A convolution is cut into patches of the image, and by channels and rows of the kernel; a further compute set adds up
+the partial sums. Its adjoint, cut by cut, would be many small convolutions whose contributions to the image overlap.
+In comes a family of windows times kernels, as `lowering/fast/partial_sums.py` puts it together. Out come the image and
+the kernel as `ops.conv_input_gradient` and `ops.conv_kernel_gradient` take them, which plan the gradients as any
+others.
 
-One dimension at most is the batch, one the channels, and all others are windows'; of groups and of images among zeros the
-cuts are gone back through.
+Known to be weak: with groups, with several dimensions of the batch or of channels, and with an image that has zeros
+between its elements, the adjoint is still made cut by cut.
 """
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from codelet.views.index import Index
 from codelet.views.sources import Patchwork, Source, Variable
 from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.fields import is_injective
-from lowering.fast.convolutions import Convolution, as_convolution
+from lowering.fast.convolutions import Convolution, Window, as_convolution
 from lowering.fast.inputs import Inputs
 from lowering.fast.key_parts import Part
 from lowering.plan.access import take_apart
@@ -98,77 +98,94 @@ def _axis(part: Part) -> Axis | None:
     return part.key if is_all else None  # type: ignore[return-value]
 
 
-def _as_found(family: Family, found: Convolution) -> WholeConvolution | None:
-    image, kernel, windows = found.image.tensor, found.kernel.tensor, found.windows
-    assert image is not None
-    assert kernel is not None
-    inside, (out,) = _inside(image.source), (field for field in family.fields if field.is_written)
-    batch = [*found.batch, *(own.axis for own in found.beside)]
-    parts = [*batch, *found.kernel_axes, *(own.axis for own in windows)]
-    axes = [_axis(part) for part in parts]
-    few = len(batch) <= 1 and len(found.channels) <= 1 and len(found.kernel_axes) <= 1
-    if inside is None or found.groups or not few or None in axes or set(axes) != {*family.axes}:
-        return None
-    if out.tensor is None or out.tensor.index.tables or {a for a, _ in out.tensor.index.symbols} != {*family.axes}:
-        return None
-    if any(found.dilations[own.dimension] != 1 for own in windows) or found.product.precision is not None:
+def _batch(found: Convolution) -> list[Part]:
+    """The axes that choose an image."""
+    return [*found.batch, *(own.axis for own in found.beside)]
+
+
+def _windows(found: Convolution) -> list[Window]:
+    """The windows, in the order of the image's dimensions."""
+    return sorted(found.windows, key=lambda own: own.dimension)
+
+
+def _image(found: Convolution) -> tuple[Tensor, tuple[tuple[int, int], ...]] | None:
+    """The image as batch, channels, places, and the padding around its places; None where it has other dimensions."""
+    assert found.image.tensor is not None
+    source = found.image.tensor.source
+    inside, moving = _inside(source), {own.dimension for own in found.windows}
+    if inside is None or any(found.dilations[d] != 1 for d in moving):
         return None
     array, starts = inside
-    # The image: of what is no window all is read, in order.
-    moving, of_part = {own.dimension for own in windows}, dict[Part, int]()
+    of_part: dict[Part, int] = {}
     for d, along in enumerate(found.dimensions):
-        if d not in moving and array.shape[d] != 1:
-            if starts[d] or along.start or len(along.steps) != 1 or along.steps[0][1] != 1:
-                return None
-            ((part, _),) = along.steps
-            if part.extent != array.shape[d] or array.shape[d] != image.source.shape[d]:
-                return None
-            of_part[part] = d
-        elif d not in moving and (starts[d] or along.start or image.source.shape[d] != 1):
+        if d in moving:
+            continue
+        if starts[d] or along.start or array.shape[d] != source.shape[d]:
             return None
-    roles = [of_part.get(own[0]) if own else None for own in (batch, found.channels)]
-    places = sorted(windows, key=lambda own: own.dimension)
-    kept = [d for d in (*roles, *(own.dimension for own in places)) if d is not None]
+        if array.shape[d] != 1:  # all of it is read, in order
+            parts = [part for part, step in along.steps if step == 1 and part.extent == array.shape[d]]
+            if len(along.steps) != 1 or not parts:
+                return None
+            of_part[parts[0]] = d
+    places = [own.dimension for own in _windows(found)]
+    roles = [of_part.get(own[0]) if own else None for own in (_batch(found), found.channels)]
+    kept = [d for d in (*roles, *places) if d is not None]
     alone = array[tuple(slice(None) if d in kept else 0 for d in range(array.ndim))]
-    rank = sorted(kept)
-    lhs = alone.transpose([rank.index(d) for d in kept])
-    lhs = lhs[tuple(None if d is None else slice(None) for d in (*roles, *(own.dimension for own in places)))]
-    # The kernel: the parts of its keys along which taps and channels lie.
-    taps = [*(own[0] if own else None for own in (found.kernel_axes, found.channels)), *(own.key for own in places)]
-    inner = [part for part in taps if part is not None and not isinstance(part.key, Axis)]
-    sizes = {key: 1 for key in range(len(found.kernel.type.shape))}
-    for part in inner:
-        sizes[part.key] *= part.extent  # type: ignore[index]
+    ordered = alone.transpose([sorted(kept).index(d) for d in kept])
+    padding = []
+    for own in _windows(found):
+        first, extent = found.dimensions[own.dimension].start - starts[own.dimension], array.shape[own.dimension]
+        reach = 0 if own.key is None else own.dilation * (own.key.extent - 1)
+        padding.append((-first, first + own.stride * (own.axis.extent - 1) + reach + 1 - extent))
+    return ordered[tuple(None if d is None else slice(None) for d in (*roles, *places))], tuple(padding)
+
+
+def _kernel(found: Convolution) -> Tensor | None:
+    """The kernel as results, channels, taps; None where these are not all of what its field reads."""
+    tensor = found.kernel.tensor
+    assert tensor is not None
+    sizes = dict.fromkeys(range(len(found.kernel.type.shape)), 1)
+    extents, strides = [], []
+    roles = (found.kernel_axes[0] if found.kernel_axes else None, found.channels[0] if found.channels else None)
+    for part in (*roles, *(own.key for own in _windows(found))):
+        extents.append(1 if part is None else part.extent)
+        if part is None:
+            strides.append(0)
+        elif isinstance(part.key, Axis):
+            strides.append(tensor.index.coefficient(part.key))
+        else:
+            strides.append(tensor.index.strides[part.key] * part.weight)
+            sizes[part.key] *= part.extent
     if tuple(sizes.values()) != found.kernel.type.shape:
         return None
-    index = kernel.index
-    strides = [
-        0 if part is None else index.coefficient(part.key) if isinstance(part.key, Axis)
-        else index.strides[part.key] * part.weight
-        for part in taps
-    ]  # fmt: skip
-    rhs = Tensor(kernel.source, Index(index.offset, tuple(1 if p is None else p.extent for p in taps), tuple(strides)))
-    padding = []
-    for own in places:
-        first, extent = found.dimensions[own.dimension].start, array.shape[own.dimension]
-        reach = 0 if own.key is None else own.dilation * (own.key.extent - 1)
-        last = first + own.stride * (own.axis.extent - 1) + reach
-        padding.append((starts[own.dimension] - first, last + 1 - starts[own.dimension] - extent))
-    whole = [*(_axis(own[0]) if own else None for own in (batch, found.kernel_axes)), *(_axis(w.axis) for w in places)]
-    if not is_injective(lhs.index) or not is_injective(rhs.index) or 0 in (*lhs.shape, *rhs.shape):
+    return Tensor(tensor.source, Index(tensor.index.offset, tuple(extents), tuple(strides)))
+
+
+def _as_found(family: Family, found: Convolution) -> WholeConvolution | None:
+    """A family that is a convolution, as one of two arrays; None where that has other dimensions."""
+    batch, results, windows = _batch(found), found.kernel_axes, _windows(found)
+    if found.groups or max(map(len, (batch, found.channels, results))) > 1 or found.product.precision is not None:
         return None
-    if any(a is not None and b is not None and a is b for a, b in itertools.combinations(whole, 2)):
+    axes = [_axis(own[0]) if own else None for own in (batch, results)] + [_axis(own.axis) for own in windows]
+    given = [axis for axis in axes if axis is not None]
+    (out,) = (field for field in family.fields if field.is_written)
+    written = None if out.tensor is None or out.tensor.index.tables else {a for a, _ in out.tensor.index.symbols}
+    if len(given) < len(family.axes) or not set(given) == {*family.axes} == written:
         return None
+    image, rhs = _image(found), _kernel(found)
+    if image is None or rhs is None or not is_injective(rhs.index) or not is_injective(image[0].index):
+        return None
+    lhs, padding = image
     return WholeConvolution(
         found.image.name,
         found.kernel.name,
         out.name,
         lhs,
         rhs,
-        tuple(whole),
-        tuple(own.stride for own in places),
-        tuple(padding),
-        tuple(own.dilation if own.key is not None else 1 for own in places),
+        tuple(axes),
+        tuple(own.stride for own in windows),
+        padding,
+        tuple(own.dilation if own.key is not None else 1 for own in windows),
     )
 
 

@@ -1,10 +1,10 @@
 """Whole families: those of a compute set, blocks and what is left over of them, as families of elements.
 
 Where no number of blocks divides what a compute set maps, it has a family for what is left over, in blocks of another
-size, and the contributions of each would be held in an array of its own, in the order of its blocks. In come the
-families of a compute set; out come those of their elements (`refine.py`), parts of one joined (`join_families.py`).
-Their vertices never run: they say which contributions are made of cotangents alone, by sums at shifted places, and in
-which order the vertices of all blocks hold the others, so that one sum reads them whatever the blocks are.
+size. Each family would hold its contributions in an array of its own, in the order of its blocks. In come the families
+of a compute set. Out come the families of their elements (`refine.py`), parts of one joined (`join_families.py`).
+Vertices of these never run. They say which contributions are made of cotangents alone, by sums at shifted places, and
+in which order the vertices of all blocks hold the others: one sum reads them then, whatever the blocks are.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def contributions_together(whole: Whole, name: str) -> tuple[Index, tuple[Index,
     None where elements of the field are no elements of the grid, each one's own.
 
     Returns:
-        The flat positions in the source, with a dimension for each axis of the whole; and for each member, of an array of
-        that shape, the elements that a vertex writes.
+        The flat positions in the source, with a dimension for each axis of the whole; and for each member the elements
+        that a vertex writes of an array of that shape.
     """
     tensor = whole.family.by_name[name].tensor
     assert tensor is not None
@@ -112,4 +112,3 @@ def contributions_together(whole: Whole, name: str) -> tuple[Index, tuple[Index,
         views.append(Index(offset, own.index.shape, tuple(by_key.get(d, 0) for d in rank), symbols))
     at = Index(index.offset, shape, tuple(step for _, step in steps), ())
     return at, tuple(views)
-

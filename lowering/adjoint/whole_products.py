@@ -1,12 +1,12 @@
 """Whole products: what a product of matrices contributes to its operands, planned as a product by itself.
 
-Where no number of blocks divides a product, its blocks are several families: along rows, columns and what is summed
-over, those of what is left over apart. Contributions block by block would be partial sums of as many shapes, which are
-added up family by family. In comes the family of inner products that all of them are (`whole_families.py`), and one of
-its fields; out comes the product that its contribution is: the cotangents of the results, times the other operand,
-summed over what only that and the results depend on. `ops.dot_general` plans it as any other.
+Where no number of blocks divides a product, its blocks are several families: what is left over along rows, columns and
+what is summed over has families of its own. Block by block, contributions would be partial sums of as many shapes. In
+come the family of inner products that all of them are (`whole_families.py`) and one of its fields. Out comes its
+contribution as a product: the cotangents of the results times the other operand, summed over the axes that the other
+operand alone depends on. `ops.dot_general` plans it as any other product.
 
-An operand whose windows overlap is none of these: its contributions are gathered (`gathered.py`) or summed by places.
+An operand whose windows overlap is refused: its contributions are gathered (`gathered.py`) or summed by places.
 """
 
 from __future__ import annotations
@@ -49,8 +49,10 @@ class WholeProduct(NamedTuple):
         return Tensor(other.source, other.index.lifted((*self.batch, *self.columns)))
 
     @property
-    def dimension_numbers(self) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Of the product of the cotangents and the other operand: its results are batch, rows, the field's dimensions."""
+    def dimension_numbers(
+        self,
+    ) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Of cotangents times the other operand; the results are batch, rows, and the field's dimensions."""
         batch, count = len(self.batch), len(self.columns)
         left = tuple(range(batch + len(self.rows), batch + len(self.rows) + count))
         return (left, tuple(range(batch, batch + count))), (tuple(range(batch)), tuple(range(batch)))

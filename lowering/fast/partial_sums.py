@@ -199,7 +199,7 @@ def join_products(plan: Plan) -> Plan:
 
 
 def composed_families(plan: Plan) -> dict[Step, tuple[Family, ...]]:
-    """The compute sets all of whose families add up what others made of convolutions, each with what stands for these."""
+    """Of each compute set that adds up nothing but partial sums of convolutions, the convolutions that these are."""
     composing = _Composing(plan)
     composing.body(plan.steps)
     return composing.instead

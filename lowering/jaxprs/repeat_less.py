@@ -1,8 +1,8 @@
 """Repeat less: a part of what is repeated along a dimension is repeated fewer times.
 
-The gradient of a sum of partial results is one array, repeated for each of them, and products read parts of it. In comes a
-jaxpr, out comes one in which no part is taken along a dimension that only repeats: what reads it, a product that need
-not know of the repetition (`contract.py`), sees what is repeated.
+The gradient of a sum of partial results is one array, repeated for each of them, and products read parts of it. In
+comes a jaxpr. Out comes one in which no part is taken along a dimension that only repeats, so that a product is seen
+to be one with the array that is repeated (`contract.py`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def repeat_less(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     if not any(eqn.primitive.name in _PARTS or bodies_of(eqn) for eqn in closed.jaxpr.eqns):
         return closed
     makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
-    given = (eqn for eqn in closed.jaxpr.eqns if is_understood(eqn, *_PARTS) and isinstance(eqn.invars[0], jax_core.Var))
+    given = (
+        eqn for eqn in closed.jaxpr.eqns if is_understood(eqn, *_PARTS) and isinstance(eqn.invars[0], jax_core.Var)
+    )
     found: Mapping[int, _Repeated] = {id(eqn): own for eqn in given if (own := _found(eqn, makers)) is not None}
 
     def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
