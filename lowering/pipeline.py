@@ -33,14 +33,17 @@
            -> reductions of partial results joined  join_reductions, by joined_maps
            -> parts and copies of tables one        join_tables (summed, tables_of_updates, blocks_of_rows)
            -> dimensions of one element left out    single_dimensions
-           -> results made in the shapes they have  leaving_shapes
-           -> reshapes in a row as one              reshape_once
+           -> results made in the shapes they have  map_shapes, reduce_in_shape
+           -> reshapes, transposes in a row as one  reshape_once (stretches)
+           -> what turns take parts of sliced once  slice_before_loops
+           -> rows that loops take and put scanned  scan_rows
            -> loops that carry what they extend     carry_extended
            -> updates that XLA would miscompile     in_place
            -> slow reductions done by halves        reduce_by_halves
            -> slow products as convolutions         narrow_products
            -> cheap steps of loops done again       recompute
     lower  -> slopes of maxima that hold             winners, where what runs is called
+           -> slopes of updates that add            added_in_place
 
 Over a mesh (`mesh/mesh_fused.py`) the passes up to partial_sums are followed by: where variables live (choose_homes),
 each compute set for each device (local_steps, by compute_sets), and from `steps` on the same.
