@@ -30,6 +30,7 @@ from codelet.views.sources import Variable, source_text, source_variables
 from codelet.views.tensor import Tensor
 from lowering.aborting import raising
 from lowering.fast.work import work_of
+from lowering.jaxprs.added_in_place import with_slopes_added
 from lowering.mesh.mesh_fused import MeshFused
 from lowering.mesh.processes import check_alike
 from lowering.mesh.replicas import Replicas, check_shared
@@ -62,7 +63,7 @@ class _Compiled:
         closed = compile_fast(self.runs) if closed is None else closed
         self.arguments = arguments(plan) if places is None else list(places)
         self.jaxpr = closed
-        called = with_steady_winners(closed, of_arrays=True)
+        called = with_slopes_added(with_steady_winners(closed, of_arrays=True))
         self.called, self.consts = called.jaxpr, tuple(called.consts)
 
     @functools.cached_property

@@ -37,9 +37,10 @@
            -> reductions of partial results joined  join_reductions, by joined_maps
            -> parts and copies of tables one        join_tables (summed, tables_of_updates, blocks_of_rows)
            -> dimensions of one element left out    single_dimensions
-           -> reshapes in a row as one              reshape_once
            -> slices of what lies in memory         slice_roots, slice_once
-           -> maps as what is around them lies      map_shapes
+           -> results made in the shapes they have  map_shapes, reduce_in_shape
+           -> reshapes, transposes in a row as one  reshape_once (stretches)
+           -> what turns take parts of sliced once  slice_before_loops
            -> rows scanned over, and stacked        scan_rows
            -> loops that carry what they extend     carry_extended
            -> updates that XLA would miscompile     in_place
@@ -48,6 +49,7 @@
            -> cheap steps of loops done again       recompute
     lower  -> slopes of maxima that hold             winners, where what runs is called
            -> what each step moves, beside its edges fast/work (moved), for whoever looks at the plan
+           -> slopes of updates that add            added_in_place
 
 Over a mesh (`mesh/mesh_fused.py`) the passes up to partial_sums are followed by: where variables live (choose_homes),
 each compute set for each device (local_steps, by compute_sets), and from `steps` on the same.

@@ -101,6 +101,23 @@ def test_windows_that_do_not_overlap_are_a_matrix_product():
     assert "dot_general" in found
 
 
+@pytest.mark.parametrize("columns", [5, 6])
+def test_columns_side_by_side_are_a_matrix_product(columns):
+    """Each ends behind where the next begins, as windows that overlap do, but has no element in common with it."""
+    graph = cl.Graph()
+    a, w = graph.add_variable("a", (6, columns)), graph.add_variable("w", (6,))
+    out = graph.add_variable("out", (columns,))
+    flat = a.reshape(6 * columns)
+    j = cl.grid(columns)
+    graph.add_vertex("multiply", inner, x=flat[j : j + 5 * columns + 1 : columns], w=w, out=out[j])
+    run = cl.lower(graph, inputs=[a, w], outputs=[out])
+    found = [eqn.primitive.name for eqn in run.jaxpr.jaxpr.eqns]
+    assert "conv_general_dilated" not in found
+    assert "dot_general" in found
+    x, v = normal(6, columns), normal(6)
+    np.testing.assert_allclose(run.flat([x, v])[0], v @ x, rtol=1e-5)
+
+
 def grouped(graph, x, w, *, apart):
     """A convolution in groups; `apart` where they are a dimension of the images of their own."""
     images, groups, filters = x.shape[0], *w.shape[:2]

@@ -126,6 +126,20 @@ def test_any_number_of_turns(count, known):
         assert scans(run) == [*([(plain, 2, 1)] if plain else []), (count - plain, 2, 2)]
 
 
+def test_what_is_written_whole_by_several_families_stays():
+    """As by blocks, and what is left over where no block divides the extent."""
+    graph = cl.Graph()
+    u, v = graph.add_variable("u", (7,)), graph.add_variable("v", (7,))
+    double = cl.codelet(lambda x: {"out": 2 * x})
+    step = graph.add_compute_set("step")
+    i = cl.grid(3)
+    graph.add_vertex(step, double, x=u[2 * i : 2 * i + 2], out=v[2 * i : 2 * i + 2])
+    graph.add_vertex(step, double, x=u[6:], out=v[6:])
+    run = cl.lower(graph, cl.Repeat(9, cl.Sequence(cl.Execute(step), cl.Copy(v, u))), inputs=[u], outputs=[u])
+    assert "rotate" not in steps_text(run)
+    np.testing.assert_array_equal(run.flat([np.arange(7, dtype=np.float32)])[0], 512.0 * np.arange(7))
+
+
 def test_the_wave_equation_rotates_three_arrays():
     s = Stencil("w")
     turn = cl.Sequence(s.step, cl.Copy(s.u, s.w), s.back)

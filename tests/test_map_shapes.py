@@ -74,18 +74,39 @@ def test_maps_in_loops_are_made_in_their_shapes_too():
     assert "reshape" not in {eqn.primitive.name for eqn in loop.params["jaxpr"].jaxpr.eqns}
 
 
-def test_operands_that_are_broadcast_are_left():
-    def function(x, row):
-        made = jax.lax.sub(x.reshape(2, 12), row)
-        return made.reshape(4, 6), made + 1
+def with_repeats(function, *arguments):
+    """The jaxpr of a function without its broadcasts to shapes of as many dimensions, which equations repeat."""
+    closed = jax.make_jaxpr(function)(*arguments)
+    spread, kept = {}, []
+    for eqn in closed.jaxpr.eqns:
+        if eqn.primitive.name == "broadcast_in_dim" and eqn.invars[0].aval.ndim == eqn.outvars[0].aval.ndim:
+            spread[eqn.outvars[0]] = eqn.invars[0]
+        else:
+            own = [atom if isinstance(atom, jax_core.Literal) else spread.get(atom, atom) for atom in eqn.invars]
+            kept.append(eqn.replace(invars=own))
+    return jax_core.ClosedJaxpr(closed.jaxpr.replace(eqns=kept), closed.consts)
 
-    broadcast = jax.make_jaxpr(lambda x, row: function(x, jnp.broadcast_to(row, (2, 12))))(X, X[0, :1].reshape(1, 1))
-    kept = [eqn for eqn in broadcast.jaxpr.eqns if eqn.primitive.name != "broadcast_in_dim"]
-    (spread,) = (eqn.outvars[0] for eqn in broadcast.jaxpr.eqns if eqn.primitive.name == "broadcast_in_dim")
-    row = broadcast.jaxpr.invars[1]
-    kept = [eqn.replace(invars=[row if atom is spread else atom for atom in eqn.invars]) for eqn in kept]
-    closed = jax_core.ClosedJaxpr(broadcast.jaxpr.replace(eqns=kept), broadcast.consts)
-    assert make_in_shape(closed) is closed
+
+REPEATED = {
+    "a column times a row": lambda x, c, r: ((own := x.T + c.T * r.T).T, jnp.sum(own, 0)),
+    "rows of rows": lambda x, c, r: (jnp.exp(x.reshape(2, 2, 6) - c.reshape(2, 2, 1)).reshape(4, 6),),
+    "rows of all": lambda x, c, r: ((x.reshape(2, 2, 6) * r.reshape(1, 1, 6)).reshape(4, 6),),
+    "one of all": lambda x, c, r: ((x.reshape(24) * c[:1].reshape(1)).reshape(4, 6),),
+    "not of whole dimensions": lambda x, c, r: ((x.reshape(2, 12) * c[:2].reshape(2, 1)).reshape(4, 6),),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_what_is_repeated_is_so_in_the_form_too(name):
+    arguments = X, X[:, :1] + 1, X[:1] + 2
+    closed = with_repeats(REPEATED[name], *arguments)
+    made = reshape_once(make_in_shape(closed))
+    found = jax_core.jaxpr_as_fun(made)(*arguments)
+    for own, other in zip(found, REPEATED[name](*arguments), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-6)
+    maps = [eqn.outvars[0].aval.shape for eqn in made.jaxpr.eqns if eqn.primitive.name in ("add", "mul", "sub", "exp")]
+    assert set(maps) == ({(2, 12)} if name == "not of whole dimensions" else {(4, 6)})
+    assert [eqn.invars[0].aval.shape for eqn in made.jaxpr.eqns if eqn.primitive.name == "transpose"].count((4, 6)) <= 1
 
 
 def test_a_step_with_momentum_is_as_one_would_write_it():

@@ -20,12 +20,13 @@ from codelet.jaxprs.within_bounds import within_bounds
 from lowering.jaxprs.map_shapes import make_in_shape
 from lowering.jaxprs.one_slice import as_one_slice
 from lowering.jaxprs.scan_rows import scan_rows
+from lowering.jaxprs.slice_before_loops import slice_before_loops
 from lowering.jaxprs.slice_order import slices_in_order
 from tests.examples import examples, few
 from tests.loop_programs import loop_programs
 from tests.same_jaxprs import primitives
 
-PASSES = (inline, within_bounds, slices_in_order, as_one_slice, scan_rows, make_in_shape)
+PASSES = (inline, within_bounds, slices_in_order, as_one_slice, slice_before_loops, scan_rows, make_in_shape)
 
 
 def same(found, expected, tolerance=2e-5):
@@ -210,3 +211,70 @@ def test_rows_of_what_is_written_are_slices(along, behind):
     found = inside_loops(traced.lowered.jaxpr)
     assert found & MOVES == {"dynamic_slice", "dynamic_update_slice"}
     assert "select_n" not in found  # places are known to lie within
+
+
+def sweeps(a):
+    """Means of neighbours in turn, of which those before are new: rows in rows."""
+
+    def row(above, own):
+        here, below = own
+        known = above[:-2] + above[2:] + here[1:-1] + here[2:] + below[1:-1]
+        new = here.at[1:-1].set(lax.scan(lambda left, known: ((known + left) / 6,) * 2, here[0], known)[1])
+        return new, new
+
+    return lax.fori_loop(0, 3, lambda _, a: a.at[1:-1].set(lax.scan(row, a[0], (a[1:-1], a[2:]))[1]), a)
+
+
+@pytest.mark.parametrize("shape", [(6, 8), (7, 5)])
+def test_rows_of_a_part_of_what_a_loop_reads_are_scanned_over(shape):
+    """In the gradient no turn of the inner loop makes an array as large as what the outer one carries."""
+    a = jnp.asarray(np.random.default_rng(0).normal(size=shape), jnp.float32)
+    traced = cl.trace(sweeps, a, target=cl.IPU(num_tiles=4))
+    gradient = jax.grad(loss_of(traced))
+    same(*jax.jit(lambda: ((traced(a), gradient(a)), (sweeps(a), jax.grad(loss_of(sweeps))(a))))())
+
+    def largest(jaxpr, inside):
+        """The most elements of what is made in loops in loops."""
+        found = 0
+        for eqn in jaxpr.eqns:
+            if inside > 1:
+                found = max(found, *(math.prod(var.aval.shape) for var in eqn.outvars))
+            for own in eqn.params.values():
+                body = getattr(own, "jaxpr", own)
+                if isinstance(body, jax_core.Jaxpr):
+                    found = max(found, largest(body, inside + (eqn.primitive.name == "scan")))
+        return found
+
+    assert largest(jax.make_jaxpr(gradient)(a).jaxpr, 0) <= max(shape)
+
+
+def test_slices_that_a_turn_reads_whole_stay():
+    def function(x, y):
+        turn = lambda s, k: (s + jnp.sum(x[1:]) + lax.dynamic_slice(x[:-1], (k, 0), (1, 2)).sum(), s)  # noqa: E731
+        return lax.scan(turn, y, jnp.arange(3, dtype=jnp.int32))
+
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(5, 2)), jnp.float32)
+    closed = inline(jax.make_jaxpr(function)(x, 1.0))
+    made = slice_before_loops(closed)
+    same(jax_core.jaxpr_as_fun(made)(x, 1.0), function(x, 1.0))
+    (loop,) = (eqn for eqn in made.jaxpr.eqns if eqn.primitive.name == "scan")
+    assert primitives(loop.params["jaxpr"]).count("slice") == 1
+    assert primitives(made).count("slice") == primitives(closed).count("slice")
+
+
+def test_zeros_that_a_loop_is_given_are_not_added():
+    """A slice among them is added where it lies; among what is made by element, all is added."""
+    zeros = jnp.zeros((4, 3))
+
+    def function(x, y):
+        def turn(s, k):
+            row = lax.dynamic_update_slice(zeros, y, (k, 0))
+            return s + row, jnp.sin(x) + row
+
+        return lax.scan(turn, x, jnp.arange(4, dtype=jnp.int32))
+
+    x, y = (jnp.asarray(np.random.default_rng(k).normal(size=(n, 3)), jnp.float32) for k, n in enumerate((4, 1)))
+    made = as_one_slice(inline(jax.make_jaxpr(function)(x, y)))
+    same(jax_core.jaxpr_as_fun(made)(x, y), function(x, y))
+    (loop,) = (eqn for eqn in made.jaxpr.eqns if eqn.primitive.name == "scan")
+    assert [eqn.primitive.name for eqn in loop.params["jaxpr"].jaxpr.eqns].count("dynamic_slice") == 1

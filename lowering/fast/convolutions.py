@@ -51,6 +51,18 @@ class Window:
     key: Part | None = None
     dilation: int = 1
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether two places of the window have an element in common.
+
+        Of columns of a matrix none have, though each ends behind where the next begins: what multiplies them is a
+        product, which as a convolution takes many times as long.
+        """
+        if self.key is None:
+            return False
+        common = math.lcm(self.stride, self.dilation)
+        return common // self.stride < self.axis.extent and common // self.dilation < self.key.extent
+
 
 @dataclass(frozen=True, eq=False)
 class Convolution:
@@ -171,9 +183,8 @@ def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, product:
             channels += [part for part, _ in inside]
         else:
             return f"{kernel.name} moves with it" if is_kernels else "its windows move by several symbols"
-    reaches = [1 if own.key is None else (own.key.extent - 1) * own.dilation + 1 for own in windows]
     dilated = any(spread[window.dimension] > 1 for window in windows)
-    if not dilated and not any(window.stride < reach for window, reach in zip(windows, reaches, strict=True)):
+    if not dilated and not any(window.overlaps for window in windows):
         return "its windows do not overlap"
     alone = kernel_axes - {part.key for part in groups}
     filters = [Part(axis, 1, 0, axis.extent) for axis in family.axes if axis in alone]

@@ -31,6 +31,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from codelet.views.index import Index
 from codelet.views.sources import Variable
 from lowering.fast.prune import written_through
 from lowering.fast.writes import InTurn, plan_writes
@@ -110,6 +111,11 @@ def _chains(body: Sequence[Step], stop: int) -> list[_Chain]:
     return found[::-1]
 
 
+def _count(index: Index) -> int:
+    """How many elements an access map names that names none twice."""
+    return math.prod((*index.shape, *(axis.extent for axis in index.axes)))
+
+
 def _may_rotate(body: Sequence[Step], chain: _Chain, index: Variable | None) -> bool:
     """Whether a rotation does what the chain does, once its variables agree where the first is not written."""
     first, *others = chain.variables
@@ -124,6 +130,8 @@ def _may_rotate(body: Sequence[Step], chain: _Chain, index: Variable | None) -> 
         return False
     # One that is written whole, or joined from its parts, is not written in place.
     through = written_through(writer, first)
+    if sum(map(_count, through)) == first.size:  # families that `grains` joins, too
+        return False
     writes = plan_writes(first.shape, through)
     return bool(through) and isinstance(writes, InTurn) and writes.needs_old
 

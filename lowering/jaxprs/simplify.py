@@ -24,10 +24,12 @@ from lowering.jaxprs.one_slice import as_one_slice
 from lowering.jaxprs.products_side_by_side import join_side_by_side
 from lowering.jaxprs.recompute import recompute
 from lowering.jaxprs.reduce_by_halves import reduce_by_halves
+from lowering.jaxprs.reduce_in_shape import reduce_in_shape
 from lowering.jaxprs.repeat_less import repeat_less
 from lowering.jaxprs.reshape_once import reshape_once
 from lowering.jaxprs.scan_rows import scan_rows
 from lowering.jaxprs.single_dimensions import drop_single_dimensions
+from lowering.jaxprs.slice_before_loops import slice_before_loops
 from lowering.jaxprs.slice_once import slice_once
 from lowering.jaxprs.slice_order import slices_in_order
 from lowering.jaxprs.slice_roots import slice_roots
@@ -44,6 +46,6 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     emitted = as_one_slice(within_bounds(slices_in_order(compared)))
     products = join_side_by_side(dots_in_memory_order(join_products(contract(sum_rows(repeat_less(emitted))))))
     joined = reshape_once(drop_single_dimensions(join_tables(join_reductions(products))))
-    shaped = reshape_once(make_in_shape(slice_once(slice_roots(joined, "slice"))))
-    traced = carry_extended(scan_rows(shaped))
+    shaped = reshape_once(reduce_in_shape(make_in_shape(slice_once(slice_roots(joined, "slice")))))
+    traced = carry_extended(scan_rows(slice_before_loops(shaped)))
     return recompute(multiply_narrowly(reduce_by_halves(update_safely(traced, inputs))))
