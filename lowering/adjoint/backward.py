@@ -11,16 +11,15 @@ by whoever receives them (`sums.py`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import codelet as cl
 from codelet.errors import ProgramError
-from codelet.graphs.family import Family
 from codelet.programs.control import Revolve
 from codelet.programs.program import Program
 from codelet.views.grids import Axis
-from codelet.views.sources import Source, Variable, source_text, source_variables
+from codelet.views.sources import Variable, source_text, source_variables
 from codelet.views.tensor import Tensor
 from lowering.adjoint.added import new_tensor, new_variable, new_vertices
 from lowering.adjoint.calls import Frame, call_backwards
@@ -36,9 +35,7 @@ from lowering.adjoint.saved import Body, Loop, Saved, made
 from lowering.adjoint.shifted import Contribution
 from lowering.adjoint.sums import Sums, of_other_variables
 from lowering.adjoint.units import go_back_again
-from lowering.adjoint.whole_convolutions import WholeConvolution, as_whole_convolution
-from lowering.adjoint.whole_families import Whole, contributions_together, whole_families
-from lowering.adjoint.whole_products import WholeProduct, as_whole_product
+from lowering.adjoint.whole_contributions import contribute_as_wholes
 from lowering.check.initialized import written_by
 from lowering.plan.elements import Elements, ElementSet
 from lowering.plan.plan import Plan
@@ -68,13 +65,6 @@ class _Beside:
 
     place: int | None = None
     taken: ElementSet = field(default_factory=ElementSet)
-
-
-@dataclass
-class _Together:
-    """Where a family that is part of a whole one holds what it contributes: by field, as its vertices write it."""
-
-    held: dict[str, Tensor] = field(default_factory=dict)
 
 
 class Backward:
@@ -202,7 +192,7 @@ class Backward:
         received: ElementSet,
         kept: ElementSet,
         beside: _Beside,
-        together: _Together | None,
+        together: Mapping[str, Tensor] | None,
     ) -> list[Contribution]:
         """Run the adjoint of a family; what it contributes beside what it gives straight to cotangents.
 
@@ -214,7 +204,8 @@ class Backward:
             received: the elements to which the families of the compute set contribute.
             kept: the elements whose cotangents are still to be read when all of them have run.
             beside: the families of the compute set that have run.
-            together: where it holds what it contributes together with others; None where it is part of no whole one.
+            together: by field, where it holds what it contributes together with others; None where it is part of no
+                whole one.
         """
         flow, contributions = self._gathered(body, number, flow, later), list[Contribution]()
         if together is None:
@@ -243,8 +234,8 @@ class Backward:
             assert field.tensor is not None
             if own in names.cotangents.values():
                 taken = taken | gets  # what comes out takes the place of what came in
-            elif together is not None and name in together.held:
-                fields[own] = together.held[name]
+            elif together is not None and name in together:
+                fields[own] = together[name]
             elif flow.is_straight(name, self.present):
                 if not (gets & self.present).is_empty:
                     self.fill(gets)
@@ -370,151 +361,12 @@ class Backward:
             received = functools.reduce(ElementSet.__or__, flow.received.values(), received)
         self.present = self.present - written
         kept, beside = written | self._unknown(), _Beside()
-        flows, together, found = self._together(body, number, flows, received, kept)
+        flows, held, found = contribute_as_wholes(self, body, number, flows, received, kept)
         for flow in flows:
-            own = together.get(flow.family)
+            own = held.get(flow.family)
             if flow.adjoint is not None:
                 found += self._family(body, number, flow, self.later | self.written(step), received, kept, beside, own)
         self.present = self.contributions.add(found, self.present, written | self._unknown())
-
-    def _together(
-        self, body: Body, number: int, flows: Sequence[FamilyFlow], received: ElementSet, kept: ElementSet
-    ) -> tuple[list[FamilyFlow], dict[Family, _Together], list[Contribution]]:
-        """What the families of a compute set contribute as whole ones.
-
-        Args:
-            body: the body that their compute set is run in.
-            number: the place of the step there.
-            flows: what is made of each family.
-            received: the elements to which all of them contribute.
-            kept: the elements whose cotangents are still to be read when all of them have run.
-
-        Returns:
-            What is left of each; where those that are parts of whole ones hold it; and contributions.
-        """
-        left = {flow.family: flow for flow in flows}
-        together: dict[Family, _Together] = {}
-        products, found = list[Contribution](), list[Contribution]()
-        alike: dict[tuple[tuple[str, ...], ...], list[Family]] = {}
-        for flow in flows:
-            if flow.adjoint is not None:
-                names = flow.adjoint.fields
-                alike.setdefault((tuple(names.cotangents), tuple(names.contributions)), []).append(flow.family)
-        wholes = [own for families in alike.values() for own in whole_families(families)]
-        wholes += [Whole(family, (family,)) for family in left if family in self.flows.composed]
-        for whole in wholes:
-            adjoint = left[whole.members[0]].adjoint
-            assert adjoint is not None
-            present = functools.reduce(
-                ElementSet.__or__,
-                [self.flows.touched(whole.family, whole.family.by_name[own]) for own in adjoint.fields.cotangents],
-            )
-            flow = self.flows.of_family(whole.family, present)
-            if flow.adjoint is None or not set(adjoint.fields.contributions).issubset(
-                flow.adjoint.fields.contributions
-            ):
-                continue
-            flow, contributions = self._products(body, number, whole, flow)
-            flow, more = self.contributions.linear(flow, self.flows, self.present, received, kept)
-            products += contributions
-            found += more
-            names = [] if flow.adjoint is None else [*flow.adjoint.fields.contributions]
-            for family in whole.members:
-                together[family] = _Together()
-                if contributions or more:
-                    left[family] = left[family].of(names)
-            found += self._held_together(whole, flow, together)
-        found = [*self._as_they_lie(products), *found]
-        return [left[flow.family] for flow in flows], together, found
-
-    def _products(
-        self, body: Body, number: int, whole: Whole, flow: FamilyFlow
-    ) -> tuple[FamilyFlow, list[Contribution]]:
-        """What a whole family of several blocks contributes that is a product by itself, and what is left of it."""
-        adjoint, family = flow.adjoint, whole.family
-        assert adjoint is not None
-        left, found, convolution = [], [], as_whole_convolution(family)
-        for name in adjoint.fields.contributions:
-            product = as_whole_product(family, name) if len(whole.members) > 1 else None
-            own = None
-            if product is not None:
-                own = self._product(body, number, flow, name, product)
-            elif convolution is not None and name in (convolution.image, convolution.kernel):
-                own = self._convolution(body, number, flow, name, convolution)
-            if own is None:
-                left.append(name)
-            else:
-                found.append(own)
-        return flow.of(left) if found else flow, found
-
-    def _product(self, body: Body, number: int, flow: FamilyFlow, name: str, product: WholeProduct) -> Contribution:
-        """What a family contributes through a field, as a product."""
-        family, step = flow.family, flow.family.compute_set.name
-        out, other, tensor = (family.by_name[own].tensor for own in (product.out, product.other, name))
-        assert out is not None
-        assert other is not None
-        assert tensor is not None
-        later = self.later | self.written(body.steps[number])
-        slopes = product.slopes(self.cotangents_of(out))
-        others = product.operand(self.given(body, number, other, family.axes, later))
-        made = self.sums.product(f"{step}/{name}", slopes, others, product.dimension_numbers)
-        return Contribution(step, name, {"": made}, product.places, tensor.source, flow.received[name])
-
-    def _convolution(
-        self, body: Body, number: int, flow: FamilyFlow, name: str, convolution: WholeConvolution
-    ) -> Contribution | None:
-        """What a family contributes through a field, as a convolution; None where it would be for more than is read."""
-        out, operand = flow.family.by_name[convolution.out].tensor, convolution.operand(name)
-        assert out is not None
-        received = self.flows.elements(operand)
-        if not flow.received[name].includes(received):
-            return None
-        step = flow.family.compute_set.name
-        later = self.later | self.written(body.steps[number])
-        slopes = convolution.slopes(self.cotangents_of(out))
-        other = self.given(body, number, convolution.other(name), (), later)
-        made = self.sums.recorded(f"{step}/{name}", lambda graph: convolution.contribution(graph, name, slopes, other))
-        return Contribution(step, name, {"": made}, operand.index, operand.source, received)
-
-    def _as_they_lie(self, products: Sequence[Contribution]) -> list[Contribution]:
-        """Products that contribute to what others contribute to as well, each brought to the order of that.
-
-        Of several, for what is summed over in unequal parts, one is made, where together they are for all of it.
-        """
-        by_field: dict[tuple[str, Source], list[Contribution]] = {}
-        for own in products:
-            by_field.setdefault((own.field, own.source), []).append(own)
-        sources, found = [source for _, source in by_field], []
-        for (name, source), parts in by_field.items():
-            size = sum(own.places.size for own in parts)
-            received = functools.reduce(ElementSet.__or__, [own.elements for own in parts])
-            is_all = isinstance(source, Variable) and size == source.size and received.of(source).is_all
-            if not is_all or sources.count(source) == 1:
-                found += parts
-                continue
-            assert isinstance(source, Variable)
-            held = new_tensor(self.graph, parts[0].name, source.shape, source.dtype)
-            for own in parts:
-                self.sums.programs.append(cl.Copy(own.values, Tensor(held.source, own.places)))
-            found.append(Contribution(parts[0].step, name, {"": held}, held.index, source, received))
-        return found
-
-    def _held_together(self, whole: Whole, flow: FamilyFlow, together: dict[Family, _Together]) -> list[Contribution]:
-        """What a whole family contributes that its members hold: where, one array for all of them."""
-        found, step = [], whole.family.compute_set.name
-        adjoint = flow.adjoint
-        for name in adjoint.fields.contributions if adjoint is not None else ():
-            assert adjoint is not None
-            tensor = whole.family.by_name[name].tensor
-            assert tensor is not None
-            own = None if flow.is_straight(name, self.present) else contributions_together(whole, name)
-            if own is not None:
-                places, views = own
-                held = new_tensor(self.graph, f"{step}/{name}", places.shape, tensor.dtype)
-                for family, view in zip(whole.members, views, strict=True):
-                    together[family].held[name] = Tensor(held.source, view)
-                found.append(Contribution(step, name, {"": held}, places, tensor.source, flow.received[name]))
-        return found
 
     def copy(self, source: Tensor, destination: Tensor) -> None:
         """Go back through a copy."""

@@ -1,0 +1,178 @@
+"""Whole contributions: what the families of a compute set contribute together, whatever blocks the forward pass was cut into.
+
+In come the flows of a compute set's families. The families that these are blocks of (`whole_families.py`) contribute as
+one product by each operand, as one convolution by image and by kernel, as sums at shifted places; and what is left is
+held by all members in one array, which one sum reads.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import codelet as cl
+from codelet.graphs.family import Family
+from codelet.views.sources import Source, Variable
+from codelet.views.tensor import Tensor
+from lowering.adjoint.added import new_tensor
+from lowering.adjoint.flows import FamilyFlow
+from lowering.adjoint.saved import Body
+from lowering.adjoint.shifted import Contribution
+from lowering.adjoint.whole_convolutions import WholeConvolution, as_whole_convolution
+from lowering.adjoint.whole_families import Whole, contributions_together, whole_families
+from lowering.adjoint.whole_products import WholeProduct, as_whole_product
+from lowering.plan.elements import ElementSet
+
+if TYPE_CHECKING:
+    from lowering.adjoint.backward import Backward
+
+Held = dict[Family, dict[str, Tensor]]
+"""Where families that are parts of whole ones hold what they contribute: by field, as their vertices write it."""
+
+
+def contribute_as_wholes(
+    back: Backward, body: Body, number: int, flows: Sequence[FamilyFlow], received: ElementSet, kept: ElementSet
+) -> tuple[list[FamilyFlow], Held, list[Contribution]]:
+    """What the families of a compute set contribute as whole ones.
+
+    Args:
+        back: the backward pass.
+        body: the body that their compute set is run in.
+        number: the place of the step there.
+        flows: what is made of each family.
+        received: the elements to which all of them contribute.
+        kept: the elements whose cotangents are still to be read when all of them have run.
+
+    Returns:
+        What is left of each; where those that are parts of whole ones hold it; and contributions.
+    """
+    left, held = {flow.family: flow for flow in flows}, Held()
+    products, found = list[Contribution](), list[Contribution]()
+    for whole in _wholes(back, flows):
+        adjoint = left[whole.members[0]].adjoint
+        assert adjoint is not None
+        touched = [back.flows.touched(whole.family, whole.family.by_name[own]) for own in adjoint.fields.cotangents]
+        flow = back.flows.of_family(whole.family, functools.reduce(ElementSet.__or__, touched))
+        fields = adjoint.fields.contributions
+        if flow.adjoint is None or not set(fields).issubset(flow.adjoint.fields.contributions):
+            continue
+        flow, contributions = _products(back, body, number, whole, flow)
+        flow, more = back.contributions.linear(flow, back.flows, back.present, received, kept)
+        products += contributions
+        found += more
+        names = [] if flow.adjoint is None else [*flow.adjoint.fields.contributions]
+        for family in whole.members:
+            held[family] = {}
+            if contributions or more:
+                left[family] = left[family].of(names)
+        found += _held_together(back, whole, flow, held)
+    found = [*_as_they_lie(back, products), *found]
+    return [left[flow.family] for flow in flows], held, found
+
+
+def _wholes(back: Backward, flows: Sequence[FamilyFlow]) -> list[Whole]:
+    """The whole families of a compute set: those that several are parts of, and those that were composed."""
+    alike: dict[tuple[tuple[str, ...], ...], list[Family]] = {}
+    for flow in flows:
+        if flow.adjoint is not None:
+            names = flow.adjoint.fields
+            alike.setdefault((tuple(names.cotangents), tuple(names.contributions)), []).append(flow.family)
+    found = [own for families in alike.values() for own in whole_families(families)]
+    return found + [Whole(flow.family, (flow.family,)) for flow in flows if flow.family in back.flows.composed]
+
+
+def _products(
+    back: Backward, body: Body, number: int, whole: Whole, flow: FamilyFlow
+) -> tuple[FamilyFlow, list[Contribution]]:
+    """What a whole family of several blocks contributes that is a product by itself, and what is left of it."""
+    adjoint, family = flow.adjoint, whole.family
+    assert adjoint is not None
+    left, found, convolution = [], [], as_whole_convolution(family)
+    for name in adjoint.fields.contributions:
+        product = as_whole_product(family, name) if len(whole.members) > 1 else None
+        own = None
+        if product is not None:
+            own = _product(back, body, number, flow, name, product)
+        elif convolution is not None and name in (convolution.image, convolution.kernel):
+            own = _convolution(back, body, number, flow, name, convolution)
+        if own is None:
+            left.append(name)
+        else:
+            found.append(own)
+    return flow.of(left) if found else flow, found
+
+
+def _product(
+    back: Backward, body: Body, number: int, flow: FamilyFlow, name: str, product: WholeProduct
+) -> Contribution:
+    """What a family contributes through a field, as a product."""
+    family, step = flow.family, flow.family.compute_set.name
+    out, other, tensor = (family.by_name[own].tensor for own in (product.out, product.other, name))
+    assert out is not None
+    assert other is not None
+    assert tensor is not None
+    later = back.later | back.written(body.steps[number])
+    slopes = product.slopes(back.cotangents_of(out))
+    others = product.operand(back.given(body, number, other, family.axes, later))
+    made = back.sums.product(f"{step}/{name}", slopes, others, product.dimension_numbers)
+    return Contribution(step, name, {"": made}, product.places, tensor.source, flow.received[name])
+
+
+def _convolution(
+    back: Backward, body: Body, number: int, flow: FamilyFlow, name: str, convolution: WholeConvolution
+) -> Contribution | None:
+    """What a family contributes through a field, as a convolution; None where it would be for more than is read."""
+    out, operand = flow.family.by_name[convolution.out].tensor, convolution.operand(name)
+    assert out is not None
+    received = back.flows.elements(operand)
+    if not flow.received[name].includes(received):
+        return None
+    step = flow.family.compute_set.name
+    later = back.later | back.written(body.steps[number])
+    slopes = convolution.slopes(back.cotangents_of(out))
+    other = back.given(body, number, convolution.other(name), (), later)
+    made = back.sums.recorded(f"{step}/{name}", lambda graph: convolution.contribution(graph, name, slopes, other))
+    return Contribution(step, name, {"": made}, operand.index, operand.source, received)
+
+
+def _as_they_lie(back: Backward, products: Sequence[Contribution]) -> list[Contribution]:
+    """Products that contribute to what others contribute to as well, each brought to the order of that.
+
+    Of several, for what is summed over in unequal parts, one is made, where together they are for all of it.
+    """
+    by_field: dict[tuple[str, Source], list[Contribution]] = {}
+    for own in products:
+        by_field.setdefault((own.field, own.source), []).append(own)
+    sources, found = [source for _, source in by_field], []
+    for (name, source), parts in by_field.items():
+        size = sum(own.places.size for own in parts)
+        received = functools.reduce(ElementSet.__or__, [own.elements for own in parts])
+        is_all = isinstance(source, Variable) and size == source.size and received.of(source).is_all
+        if not is_all or sources.count(source) == 1:
+            found += parts
+            continue
+        assert isinstance(source, Variable)
+        held = new_tensor(back.graph, parts[0].name, source.shape, source.dtype)
+        for own in parts:
+            back.sums.programs.append(cl.Copy(own.values, Tensor(held.source, own.places)))
+        found.append(Contribution(parts[0].step, name, {"": held}, held.index, source, received))
+    return found
+
+
+def _held_together(back: Backward, whole: Whole, flow: FamilyFlow, held: Held) -> list[Contribution]:
+    """What a whole family contributes that its members hold: where, one array for all of them."""
+    found, step, adjoint = [], whole.family.compute_set.name, flow.adjoint
+    if adjoint is None:
+        return found
+    for name in adjoint.fields.contributions:
+        tensor = whole.family.by_name[name].tensor
+        assert tensor is not None
+        own = None if flow.is_straight(name, back.present) else contributions_together(whole, name)
+        if own is not None:
+            places, views = own
+            array = new_tensor(back.graph, f"{step}/{name}", places.shape, tensor.dtype)
+            for family, view in zip(whole.members, views, strict=True):
+                held[family][name] = Tensor(array.source, view)
+            found.append(Contribution(step, name, {"": array}, places, tensor.source, flow.received[name]))
+    return found
