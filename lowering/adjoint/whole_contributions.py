@@ -1,4 +1,4 @@
-"""Whole contributions: what the families of a compute set contribute together, whatever blocks the forward pass was cut into.
+"""Whole contributions: what the families of a compute set contribute together, whatever the blocks of the forward pass.
 
 In come the flows of a compute set's families. The families that these are blocks of (`whole_families.py`) contribute as
 one product by each operand, as one convolution by image and by kernel, as sums at shifted places; and what is left is
