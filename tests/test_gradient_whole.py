@@ -18,6 +18,7 @@ from jax.extend.core import jaxpr_as_fun
 
 import codelet as cl
 from lowering.jaxprs.repeat_less import repeat_less
+from tests.examples import examples
 from tests.gradients import agree
 
 TARGET = cl.IPU(num_tiles=8)
@@ -148,6 +149,7 @@ class TestConvolutions:
 class TestRepeatLess:
     """Parts of what is repeated: by evaluation."""
 
+    @examples(30)
     @given(st.data())
     def test_it_gives_the_same(self, data: st.DataObject):
         shape = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3), label="shape")

@@ -286,6 +286,26 @@ def test_tiles_along_parts_of_an_axis_change_nothing():
     np.testing.assert_allclose(jax.jit(run)(values)["y"], cl.interpret(graph, values, [y])["y"], rtol=1e-5, atol=1e-5)
 
 
+def test_adjoints_that_are_for_one_size_of_blocks_stay_blocks():
+    """Codelets that refuse other types than those that they were made for, with functions that have derivatives."""
+
+    @jax.custom_jvp
+    def doubled(x):
+        return 2 * x
+
+    doubled.defjvp(lambda primals, tangents: (doubled(*primals), 2 * tangents[0]))
+    squared = cl.codelet(lambda x: doubled(x) * doubled(x))
+    graph = cl.Graph(cl.IPU(num_tiles=2))
+    x, slope, out = (graph.add_variable(name, (7,)) for name in ("x", "slope", "out"))
+    for size, part in ((2, slice(0, 4)), (3, slice(4, 7))):
+        adjoint, i = squared.adjoint({"x": np.ones(size, np.float32)}), cl.grid((part.stop - part.start) // size)
+        blocks = [own[part].reshape(-1, size)[i] for own in (x, slope, out)]
+        graph.add_vertex("back", adjoint, **dict(zip(("x", "d_out", "d_x"), blocks, strict=True)))
+    given = {"x": np.arange(7, dtype=np.float32), "slope": np.linspace(1, 2, 7, dtype=np.float32)}
+    found = cl.lower(graph, graph.default_program, inputs=[x, slope], outputs=[out])(given)
+    np.testing.assert_allclose(found["out"], 8 * given["x"] * given["slope"], rtol=1e-6)
+
+
 def test_uneven_blocks_of_a_function_with_its_own_derivative_are_one_map():
     x = np.linspace(-1, 1, 3 * 40 * 41, dtype=np.float32).reshape(3, 40, 41)
 

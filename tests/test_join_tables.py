@@ -96,7 +96,7 @@ def _tables(draw):
     return function, (indices, updates), is_filled
 
 
-@examples(40)
+@examples(20)
 @given(_tables())
 def test_sums_of_tables_are_one_table(drawn):
     function, arguments, is_filled = drawn
@@ -141,7 +141,7 @@ def _blocks(draw):
     return function, (table, updates, indices), blocks, step == rows and (op != "gather" or not fill)
 
 
-@examples(40)
+@examples(20)
 @given(_blocks())
 def test_blocks_of_rows_are_all_rows(drawn):
     function, arguments, blocks, is_joined = drawn

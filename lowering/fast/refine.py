@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from codelet.errors import CodeletTraceError
+from codelet.errors import CodeletError
 from codelet.graphs.family import Family, Field, VertexState
 from codelet.tracing.alike import alike
 from codelet.tracing.field_types import FieldType
@@ -84,7 +84,7 @@ def _element_codelet(codelet: TracedCodelet, found: Unmapped) -> TracedCodelet |
     try:
         with restored(codelet.settings):
             made = codelet.codelet.trace(kinds[0], codelet.static)
-    except CodeletTraceError:
+    except CodeletError:  # of a function, or an adjoint, that is for these blocks alone
         return None
     return made if dict(made.outputs) == kinds[1] and alike(without_rules(made.jaxpr), {}, found.jaxpr) else None
 
