@@ -25,7 +25,8 @@
            -> a pure JAX function                   steps (feeds, forward_only, derivatives, execution), which only
                                                       follows that
     jaxprs -> traced                                simplify (traced_once: of what rules make of equations)
-           -> one array for equal tables            equal_constants
+           -> one array for equal tables, none for  equal_constants
+              what is one number
            -> booleans for tables that are compared compare_tables
            -> gathers, scatters in memory's order   slice_order
            -> nothing for places that lie within    within_bounds (intervals), in codelet/jaxprs

@@ -291,6 +291,13 @@ def test_a_large_array_has_one_interval():
     assert found(lambda a: jnp.concatenate([values, a[None]]), (-3, 100)) == (-3, 100)
 
 
+@pytest.mark.parametrize("values", [jnp.arange(5000), np.arange(5000, dtype=np.int16), jnp.arange(30) > 3])
+def test_constants_have_intervals_wherever_they_lie(values):
+    (own,) = Intervals(jax.make_jaxpr(lambda: lax.rev(values, (0,)))()).results
+    assert own is not None
+    assert (own.hull.low, own.hull.high) == (int(values[0]), int(values[-1]))
+
+
 @pytest.mark.parametrize(
     "step",
     [

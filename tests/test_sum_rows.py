@@ -205,3 +205,23 @@ def test_a_sum_of_what_is_made_of_nothing():
     graph.add_vertex("count", cl.codelet(lambda: {"out": jnp.arange(6.0).reshape(2, 3).sum(0)[0]}), out=y[i])
     run = cl.lower(graph, inputs=[], outputs=[y])
     np.testing.assert_array_equal(run({})["y"], [3, 3, 3])
+
+
+@pytest.mark.parametrize("shape", [(21, 70, 320), (21 * 400, 56), (21 * 22400,)])
+def test_a_product_that_is_reshaped_before_it_is_summed_is_one_product(shape):
+    def function(a, b):
+        parts = jnp.einsum("pmn,pkn->pmk", a.reshape(5, 21 * 400, 4), b.reshape(5, 56, 4))
+        return parts.reshape(5, *shape).sum(0)
+
+    a, b = normal(5, 8400, 4), normal(5, 56, 4)
+    assert [name for name in names(function, a, b) if name in ("dot_general", "reduce_sum")] == ["dot_general"]
+    np.testing.assert_allclose(evaluated(joined(function, a, b))(a, b)[0], function(a, b), rtol=1e-4, atol=1e-4)
+
+
+def test_a_sum_of_inner_products_is_one_inner_product():
+    def function(a, b):
+        return jnp.einsum("pk,pk->p", a.reshape(50, 40), b.reshape(50, 40)).sum()
+
+    a, b = normal(2000), normal(1, 2000)[0]
+    assert [name for name in names(function, a, b) if name in ("dot_general", "reduce_sum")] == ["dot_general"]
+    np.testing.assert_allclose(evaluated(joined(function, a, b))(a, b)[0], function(a, b), rtol=1e-4)

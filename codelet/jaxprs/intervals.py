@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax.core import Tracer
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import CALLS, Atomic, scan_counts
@@ -20,7 +21,7 @@ from codelet.jaxprs.primitives import is_understood
 SMALL = 64
 """Elements of an array that have an interval each, at most."""
 
-_LOOKED_AT = 1 << 12
+_LOOKED_AT = 1 << 24
 """A constant of more elements is not looked at."""
 
 _ROUNDS = 3
@@ -90,12 +91,14 @@ def _checked(own: Known, atom: Atomic) -> Known:
 
 def _constant(value: Any, atom: Atomic) -> Known:
     """The interval of a constant."""
-    if not _is_counted(atom) or not isinstance(value, np.ndarray | np.generic | int | bool | np.bool_):
+    if not _is_counted(atom) or isinstance(value, Tracer) or not getattr(value, "is_fully_addressable", True):
         return None
     if np.size(value) > _LOOKED_AT:
         return None
-    array = np.asarray(value).astype(object)
-    return _checked(interval(array, array), atom)
+    array = np.asarray(value)
+    if array.size > SMALL:
+        return _checked(interval(int(array.min()), int(array.max())), atom)
+    return _checked(interval(array.astype(object), array.astype(object)), atom)
 
 
 # --- by element -------------------------------------------------------------------------------------------

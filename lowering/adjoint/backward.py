@@ -31,7 +31,7 @@ from lowering.adjoint.gathered import as_gathering
 from lowering.adjoint.programs import has_derivative, is_unit, without_calls_or_idle_copies
 from lowering.adjoint.recompute import Piece
 from lowering.adjoint.revolved import go_back_revolved
-from lowering.adjoint.saved import Body, Loop, Saved, made
+from lowering.adjoint.saved import Body, Loop, Saved
 from lowering.adjoint.shifted import Contribution
 from lowering.adjoint.sums import Sums, of_other_variables
 from lowering.adjoint.units import go_back_again
@@ -156,7 +156,7 @@ class Backward:
         if frame is None:
             return self.saved.value(body, number, variable, needed, later)
         is_lost = (needed & later.of(variable)).first is not None
-        if is_lost and made(body, number, variable) == (frame.body, 0):
+        if is_lost and body.made(number, variable) == (frame.body, 0):
             return frame.given(variable, "before", needed)
         own = self.saved.value(body, number, variable, needed, later)
         return frame.given(variable, "after", needed) if own is variable else own

@@ -23,7 +23,8 @@ from codelet.views.index import Index
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.added import new_tensor, new_vertices, variable_of, zeros
-from lowering.adjoint.counting import counted_from, place_of
+from lowering.adjoint.counters import Counters
+from lowering.adjoint.counting import place_of
 from lowering.adjoint.programs import writes_of
 from lowering.plan.elements import Elements, ElementSet
 from lowering.plan.plan import Plan
@@ -81,7 +82,6 @@ class Body:
             saved there, and for one time.
         before: what else runs before each step, by its place, and at the end.
         prelude: what runs where the backward pass begins to go back through it.
-        counted: the number that a loop's turn has in the forward pass, in the backward pass.
         forward: the place of a turn among all turns of all loops around, in the forward pass.
         backward: likewise in the backward pass.
         children: the bodies of its steps, by their places, of those steps that the backward pass goes through.
@@ -95,7 +95,6 @@ class Body:
     is_again: bool = False
     before: dict[int, list[Program]] = field(default_factory=dict)
     prelude: list[Program] = field(default_factory=list)
-    counted: Tensor | None = None
     forward: Tensor | None = None
     backward: Tensor | None = None
     children: dict[int, tuple[Body, ...]] = field(default_factory=dict)
@@ -143,6 +142,18 @@ class Body:
         """The place of the last step before another that writes a variable."""
         return next((k for k in range(number - 1, -1, -1) if variable in writes_of([self.steps[k]])), None)
 
+    def made(self, number: int, variable: Variable) -> tuple[Body, int]:
+        """Where the value is made that a variable has before a step: the body, and before which step of it."""
+        body = self
+        while True:
+            writer = body.writer(variable, number)
+            if writer is not None:
+                return body, writer + 1
+            is_carried = body.loop is not None and variable in writes_of([body.loop.step])
+            if body.around is None or body.is_again or is_carried:
+                return body, 0
+            body, number = body.around
+
 
 @dataclass(eq=False)
 class _Saved:
@@ -186,12 +197,14 @@ class Saved:
         values: what is saved: by the body where it is made, before which step there, and of which variable.
         settled: those of them of which it is noted where they are saved.
         given: what holds a variable of the forward pass in the backward pass; that itself, unless a call gives it.
+        counters: what is made again of the counters of loops, rather than saved.
     """
 
     def __init__(self, graph: Graph, certain: ElementSet, given: Callable[[Variable], Variable] = lambda own: own):
         self.graph, self.certain, self.given = graph, certain, given
         self.values: dict[tuple[Body, int, Variable], _Saved] = {}
         self.settled: set[_Saved] = set()
+        self.counters = Counters(graph)
 
     def value(self, body: Body, number: int, variable: Variable, needed: Elements, later: ElementSet) -> Variable:
         """What holds the value of a variable before a step, when the backward pass reads it.
@@ -206,27 +219,9 @@ class Saved:
         is_kept = (needed & later.of(variable)).first is None
         if is_kept and (needed - self.certain.of(variable)).first is None:
             return variable
-        body, number = made(body, number, variable)
-        counted = None if number else self._counted(body, variable)
+        body, number = body.made(number, variable)
+        counted = self.counters.value(body, number, variable)
         return self.copy_of(body, number, variable, needed) if counted is None else counted
-
-    def _counted(self, body: Body, variable: Variable) -> Variable | None:
-        """What a variable that counts the turns of a loop is in the backward pass; None where it does not count."""
-        loop = body.loop
-        if loop is None or body.is_again or not isinstance(loop.step, RepeatStep) or loop.step.index is not variable:
-            return None
-        first = loop.step.first
-        if not isinstance(first, int):
-            return None
-        if first == 0 and variable.dtype == loop.back.dtype:
-            return variable_of(loop.back)
-        held = body.counted
-        if held is None:
-            fields = {"turn": loop.back, "first": first, "dtype": str(variable.dtype)}
-            counting, held = new_vertices(self.graph, "count", counted_from, **fields)
-            body.prelude.append(counting)
-            body.counted = held
-        return variable_of(held)
 
     def copy_of(
         self, body: Body, number: int, variable: Variable, needed: Elements, of: _Saved | None = None
@@ -341,17 +336,6 @@ class Saved:
                 put_turn(graph, source, own.stack, self._places(own.body)[0])
             before.append(put)
         return first
-
-
-def made(body: Body, number: int, variable: Variable) -> tuple[Body, int]:
-    """Where the value is made that a variable has before a step: the body, and before which step of it."""
-    while True:
-        writer = body.writer(variable, number)
-        if writer is not None:
-            return body, writer + 1
-        if body.around is None or body.is_again or (body.loop is not None and variable in writes_of([body.loop.step])):
-            return body, 0
-        body, number = body.around
 
 
 def parts(source: Tensor, destination: Tensor, elements: Elements) -> Sequence[tuple[Tensor, Tensor]]:

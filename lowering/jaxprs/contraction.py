@@ -126,7 +126,8 @@ def contraction_of(
 ) -> Contraction | None:
     """The sum over some dimensions of a value, by what it is a rearrangement of: what a product or dot makes.
 
-    None where nothing such makes it, or a dot cannot; unless some label is summed, and some is in one operand only.
+    None where nothing such makes it, or a dot cannot; unless some label is summed, and some is in one operand only, or
+    it is the sum of a dot.
     `looked_through` says of which operands it is asked what they are rearrangements of.
     """
     product = makers.get(view.root)
@@ -165,7 +166,8 @@ def contraction_of(
         return None
     if any(label not in gone and extent > 1 for label, extent in labels.extents.items()):
         return None  # of what is only repeated the sum is as many times the rest, and no operand of a dot has it
-    if set(left) == set(right) or gone == set(result):
+    is_dot_already = bool(summed) and product.primitive.name == "dot_general"
+    if (set(left) == set(right) and not is_dot_already) or gone == set(result):
         return None
     kind = product.params.get("preferred_element_type") or product.outvars[0].aval.dtype  # type: ignore[attr-defined]
     return Contraction(sides[0], sides[1], left, right, tuple(result), labels.extents, precision_of(product), kind)
@@ -257,7 +259,7 @@ def as_dot(found: Contraction) -> Dot:
     """The dot that makes a contraction: of the operands as they lie in memory, neighbouring labels merged."""
     left, right, members = _merged(found)
     alone = [label for label in found.result if (label in found.left_labels) != (label in found.right_labels)]
-    is_swapped = alone[0] not in left and any(label in left for label in alone) and _may_turn(found.precision)
+    is_swapped = any(label in left for label in alone) and alone[0] not in left and _may_turn(found.precision)
     if is_swapped:
         left, right = right, left
     both = [k for k in left if k in right]

@@ -4,7 +4,8 @@ Partial sums of one variable may be written by several families, where no number
 be added up in groups, which it does not divide either: a `reduce_sum` of a `concatenate` of slices, sums and products.
 In memory all that is rows, each as long as the result, of which every one is added once. In comes a jaxpr, out comes
 one in which such a sum is that of the rows of the values behind: of a product all of whose rows are added up,
-`contract.py` makes one contraction, and of several of these `whole_products.py` one product.
+`contract.py` makes one contraction, and of several of these `whole_products.py` one product. A product that was
+reshaped on the way, as rows of other dimensions, is summed as it is.
 """
 
 from __future__ import annotations
@@ -166,7 +167,11 @@ class _Sums:
         roots = [rearrangement(own.root, self.makers, stop=lambda _: False).root for own in rows]
         made_of = [self.makers.get(root) for root in roots]
         gains = any(maker is not None and is_understood(maker, *_PRODUCTS) for maker in made_of)
-        return rows if gains and roots != [rearrangement(operand, self.makers, stop=lambda _: False).root] else []
+        is_other = roots != [rearrangement(operand, self.makers, stop=lambda _: False).root]
+        is_reshaped = (
+            [own.root for own in rows] == roots != [operand]
+        )  # to what may tell its rows' elements apart otherwise
+        return rows if gains and (is_other or is_reshaped) else []
 
     def add(self, builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> list[Atomic]:
         """What is made in the place of an equation, from its sources."""

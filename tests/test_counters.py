@@ -1,0 +1,84 @@
+"""What the backward pass makes again of the counters of loops: places, rather than tables of saved places."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import codelet as cl
+from tests.examples import few
+
+
+def scanned(x, reverse, turns):
+    """Running states, several times over: rows in turns."""
+
+    def turn(state, row):
+        new = jnp.sin(state + row)
+        return new, new
+
+    return lax.fori_loop(0, turns, lambda _, x: lax.scan(turn, jnp.zeros_like(x[0]), x, reverse=reverse)[1], x)
+
+
+def counted(x, reverse, turns):
+    """Places that are made of two counters."""
+
+    def inner(k, j, x):
+        at = (k + 2 * j) % len(x) if reverse else k // 2 + j
+        return x.at[at].set(jnp.cos(x[at] * x[k]))
+
+    return lax.fori_loop(0, turns, lambda j, x: lax.fori_loop(1, len(x) - turns, lambda k, x: inner(k, j, x), x), x)
+
+
+@few("function, reverse, turns", itertools.product([scanned, counted], [False, True], [1, 3]), every=3)
+def test_places_are_made_again(function, reverse, turns):
+    x = np.random.default_rng(0).uniform(0.2, 1.2, (7, 3)).astype(np.float32)
+    loss = lambda x: jnp.sum(function(x, reverse, turns) ** 2)  # noqa: E731
+    traced = cl.trace(loss, x, target=cl.IPU(num_tiles=4))
+    made = cl.gradient(traced.graph, traced.outputs, list(traced.inputs), program=traced.program)
+    tables = [own for own in traced.graph.variables if "/saved/" in own.name and own.dtype == np.int32 and own.shape]
+    assert not tables or function is counted  # which carries its own counter
+    run = cl.lower(traced.graph, cl.Sequence(made.forward, made.backward), inputs=["x"], outputs=[*made])
+    found = run({"x": x})[next(iter(made)).source.name]
+    np.testing.assert_allclose(found, jax.jit(jax.grad(loss))(x), rtol=1e-5, atol=1e-6)
+
+
+@cl.codelet
+def wide(turn):
+    return jnp.arange(100, dtype=jnp.float32) * turn
+
+
+@cl.codelet
+def mean(x):
+    return x.mean()
+
+
+@cl.codelet
+def scaled(x, by):
+    return {"x": jnp.sin(x * by)}
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_what_is_large_or_of_something_else_is_saved(is_alone):
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    x, turn = graph.add_variable("x", (100,)), graph.add_variable("turn", (), "int32")
+    with graph.record() as body:
+        by = graph.add_vertex("wide", wide, turn=turn) if is_alone else graph.add_vertex("mean", mean, x=x)
+        i = cl.grid(100)
+        graph.add_vertex("scale", scaled, x=x[i], by=by[i] if is_alone else by)
+    made = cl.gradient(graph, x, ["x"], cotangent=np.ones(100, np.float32), program=cl.Repeat(4, body, index=turn))
+    saved = [own.name.split("/saved/")[1] for own in graph.variables if "/saved/" in own.name]
+    assert ("wide/out" if is_alone else "mean/out") in saved
+    given = np.linspace(0.5, 1, 100, dtype=np.float32)
+
+    def plain(x):
+        for k in range(4):
+            x = jnp.sin(x * (jnp.arange(100.0) * k if is_alone else x.mean()))
+        return x.sum()
+
+    outputs = [*made]
+    run = cl.lower(graph, cl.Sequence(made.forward, made.backward), inputs=["x"], outputs=outputs)
+    found = run({"x": given})[outputs[0].source.name]
+    np.testing.assert_allclose(found, jax.grad(plain)(given), rtol=2e-4, atol=1e-4)
