@@ -25,9 +25,9 @@
            -> a pure JAX function                   steps (feeds, forward_only, derivatives, execution), which only
                                                       follows that
     jaxprs -> traced                                simplify (traced_once: of what rules make of equations)
-           -> one array for equal tables, none for  equal_constants
-              what is one number
+           -> one array for equal tables            equal_constants
            -> booleans for tables that are compared compare_tables
+           -> numbers for arrays that are one       one_number
            -> gathers, scatters in memory's order   slice_order
            -> nothing for places that lie within    within_bounds (intervals), in codelet/jaxprs
            -> slices at places as such              one_slice: slice_once, slice_roots

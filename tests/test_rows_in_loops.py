@@ -18,6 +18,7 @@ import codelet as cl
 from codelet.jaxprs.rebuild import inline
 from codelet.jaxprs.within_bounds import within_bounds
 from lowering.jaxprs.map_shapes import make_in_shape
+from lowering.jaxprs.one_number import as_one_number
 from lowering.jaxprs.one_slice import as_one_slice
 from lowering.jaxprs.scan_rows import scan_rows
 from lowering.jaxprs.slice_before_loops import slice_before_loops
@@ -26,7 +27,16 @@ from tests.examples import examples, few
 from tests.loop_programs import loop_programs
 from tests.same_jaxprs import primitives
 
-PASSES = (inline, within_bounds, slices_in_order, as_one_slice, slice_before_loops, scan_rows, make_in_shape)
+PASSES = (
+    inline,
+    as_one_number,
+    within_bounds,
+    slices_in_order,
+    as_one_slice,
+    slice_before_loops,
+    scan_rows,
+    make_in_shape,
+)
 
 
 def same(found, expected, tolerance=2e-5):
@@ -274,7 +284,7 @@ def test_zeros_that_a_loop_is_given_are_not_added():
         return lax.scan(turn, x, jnp.arange(4, dtype=jnp.int32))
 
     x, y = (jnp.asarray(np.random.default_rng(k).normal(size=(n, 3)), jnp.float32) for k, n in enumerate((4, 1)))
-    made = as_one_slice(inline(jax.make_jaxpr(function)(x, y)))
+    made = as_one_slice(as_one_number(inline(jax.make_jaxpr(function)(x, y))))
     same(jax_core.jaxpr_as_fun(made)(x, y), function(x, y))
     (loop,) = (eqn for eqn in made.jaxpr.eqns if eqn.primitive.name == "scan")
     assert [eqn.primitive.name for eqn in loop.params["jaxpr"].jaxpr.eqns].count("dynamic_slice") == 1

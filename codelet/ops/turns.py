@@ -8,7 +8,7 @@ from typing import Any
 from jax import lax
 
 from codelet.graphs.graph import Graph
-from codelet.ops.blocks import Cut, add_blocks
+from codelet.ops.blocks import Block, Cut, add_blocks
 from codelet.tracing.codelets import codelet
 from codelet.views.tensor import Tensor
 
@@ -16,31 +16,44 @@ FEWEST = 64
 """Elements of a row that a tile takes, at least: fewer are not worth the vertex."""
 
 
-def _starts(place: Any) -> tuple[Any, Any]:
-    """Where a row of (rows, elements) begins, in the dtype of its place."""
-    return place, place.dtype.type(0)
+def _starts(place: Any, rank: int) -> tuple[Any, ...]:
+    """Where a row of (rows, ...) begins, in the dtype of its place."""
+    return place, *[place.dtype.type(0)] * (rank - 1)
 
 
 @codelet(workers=6, issue="assembly")
 def take_row(x, place):
-    """The row of (rows, elements) at a place."""
-    row = lax.dynamic_slice(x, _starts(place), (1, x.shape[1]), allow_negative_indices=False)
-    return lax.reshape(row, (x.shape[1],))
+    """The row of (rows, ...) at a place."""
+    row = lax.dynamic_slice(x, _starts(place, x.ndim), (1, *x.shape[1:]), allow_negative_indices=False)
+    return lax.reshape(row, x.shape[1:])
 
 
 @codelet(workers=6, issue="assembly")
 def put_row(x, row, place):
-    """A row in its place of (rows, elements)."""
+    """A row in its place of (rows, ...)."""
     # A reshape, and not a broadcast: of that of one element JAX's transpose is another than of that of several.
-    row = lax.reshape(row, (1, x.shape[1]))
-    return {"x": lax.dynamic_update_slice(x, row, _starts(place), allow_negative_indices=False)}
+    row = lax.reshape(row, (1, *x.shape[1:]))
+    return {"x": lax.dynamic_update_slice(x, row, _starts(place, x.ndim), allow_negative_indices=False)}
 
 
-def cut_row(graph: Graph, size: int, grain: int | None) -> Cut:
-    """A row, cut over the tiles."""
-    block = min(max(FEWEST, -(-size // graph.target.num_tiles)), size)
-    grain = block if grain is None else min(block, max(1, grain))
-    return Cut("elements", size, min(-(-block // grain) * grain, size), grain)
+def cut_row(graph: Graph, shape: tuple[int, ...], grain: int | None) -> list[Cut]:
+    """A row, cut over the tiles: into stretches of it, as it lies in memory, where that goes by whole dimensions."""
+    size = math.prod(shape)
+    left = min(max(FEWEST, -(-size // graph.target.num_tiles)), size)
+    most, cuts = left if grain is None else min(left, max(1, grain)), []
+    for d, extent in reversed([*enumerate(shape)]):
+        name = "elements" if len(shape) == 1 else f"dimension {d}"
+        own, block = min(most, extent), min(left, extent)
+        cuts.append(Cut(name, extent, min(-(-block // own) * own, extent), own))
+        left, most = -(-left // extent), -(-most // extent)
+    return cuts[::-1]
+
+
+def _rows(x: Tensor, row: Tensor | None = None) -> tuple[int, ...]:
+    """The shape of a row, one dimension where elements lie in steps: else a vertex would read them one by one."""
+    flat = x.reshape(x.shape[0], math.prod(x.shape[1:]))
+    is_flat = flat.index.is_strided and (row is None or row.flatten().index.is_strided)
+    return flat.shape[1:] if is_flat else x.shape[1:]
 
 
 def take_turn(graph: Graph, x: Tensor, place: Tensor, grain: int | None = None) -> Tensor:
@@ -52,19 +65,29 @@ def take_turn(graph: Graph, x: Tensor, place: Tensor, grain: int | None = None) 
         place: of shape () and integers.
         grain: elements of a vertex, at most; of a tile when left off.
     """
-    rows = x.reshape(x.shape[0], math.prod(x.shape[1:]))
+    shape = _rows(x)
+    rows = x.reshape(x.shape[0], *shape)
     with graph.scope("take", unique=True):
-        row = graph.add_variable("row", rows.shape[1:], x.dtype)
+        row = graph.add_variable("row", shape, x.dtype)
         if row.size:
-            fields = lambda own: {"x": rows[:, own.elements], "place": place, "out": row[own.elements]}  # noqa: E731
-            add_blocks(graph, "take", take_row, [cut_row(graph, row.size, grain)], fields)
+
+            def fields(*own: Block) -> dict[str, Any]:
+                at = tuple(block.elements for block in own)
+                return {"x": rows[:, *at], "place": place, "out": row[at]}
+
+            add_blocks(graph, "take", take_row, cut_row(graph, shape, grain), fields)
     return row.reshape(x.shape[1:])
 
 
 def put_turn(graph: Graph, value: Tensor, x: Tensor, place: Tensor, grain: int | None = None) -> None:
     """Put what a turn has made in its place of what a loop stacks; the arguments are as of `take_turn`."""
-    rows, row = x.reshape(x.shape[0], math.prod(x.shape[1:])), value.flatten()
+    shape = _rows(x, value)
+    rows, row = x.reshape(x.shape[0], *shape), value.reshape(shape)
     with graph.scope("put", unique=True):
         if row.size:
-            fields = lambda own: {"x": rows[:, own.elements], "row": row[own.elements], "place": place}  # noqa: E731
-            add_blocks(graph, "put", put_row, [cut_row(graph, row.size, grain)], fields)
+
+            def fields(*own: Block) -> dict[str, Any]:
+                at = tuple(block.elements for block in own)
+                return {"x": rows[:, *at], "row": row[at], "place": place}
+
+            add_blocks(graph, "put", put_row, cut_row(graph, shape, grain), fields)

@@ -1,11 +1,8 @@
-"""Equal constants: tables of the same numbers become one, and an array of one number is that number, broadcast.
+"""Equal constants: tables of the same numbers become one, so that what is computed of them is computed once.
 
 A table that two families are read by is two arrays when it has been emitted, as one that a vertex gathers by and its
 adjoint again. XLA, to which tables are arguments, could not know that they are equal: it would gather twice.
 They may be of several shapes: what a vertex gathers by is in one dimension what its contributions are summed by.
-
-Nor would it know that an array of zeros is one: it would read them from memory, and copy them wherever a padded array
-is sliced (Durbin's recursion took 1.09 times as long).
 """
 
 from __future__ import annotations
@@ -51,31 +48,15 @@ def _chosen(consts: Sequence[Any]) -> list[Any]:
     return [chosen[k] for k in range(len(consts))]
 
 
-def _one_number(const: Any) -> np.ndarray | None:
-    """The number, bit for bit, that a constant is everywhere; None where there is none, or it is small."""
-    is_known = not isinstance(const, Tracer) and getattr(const, "is_fully_addressable", True)
-    if not is_known or const.size <= SMALL or not isinstance(const.dtype, np.dtype) or np.ndim(const) == 0:
-        return None
-    flat = np.asarray(const).reshape(-1)
-    bits = flat.view(np.dtype((np.void, flat.dtype.itemsize)))
-    if (bits[-1:] == bits[:1]).all() and (bits[:: -(-len(bits) // SMALL)] == bits[0]).all() and (bits == bits[0]).all():
-        return flat[0]
-    return None
-
-
 def equal_constants_once(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-    """A jaxpr with one array for tables that are equal, whatever their shapes, and none for what is one number."""
+    """A jaxpr with one array for tables that are equal, whatever their shapes."""
     jaxpr, consts = closed.jaxpr, _chosen(closed.consts)
     shapes = [np.shape(const) for const in closed.consts]
-    numbers = list(map(_one_number, consts))
-    if all(own is None and np.shape(const) == shape for own, const, shape in zip(numbers, consts, shapes, strict=True)):
+    if all(np.shape(own) == shape for own, shape in zip(consts, shapes, strict=True)):
         return jax_core.ClosedJaxpr(jaxpr, consts)
     builder = Builder(jaxpr.invars, jaxpr.debug_info)
     tables = []
-    for own, number, shape in zip(consts, numbers, shapes, strict=True):
-        if number is not None:
-            tables += builder.traced(lambda number=number, shape=shape: [jnp.broadcast_to(number, shape)], [])
-            continue
+    for own, shape in zip(consts, shapes, strict=True):
         table = builder.constant(own)
         if np.shape(own) != shape:
             (table,) = builder.traced(lambda array, shape=shape: [jnp.reshape(array, shape)], [table])

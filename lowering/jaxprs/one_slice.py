@@ -8,17 +8,16 @@ what a loop carries, every turn. As `dynamic_slice` and `dynamic_update_slice` t
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.core import Tracer
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bodies_of, scan_counts, with_bodies
+from codelet.jaxprs.equations import Atomic, bodies_of, with_bodies
 from codelet.jaxprs.primitives import ELEMENTWISE, is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 from lowering.arrays import reshape
@@ -43,37 +42,14 @@ Makers = Mapping[Any, jax_core.JaxprEqn]
 _KEEPS_ZEROS = ("broadcast_in_dim", "reshape", "transpose", "convert_element_type")
 
 
-def _is_zero(atom: Atomic, makers: Makers, zeros: Collection[Any] = ()) -> bool:
-    """Whether an array is zero everywhere, where some arrays are known to be."""
+def _is_zero(atom: Atomic, makers: Makers) -> bool:
+    """Whether an array is zero everywhere: see `one_number.py`."""
     while isinstance(atom, jax_core.Var):
         eqn = makers.get(atom)
-        if atom in zeros:
-            return True
         if eqn is None or not is_understood(eqn, *_KEEPS_ZEROS):
             return False
         atom = eqn.invars[0]
     return not np.shape(atom.val) and not atom.val
-
-
-def _is_array_of_zeros(value: Any) -> bool:
-    """Whether a constant is of floats, all zero; one that is traced, elsewhere or large is not looked at."""
-    if isinstance(value, Tracer) or not getattr(value, "is_fully_addressable", True):
-        return False
-    return np.issubdtype(value.dtype, np.inexact) and np.size(value) <= _MOST_READ and not np.asarray(value).any()
-
-
-_MOST_READ = 1 << 20
-"""Elements of a constant up to which it is looked whether they are zero."""
-
-
-def _zeros_within(eqn: jax_core.JaxprEqn, makers: Makers, zeros: Collection[Any]) -> set[Any]:
-    """What in the body of a scan is zero everywhere, of what no turn changes."""
-    if eqn.primitive.name != "scan":
-        return set()
-    body, (first, carried) = eqn.params["jaxpr"].jaxpr, scan_counts(eqn)
-    kept = [k < first or (k < first + carried and body.outvars[k - first] is var) for k, var in enumerate(body.invars)]
-    given = zip(body.invars, eqn.invars, kept, strict=True)
-    return {var for var, atom, stays in given if stays and _is_zero(atom, makers, zeros)}
 
 
 # --- where it lies ----------------------------------------------------------------------------------------------
@@ -192,7 +168,7 @@ def _take_slices(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
 # --- added to ----------------------------------------------------------------------------------------------------
 
 
-def _added(eqn: jax_core.JaxprEqn, makers: Makers, zeros: Collection[Any]) -> tuple[Atomic, jax_core.JaxprEqn] | None:
+def _added(eqn: jax_core.JaxprEqn, makers: Makers) -> tuple[Atomic, jax_core.JaxprEqn] | None:
     """What a slice among zeros is added to, and the equation that puts it there; None where an equation adds none."""
     if not is_understood(eqn, "add", "add_any"):
         return None
@@ -200,24 +176,17 @@ def _added(eqn: jax_core.JaxprEqn, makers: Makers, zeros: Collection[Any]) -> tu
         maker = makers.get(atom) if isinstance(atom, jax_core.Var) else None
         if maker is None or not isinstance(other, jax_core.Var):
             continue
-        if is_understood(maker, "dynamic_update_slice") and _is_zero(maker.invars[0], makers, zeros):
+        if is_understood(maker, "dynamic_update_slice") and _is_zero(maker.invars[0], makers):
             return other, maker
     return None
 
 
-def _add_slices(closed: jax_core.ClosedJaxpr, given: Collection[Any] = ()) -> jax_core.ClosedJaxpr:
-    """A jaxpr that adds slices where it added arrays of zeros with a slice in them, in the bodies of loops as well.
-
-    Args:
-        closed: the jaxpr.
-        given: those of its inputs that are zero everywhere.
-    """
+def _add_slices(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr that adds slices where it added arrays of zeros with a slice in them, in the bodies of loops as well."""
     makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
-    constants = zip(closed.jaxpr.constvars, closed.consts, strict=True)
-    zeros = {*given, *(var for var, value in constants if _is_array_of_zeros(value))}
     found: dict[int, tuple[Atomic, jax_core.JaxprEqn]] = {}
     for eqn in closed.jaxpr.eqns:
-        own = _added(eqn, makers, zeros)
+        own = _added(eqn, makers)
         maker = None if own is None or isinstance(own[0], jax_core.Literal) else makers.get(own[0])
         # What is made by element is written anyway, and XLA writes the sum with it in one pass.
         if own is not None and (maker is None or id(maker) in found or maker.primitive.name not in ELEMENTWISE):
@@ -235,8 +204,7 @@ def _add_slices(closed: jax_core.ClosedJaxpr, given: Collection[Any] = ()) -> ja
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
         if id(eqn) not in found:
-            within = _zeros_within(eqn, makers, zeros)
-            return builder.equation(with_bodies(eqn, lambda body: _add_slices(body, within)), operands)
+            return builder.equation(with_bodies(eqn, _add_slices), operands)
         return builder.traced(add, operands)
 
     return rebuild(closed, run, sources=sources)

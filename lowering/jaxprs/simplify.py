@@ -20,6 +20,7 @@ from lowering.jaxprs.join_reductions import join_reductions
 from lowering.jaxprs.join_tables import join_tables
 from lowering.jaxprs.map_shapes import make_in_shape
 from lowering.jaxprs.narrow_products import multiply_narrowly
+from lowering.jaxprs.one_number import as_one_number
 from lowering.jaxprs.one_slice import as_one_slice
 from lowering.jaxprs.products_side_by_side import join_side_by_side
 from lowering.jaxprs.recompute import recompute
@@ -43,7 +44,7 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     `inputs` says what its arguments are; see `update_safely`.
     """
     compared = compare_tables(inline(equal_constants_once(jax.make_jaxpr(function)(*structs))))
-    emitted = as_one_slice(within_bounds(slices_in_order(compared)))
+    emitted = as_one_slice(within_bounds(slices_in_order(as_one_number(compared))))
     products = join_side_by_side(dots_in_memory_order(join_products(contract(sum_rows(repeat_less(emitted))))))
     joined = reshape_once(drop_single_dimensions(join_tables(join_reductions(products))))
     shaped = reshape_once(reduce_in_shape(make_in_shape(slice_once(slice_roots(joined, "slice")))))

@@ -1,0 +1,123 @@
+"""One number: an array that is one number everywhere is that number, broadcast where it is read.
+
+XLA would not know that an array that it is given is of zeros alone, or that the body of a loop is: it would read them
+from memory, copy them wherever a padded array is sliced, and keep them beside what the loop carries. The gradient of a
+cavity's flow took twice as long so. In comes a jaxpr, out comes one that broadcasts what its constants are, and in the
+bodies of loops and the branches of choices, what these are given and do not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import dtypes
+from jax.core import Tracer
+from jax.extend import core as jax_core
+
+from codelet.jaxprs.equations import Atomic, bodies_of, scan_counts, variables
+from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.rebuild import Builder
+from lowering.arrays import SMALL
+
+_MOVES = ("broadcast_in_dim", "reshape", "transpose", "slice", "rev")
+
+
+def _of_constant(const: Any) -> np.ndarray | None:
+    """The number, bit for bit, that a constant is everywhere; None where there is none, or it lies elsewhere."""
+    if isinstance(const, Tracer) or not getattr(const, "is_fully_addressable", True) or not np.ndim(const):
+        return None
+    if not isinstance(const.dtype, np.dtype) or const.size < 2 or dtypes.canonicalize_dtype(const.dtype) != const.dtype:
+        return None
+    flat = np.asarray(const).reshape(-1)
+    bits = flat.view(np.dtype((np.void, flat.dtype.itemsize)))
+    is_one = (bits[:: -(-len(bits) // SMALL)] == bits[0]).all() and (bits == bits[0]).all()
+    return flat[0] if is_one else None
+
+
+class _Numbers:
+    """Which values of a jaxpr are one number.
+
+    Attributes:
+        of: the number, by the variable.
+    """
+
+    def __init__(self, closed: jax_core.ClosedJaxpr, given: Sequence[np.ndarray | None]):
+        known = [*zip(closed.jaxpr.constvars, map(_of_constant, closed.consts), strict=True)]
+        known += zip(closed.jaxpr.invars, given, strict=True)
+        self.of: dict[Any, np.ndarray] = {var: number for var, number in known if number is not None}
+        for eqn in closed.jaxpr.eqns:
+            number = self.at(eqn.invars[0]) if is_understood(eqn, *_MOVES) else None
+            if number is not None:
+                self.of[eqn.outvars[0]] = number
+
+    def at(self, atom: Atomic) -> np.ndarray | None:
+        """The number that a value is everywhere."""
+        if not isinstance(atom, jax_core.Literal):
+            return self.of.get(atom)
+        return np.asarray(atom.val, atom.aval.dtype) if isinstance(atom.aval.dtype, np.dtype) else None  # type: ignore[attr-defined]
+
+    def given(self, atoms: Sequence[Atomic]) -> list[np.ndarray | None]:
+        """The numbers that a body is given; None for a single element, which XLA sees by itself."""
+        return [self.at(atom) if getattr(atom.aval, "shape", ()) else None for atom in atoms]
+
+    def within(self, eqn: jax_core.JaxprEqn) -> jax_core.JaxprEqn:
+        """An equation whose bodies broadcast the numbers that they are given."""
+        name, params = eqn.primitive.name, eqn.params
+        if name == "scan":
+            body, (first, carried) = params["jaxpr"], scan_counts(eqn)
+            own = body.jaxpr
+            stays = [var is result for var, result in zip(own.invars[first:], own.outvars[:carried], strict=False)]
+            stays = [True] * first + stays + [False] * (len(own.invars) - first - carried)
+            given = [n if stay else None for n, stay in zip(self.given(eqn.invars), stays, strict=True)]
+            return eqn.replace(params={**params, "jaxpr": as_one_number(body, given)})
+        if name == "while":
+            cond, body = params["cond_jaxpr"], params["body_jaxpr"]
+            first, second = params["cond_nconsts"], params["body_nconsts"]
+            carried = [None] * (len(eqn.invars) - first - second)
+            of_cond = [*self.given(eqn.invars[:first]), *carried]
+            of_body = [*self.given(eqn.invars[first : first + second]), *carried]
+            made = {"cond_jaxpr": as_one_number(cond, of_cond), "body_jaxpr": as_one_number(body, of_body)}
+            return eqn.replace(params={**params, **made})
+        if name == "cond":
+            given = self.given(eqn.invars[1:])
+            branches = tuple(as_one_number(branch, given) for branch in params["branches"])
+            return eqn.replace(params={**params, "branches": branches})
+        return eqn
+
+
+def as_one_number(
+    closed: jax_core.ClosedJaxpr, given: Sequence[np.ndarray | None] | None = None
+) -> jax_core.ClosedJaxpr:
+    """A jaxpr that broadcasts what is one number, in the bodies of loops and the branches of choices as well.
+
+    Args:
+        closed: the jaxpr.
+        given: the numbers that its inputs are; None for each that is none, or where it is a whole program.
+    """
+    jaxpr = closed.jaxpr
+    given = [None] * len(jaxpr.invars) if given is None else given
+    constants = [_of_constant(const) for const in closed.consts]
+    if all(number is None for number in (*given, *constants)) and not any(map(bodies_of, jaxpr.eqns)):
+        return closed
+    numbers, builder = _Numbers(closed, given), Builder(jaxpr.invars, jaxpr.debug_info)
+    read = {var for eqn in jaxpr.eqns for var in variables(eqn.invars)}
+
+    def broadcast(number: np.ndarray, var: Any) -> Atomic:
+        return builder.traced(lambda: [jnp.broadcast_to(jnp.asarray(number), var.aval.shape)], [])[0]
+
+    atoms = [
+        builder.constant(const) if number is None else broadcast(number, var)
+        for const, number, var in zip(closed.consts, constants, jaxpr.constvars, strict=True)
+    ]
+    atoms += [
+        broadcast(number, var) if number is not None and var in read else own
+        for own, number, var in zip(builder.invars, given, jaxpr.invars, strict=True)
+    ]
+    opened = jax_core.ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars]), [])
+    run = lambda builder, eqn, operands: builder.equation(numbers.within(eqn), operands)  # noqa: E731
+    results = builder.inlined(opened, atoms, run)
+    inputs = dict(zip(map(id, jaxpr.invars), builder.invars, strict=True))  # what a loop carries on as it is
+    return builder.closed([inputs.get(id(var), made) for var, made in zip(jaxpr.outvars, results, strict=True)])
