@@ -42,6 +42,7 @@
            -> results made in the shapes they have  map_shapes, reduce_in_shape
            -> reshapes, transposes in a row as one  reshape_once (stretches)
            -> what turns take parts of sliced once  slice_before_loops
+           -> rows of what loops take columns of    columns_as_rows
            -> rows scanned over, and stacked        scan_rows
            -> loops that carry what they extend     carry_extended
            -> updates that XLA would miscompile     in_place

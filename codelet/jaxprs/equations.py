@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.primitives import is_understood
@@ -204,3 +205,16 @@ def evaluate(
     for eqn in opened.eqns:
         values.update(zip(eqn.outvars, run(eqn, [value(atom) for atom in eqn.invars]), strict=True))
     return [value(atom) for atom in opened.outvars]
+
+
+def scanned(eqn: jax_core.JaxprEqn, inputs: Sequence[Any], constants: Sequence[Any], run: Any) -> list[Any]:
+    """The results of a scan whose body, each of its equations as `run` has it, is given other constants."""
+    closed, (first, carried) = eqn.params["jaxpr"], scan_counts(eqn)
+
+    def turn(held: list[Any], given: list[Any]) -> tuple[list[Any], list[Any]]:
+        results = evaluate(closed, [*constants, *held, *given], run)
+        return results[:carried], results[carried:]
+
+    how = {name: eqn.params[name] for name in ("length", "reverse", "unroll")}
+    last, stacked = lax.scan(turn, list(inputs[first : first + carried]), list(inputs[first + carried :]), **how)
+    return [*last, *stacked]

@@ -11,6 +11,7 @@ from jax.extend import core as jax_core
 from codelet.jaxprs.rebuild import inline
 from codelet.jaxprs.within_bounds import within_bounds
 from lowering.jaxprs.carry_extended import carry_extended
+from lowering.jaxprs.columns_as_rows import columns_as_rows
 from lowering.jaxprs.compare_tables import compare_tables
 from lowering.jaxprs.contract import contract
 from lowering.jaxprs.dots_in_memory_order import dots_in_memory_order
@@ -48,5 +49,5 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     products = join_side_by_side(dots_in_memory_order(join_products(contract(sum_rows(repeat_less(emitted))))))
     joined = reshape_once(drop_single_dimensions(join_tables(join_reductions(products))))
     shaped = reshape_once(reduce_in_shape(make_in_shape(slice_once(slice_roots(joined, "slice")))))
-    traced = carry_extended(scan_rows(slice_before_loops(shaped)))
+    traced = carry_extended(scan_rows(columns_as_rows(slice_before_loops(shaped))))
     return recompute(multiply_narrowly(reduce_by_halves(update_safely(traced, inputs))))

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bind, bodies_of, evaluate, scan_counts, variables, with_bodies
+from codelet.jaxprs.equations import Atomic, bind, bodies_of, scan_counts, scanned, variables, with_bodies
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 
@@ -35,21 +34,14 @@ def _slices(eqn: jax_core.JaxprEqn) -> list[jax_core.JaxprEqn]:
 
 def _sliced_before(eqn: jax_core.JaxprEqn, slices: Sequence[jax_core.JaxprEqn]) -> Callable[..., list[Any]]:
     """A scan whose body is given some slices."""
-    closed, (first, carried), params = eqn.params["jaxpr"], scan_counts(eqn), eqn.params
-    places = {var: k for k, var in enumerate(closed.jaxpr.invars)}
+    first, _ = scan_counts(eqn)
+    places = {var: k for k, var in enumerate(eqn.params["jaxpr"].jaxpr.invars)}
 
     def run(*inputs: Any) -> list[Any]:
         made = {id(own): bind(own, [inputs[places[own.invars[0]]]]) for own in slices}
 
-        def turn(held: list[Any], given: list[Any]) -> tuple[list[Any], list[Any]]:
-            one = lambda own, operands: made[id(own)] if id(own) in made else bind(own, operands)  # noqa: E731
-            results = evaluate(closed, [*inputs[:first], *held, *given], one)
-            return results[:carried], results[carried:]
-
-        start, rows = list(inputs[first : first + carried]), list(inputs[first + carried :])
-        how = {name: params[name] for name in ("length", "reverse", "unroll")}
-        last, stacked = lax.scan(turn, start, rows, **how)
-        return [*last, *stacked]
+        one = lambda own, operands: made[id(own)] if id(own) in made else bind(own, operands)  # noqa: E731
+        return scanned(eqn, inputs, inputs[:first], one)
 
     return run
 
