@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 from jax.extend import core as jax_core
 
 from lowering.jaxprs.join_reductions import join_reductions
@@ -63,8 +64,6 @@ def test_what_is_not_one_reduction_stays():
     assert count(lambda x: jnp.max(x, 1).sum(), x) == 1 == count(lambda x: jnp.max(x, 1).sum(), x, of="reduce_max")
     assert count(lambda x: ((rows := x.sum(1)).sum(), rows), x) == 2  # the partial sums are needed
     half = jnp.ones((4, 6), jnp.float16)
-    from jax import lax
-
     assert count(lambda x: lax.reduce_sum(lax.reduce_sum(x, (1,)), (0,)), half) == 2  # rounded in between
     assert (
         count(lambda x: jnp.concatenate([x[0, :3].sum()[None], x[1, :3].sum()[None]]).sum(), x) == 3
@@ -72,9 +71,36 @@ def test_what_is_not_one_reduction_stays():
     assert count(lambda x: jnp.concatenate([x[:2].sum(1), x[:2].sum(1)]).sum(), x) == 3  # some twice
 
 
-def test_inside_a_loop():
-    from jax import lax
+@pytest.mark.parametrize(
+    ("at", "parts"),
+    [
+        ((6, 4), [slice(0, 52)]),
+        ((7, 0), [slice(0, 20), slice(20, 56)]),
+        ((0, 3), []),
+        ((7, 7), [slice(0, 63)]),
+    ],
+)
+@pytest.mark.parametrize("primitive", REDUCTIONS)
+def test_stretches_in_memory_are_one_reduction(primitive, at, parts):
+    """Of a matrix as a flat array, and of its last rows as boxes."""
+    reduce = REDUCTIONS[primitive]
 
+    def function(x):
+        flat, (row, column) = jnp.exp(x).reshape(64), at
+        pieces = [reduce(lax.slice(flat, (own.start,), (own.stop,)), 0) for own in parts]
+        pieces.append(reduce(lax.slice(flat.reshape(8, 8), (row, column), (row + 1, 8)), (0, 1)))
+        if row < 7:
+            pieces.append(reduce(lax.slice(flat.reshape(8, 8), (row + 1, 0), (8, 8)), (0, 1)))
+        return reduce(jnp.concatenate([own[None] for own in pieces]), 0)
+
+    x = jnp.asarray(np.random.default_rng(0).uniform(-0.1, 0.1, (8, 8)), jnp.float32)
+    closed = join_reductions(jax.make_jaxpr(function)(x))
+    whole = sum(own.stop - own.start for own in parts) == 8 * at[0] + at[1]
+    assert whole == ([eqn.primitive.name for eqn in closed.jaxpr.eqns].count(primitive) == 1)
+    np.testing.assert_allclose(jax_core.jaxpr_as_fun(closed)(x)[0], function(x), rtol=1e-5)
+
+
+def test_inside_a_loop():
     def function(x):
         return lax.fori_loop(0, 3, lambda _, y: y + y.reshape(4, 6).sum(1).sum(), x)
 

@@ -26,7 +26,7 @@ from jax.extend import core as jax_core
 from codelet.jaxprs.equations import Atomic, needed, variables, with_bodies
 from codelet.jaxprs.primitives import REDUCTIONS, is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
-from codelet.views.digits import Digit, merged, regrouped, row_major_digits
+from codelet.views.digits import Digit, merged, regrouped, row_major_digits, row_major_strides
 from lowering.arrays import Array, reshape, transpose
 from lowering.jaxprs.joined_maps import SUMMED, Dims, Whole, joined
 
@@ -47,6 +47,7 @@ class _Part:
         along: the dimension along which it is a part of the array; None for all of it.
         start: the first of its elements along that.
         size: how many.
+        is_stretch: whether it is a stretch of the array as it lies in memory, and `along` of that.
     """
 
     array: Atomic
@@ -54,6 +55,7 @@ class _Part:
     along: int | None = None
     start: int = 0
     size: int = 0
+    is_stretch: bool = False
 
 
 def _summed(extent: int) -> tuple[Digit, ...]:
@@ -69,8 +71,13 @@ def _shape(atom: Any) -> tuple[int, ...]:
 
 
 def _divided(part: _Part, source: Atomic, starts: Sequence[int], sizes: Sequence[int]) -> _Part | None:
-    """A slice as a part of what it is of: along one dimension that is summed."""
-    cut = [d for d, (size, extent) in enumerate(zip(sizes, _shape(source), strict=True)) if size < extent]
+    """A slice as a part of what it is of: along one dimension that is summed, or, where all are, in memory."""
+    shape = _shape(source)
+    cut = [d for d, (size, extent) in enumerate(zip(sizes, shape, strict=True)) if size < extent]
+    if cut and all(map(_is_summed, part.dims)) and math.prod(sizes[: cut[-1]]) == 1:
+        strides = row_major_strides(shape)
+        start = sum(first * stride for first, stride in zip(starts, strides, strict=True))
+        return _Part(source, tuple(map(_summed, shape)), 0, start, math.prod(sizes), is_stretch=True)
     if len(cut) != 1 or not _is_summed(part.dims[cut[0]]):
         return None
     return _Part(source, part.dims, cut[0], starts[cut[0]], sizes[cut[0]])
@@ -138,16 +145,19 @@ def _with_neighbours(parts: list[_Part], makers: dict[Any, jax_core.JaxprEqn]) -
         if part.along is None:
             found.append(part)
             continue
-        rest = (*part.dims[: part.along], (), *part.dims[part.along + 1 :])
-        waiting.setdefault((_identity(part.array, makers), part.along, rest), []).append(part)
+        identity, rest = _identity(part.array, makers), (*part.dims[: part.along], (), *part.dims[part.along + 1 :])
+        if part.is_stretch:
+            identity, rest = (identity[0], (math.prod(identity[1]),)), ((),)
+        waiting.setdefault((identity, part.along, rest), []).append(part)
     for (_, along, _), own in waiting.items():
         own.sort(key=lambda part: part.start)
         array = own[0].array
         ends = [part.start + part.size for part in own]
-        extent = _shape(array)[along]
+        extent = math.prod(_shape(array)) if own[0].is_stretch else _shape(array)[along]
         if [part.start for part in own] == [0, *ends[:-1]] and ends[-1] == extent:
             dims = own[0].dims
-            found.append(_Part(array, (*dims[:along], _summed(extent), *dims[along + 1 :])))
+            is_stretch = own[0].is_stretch
+            found.append(_Part(array, dims if is_stretch else (*dims[:along], _summed(extent), *dims[along + 1 :])))
         else:
             found += own
     return found
