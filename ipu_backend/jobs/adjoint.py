@@ -94,7 +94,7 @@ def _add_update(graph: Graph, own: Mapping[str, Tensor], grain: int | None) -> N
         return
     flat = {name: each.flatten() for name, each in own.items()}
     fields_of = lambda block: {name: each[block.elements] for name, each in flat.items()}  # noqa: E731
-    add_blocks(graph, "descend", descend, [cut_row(graph, own["p"].size, grain)], fields_of)
+    add_blocks(graph, "descend", descend, cut_row(graph, (own["p"].size,), grain), fields_of)
 
 
 def with_gradient(traced: Traced) -> Step:

@@ -99,10 +99,11 @@ def _maker(body: Body, number: int, variable: Variable) -> Family | None:
     if len(makers) != 1 or makers[0].num_vertices != 1 or makers[0].codelet.has_effects or makers[0].rows:
         return None
     (family,) = makers
-    views = [field.tensor for field in family.fields]
-    outs = [field.tensor for field in family.fields if field.is_written]
-    if family.axes or any(view is None or not isinstance(view.source, Variable) for view in views):
+    views = {field.name: field.tensor for field in family.fields}
+    outs = [field.name for field in family.fields if field.is_written]
+    if family.axes or any(view is None or not isinstance(view.source, Variable) for view in views.values()):
         return None
     if any(field.kind == "inout" for field in family.fields) or len(outs) != 1 or len(views) == 1:
         return None
-    return family if outs[0].is_whole_variable and variable.size <= SMALL else None
+    out = views[outs[0]]
+    return family if out is not None and out.is_whole_variable and variable.size <= SMALL else None
