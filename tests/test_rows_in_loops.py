@@ -223,6 +223,14 @@ def test_rows_of_what_is_written_are_slices(along, behind):
     assert "select_n" not in found  # places are known to lie within
 
 
+@pytest.mark.parametrize("name", ["put", "backwards"])
+@pytest.mark.parametrize("shape", [(4000, 60, 60), (1000, 3601)])
+def test_rows_of_tall_arrays_are_scanned_over(name, shape):
+    """Of which tiles hold rows, so that each would look whether the row is one of its own."""
+    lowered = cl.trace(LOOPS[name], jax.ShapeDtypeStruct(shape, np.float32)).lowered
+    assert not inside_loops(lowered.jaxpr) & {*MOVES, "select_n"}
+
+
 def sweeps(a):
     """Means of neighbours in turn, of which those before are new: rows in rows."""
 

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import Atomic, bodies_of, with_bodies
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
+from lowering.arrays import slice_
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,6 @@ def slice_once(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
         if own is None:
             return builder.equation(with_bodies(eqn, slice_once), operands)
         strides = own.strides if any(step != 1 for step in own.strides) else None
-        return builder.traced(lambda array: [lax.slice(array, own.starts, own.limits, strides)], operands)
+        return builder.traced(lambda array: [slice_(array, own.starts, own.limits, strides)], operands)
 
     return rebuild(closed, run, sources=lambda eqn: [found[id(eqn)].array] if id(eqn) in found else eqn.invars)

@@ -20,7 +20,7 @@ from codelet.jaxprs.equations import Atomic, bodies_of, with_bodies
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 from codelet.views.digits import Digit, row_major_strides
-from lowering.arrays import reshape, transpose
+from lowering.arrays import reshape, slice_, transpose
 from lowering.jaxprs.rearrangement import Rearrangement, in_memory, rearrange, rearrangement
 
 
@@ -97,7 +97,7 @@ def _run(eqn: jax_core.JaxprEqn, own: _Slice) -> Callable[..., list[Any]]:
         starts = [params["start_indices"][of_root[e]] if e in of_root else 0 for e in rank]
         limits = [params["limit_indices"][of_root[e]] if e in of_root else own.sizes[e] for e in rank]
         strides = params["strides"] and [params["strides"][of_root[e]] if e in of_root else 1 for e in rank]
-        return [rearrange(lax.slice(root, starts, limits, strides), own.digits, made)]
+        return [rearrange(slice_(root, starts, limits, strides), own.digits, made)]
 
     def take(root: Any, *starts: Any) -> list[Any]:
         taken = lax.dynamic_slice(root, own.places(starts), own.sizes, allow_negative_indices=False)
