@@ -31,7 +31,7 @@ from jax.extend import core as jax_core
 from codelet.jaxprs.equations import inner_jaxprs, needed, scan_counts, variables
 from codelet.jaxprs.primitives import ELEMENTWISE, REDUCTIONS
 
-_FREE = ("reshape", "squeeze", "expand_dims", "bitcast_convert_type", "optimization_barrier", "copy_p")
+MOVES_NOTHING = ("reshape", "squeeze", "expand_dims", "bitcast_convert_type", "optimization_barrier", "copy_p")
 
 _FUSED = (*ELEMENTWISE, "broadcast_in_dim", "iota", "pad", "concatenate", "stack", "rev", "transpose")
 
@@ -76,7 +76,7 @@ def _from_memory(eqn: jax_core.JaxprEqn) -> list[Any]:
     name = eqn.primitive.name
     if _is_put(eqn) or name == "gather":
         return variables(eqn.invars[:1])
-    return [] if name in (*_FREE, *_FUSED, *_CUT, *REDUCTIONS) or _is_call(eqn) else variables(eqn.invars)
+    return [] if name in (*MOVES_NOTHING, *_FUSED, *_CUT, *REDUCTIONS) or _is_call(eqn) else variables(eqn.invars)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class _Body:
             self.must.update(_from_memory(eqn))
         self.last.update(dict.fromkeys(variables(jaxpr.outvars), len(self.eqns)))
         for eqn in reversed(self.eqns):
-            if eqn.primitive.name in _FREE and not self.must.isdisjoint(eqn.outvars):
+            if eqn.primitive.name in MOVES_NOTHING and not self.must.isdisjoint(eqn.outvars):
                 self.must.update(variables(eqn.invars))
 
     def count(self, times: int, around: str | None = None) -> None:
@@ -138,7 +138,7 @@ class _Body:
     def _cost(self, number: int, eqn: jax_core.JaxprEqn, times: int, around: str | None) -> int:
         """What one equation moves."""
         name = eqn.primitive.name
-        if name in _FREE:
+        if name in MOVES_NOTHING:
             for kind in (self.held, self.mine):
                 if not kind.isdisjoint(variables(eqn.invars)):
                     kind.update(eqn.outvars)
@@ -163,7 +163,8 @@ class _Body:
         cost = self._sizes((*(reads if name in REDUCTIONS else variables(eqn.invars)), *eqn.outvars))
         if _is_put(eqn):
             array, update = eqn.invars[0], eqn.invars[1 if name == "dynamic_update_slice" else 2]
-            is_copied = array not in self.mine or self.last.get(array, -1) > number
+            is_known = isinstance(array, jax_core.Var) and array in self.mine
+            is_copied = not is_known or self.last.get(array, -1) > number
             cost = 2 * self._sizes([update, array] if is_copied else [update])
         self._made(eqn)
         return cost

@@ -17,7 +17,8 @@ from jax.extend import core as jax_core
 
 from codelet.graphs.edge_counts import count_edges
 from codelet.graphs.family import Family
-from codelet.jaxprs.moved import moved
+from codelet.jaxprs.moved import MOVES_NOTHING, moved
+from codelet.jaxprs.primitives import is_understood
 from codelet.views.sources import Patchwork, Variable
 from codelet.views.tensor import Tensor
 from lowering.fast.compute_sets import FusedStep
@@ -66,8 +67,17 @@ def scope_of(step: ExecuteStep | CopyStep) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _by_codelet(closed: jax_core.ClosedJaxpr, owned: tuple[int, ...]) -> int:
-    """What a vertex reads and writes."""
-    return moved(closed, owned=owned).total()
+    """What a vertex reads and writes: what is computed, and what it copies as it is."""
+    makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
+    given = {var for k, var in enumerate(closed.jaxpr.invars) if k not in owned}
+    copied = 0
+    for var in closed.jaxpr.outvars:
+        atom = var
+        while isinstance(atom, jax_core.Var) and atom in makers and is_understood(makers[atom], *MOVES_NOTHING):
+            atom = makers[atom].invars[0]
+        if isinstance(atom, jax_core.Var) and atom in given:
+            copied += 2 * math.prod(var.aval.shape)  # type: ignore[attr-defined]
+    return moved(closed, owned=owned).total() + copied
 
 
 def _by_family(family: Family) -> int:
