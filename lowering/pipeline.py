@@ -39,7 +39,7 @@
            -> parts and copies of tables one        join_tables (summed, tables_of_updates, blocks_of_rows)
            -> dimensions of one element left out    single_dimensions
            -> slices of what lies in memory         slice_roots, slice_once
-           -> results made in the shapes they have  map_shapes, reduce_in_shape
+           -> results made in the shapes they have  map_shapes, reduce_in_shape; dots_in_memory_order of these
            -> reshapes, transposes in a row as one  reshape_once (stretches)
            -> what turns take parts of sliced once  slice_before_loops
            -> rows of what loops take columns of    columns_as_rows

@@ -39,8 +39,9 @@ class Work(NamedTuple):
     Attributes:
         moved: by the equations that are emitted for it.
         touched: by its vertices, one at a time; by a copy, its elements once on either side.
-        joined: elements of patchworks that it reads or writes. These are put together of their variables, and cut into
-            them again, whatever part of them vertices touch: the one reason for which more may be moved.
+        joined: elements of patchworks that it reads, twice those that it writes, and positions of what does not lie in
+            steps. Patchworks are put together of their variables, and cut into them again, whatever part of them
+            vertices touch: the one reason for which more may be moved.
     """
 
     moved: int
@@ -110,10 +111,20 @@ def _tensors(step: ExecuteStep | CopyStep) -> Iterator[Tensor]:
         yield from (field.tensor for field in fields if field.tensor is not None)
 
 
+def _put_together(source: Patchwork) -> int:
+    """The elements of a patchwork, and positions of those that lie nowhere in steps."""
+    return sum(
+        patch.places.size * (1 + sum(not own.is_strided for own in (patch.index, patch.places)))
+        for patch in source.patches
+    )
+
+
 def _joined(step: ExecuteStep | CopyStep) -> int:
-    """The elements of all patchworks of which a step reads or writes something."""
+    """What all patchworks that a step reads or writes are put together of, and cut into again where it writes some."""
     sources = {id(tensor.source): tensor.source for tensor in _tensors(step)}
-    return sum(math.prod(source.shape) for source in sources.values() if isinstance(source, Patchwork))
+    written = {id(touch.tensor.source) for touch in step.touches() if touch.is_written}
+    both = [(own, 1 + (id(own) in written)) for own in sources.values() if isinstance(own, Patchwork)]
+    return sum(times * _put_together(own) for own, times in both)
 
 
 def _touched(step: ExecuteStep | CopyStep) -> int:
