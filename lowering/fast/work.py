@@ -150,11 +150,12 @@ def _by_scope(steps: Sequence[Step], found: Mapping[str, int]) -> dict[str, Work
     return made
 
 
-def _around(plan: Plan) -> int:
-    """Twice the elements of all variables, for the whole and for each of its loops, choices and calls."""
+def _around(plan: Plan, jaxpr: jax_core.Jaxpr) -> int:
+    """Twice the elements of all variables and streams, for the whole and for each of its loops, choices and calls."""
     variables = {variable for step in plan.steps for variable in (*step.reads, *step.writes)} | {*plan.inputs}
     bodies = sum(not isinstance(step, (ExecuteStep, CopyStep)) for step in all_steps(plan.steps))
-    return 2 * (1 + bodies) * sum(variable.size for variable in variables)
+    held = sum(math.prod(atom.aval.shape) for atom in (*jaxpr.invars, *jaxpr.outvars))  # type: ignore[attr-defined]
+    return 2 * (1 + bodies) * (held + sum(variable.size for variable in variables))
 
 
 def work_of(plan: Plan, closed: jax_core.ClosedJaxpr) -> dict[str, Work]:
@@ -175,4 +176,4 @@ def work_of(plan: Plan, closed: jax_core.ClosedJaxpr) -> dict[str, Work]:
 
     found = moved(closed, scope=lambda eqn: name_in(str(eqn.source_info.name_stack)))
     made = _by_scope(plan.steps, found)
-    return made | ({"": Work(found[""], _around(plan))} if found[""] else {})
+    return made | ({"": Work(found[""], _around(plan, closed.jaxpr))} if found[""] else {})
