@@ -343,13 +343,10 @@ def _scanned(eqn: jax_core.JaxprEqn, rows: Mapping[int, _Rows]) -> Callable[...,
     alike = _written_alike(body, rows)
     stacked = list(dict.fromkeys(alike.values()))
     results = [*(body.outvars[k - first] for k in (*kept, *stacked)), *body.outvars[carried:]]
-    eqns = needed(
-        body,
-        lambda own: own.invars[2:] if id(own) in taken else own.invars[1:2] if id(own) in put else own.invars,
-        results,
-    )
+    sources = lambda own: own.invars[2:] if id(own) in taken else own.invars[1:2] if id(own) in put else own.invars  # noqa: E731
+    eqns = needed(body, sources, results)
     wanted = set(map(id, eqns))
-    used = {*variables(results), *(var for own in eqns for var in variables(own.invars))}
+    used = {*variables(results), *(var for own in eqns for var in variables(sources(own)))}
     fed = [k for k in range(first + carried, len(body.invars)) if body.invars[k] in used]
 
     def run(*inputs: Any) -> list[Any]:

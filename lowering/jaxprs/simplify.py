@@ -55,5 +55,6 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     shaped = reshape_once(
         dots_in_memory_order(reduce_in_shape(make_in_shape(slice_once(slice_roots(joined, "slice")))))
     )
-    traced = carry_extended(scan_rows(columns_as_rows(slice_before_loops(shaped))))
+    scanned = reshape_once(make_in_shape(scan_rows(columns_as_rows(slice_before_loops(shaped)))))
+    traced = carry_extended(scanned)
     return recompute(multiply_narrowly(reduce_by_halves(update_safely(traced, inputs))))
