@@ -42,6 +42,11 @@ def on_device(value: Any) -> jax.Array:
     return jax.device_put(array if array.dtype.hasobject else own_copy(array))
 
 
+def lies_here(value: Any) -> bool:
+    """Whether the numbers of a value are known, and of this process: they are not of what is being traced."""
+    return not isinstance(value, Tracer) and getattr(value, "is_fully_addressable", True)
+
+
 def copied(array: jax.Array) -> jax.Array:
     """An array in memory of its own, on the same devices: `jnp.array` would compile a program for every shape."""
     of_this_process = isinstance(array, Tracer) or array.is_fully_addressable

@@ -93,11 +93,11 @@ def bodies_of(eqn: jax_core.JaxprEqn) -> list[jax_core.ClosedJaxpr]:
 def with_bodies(
     eqn: jax_core.JaxprEqn, change: Callable[[jax_core.ClosedJaxpr], jax_core.ClosedJaxpr]
 ) -> jax_core.JaxprEqn:
-    """An equation with the bodies of a loop, or the branches of a choice, changed."""
+    """An equation with the bodies of a loop, or the branches of a choice, changed; itself where all stay."""
     own = {name: eqn.params[name] for name in _BODIES.get(eqn.primitive.name, ())}
-    if not own:
-        return eqn
     made = {name: tuple(map(change, body)) if isinstance(body, tuple) else change(body) for name, body in own.items()}
+    if all(after is before for after, before in zip(_parts(made.values()), _parts(own.values()), strict=True)):
+        return eqn
     return eqn.replace(params={**eqn.params, **made})
 
 
@@ -183,10 +183,14 @@ def needed(
     return found[::-1]
 
 
+RunEquation = Callable[[jax_core.JaxprEqn, list[Any]], Sequence[Any]]
+"""The results of an equation, from the values of its operands."""
+
+
 def evaluate(
     jaxpr: jax_core.ClosedJaxpr | jax_core.Jaxpr,
     inputs: Sequence[Any],
-    run: Callable[[jax_core.JaxprEqn, list[Any]], Sequence[Any]],
+    run: RunEquation,
     known: Callable[[Any], Any] = lambda value: value,
 ) -> list[Any]:
     """The results of a jaxpr whose every equation `run` runs, on values of any kind.
@@ -207,7 +211,7 @@ def evaluate(
     return [value(atom) for atom in opened.outvars]
 
 
-def scanned(eqn: jax_core.JaxprEqn, inputs: Sequence[Any], constants: Sequence[Any], run: Any) -> list[Any]:
+def scanned(eqn: jax_core.JaxprEqn, inputs: Sequence[Any], constants: Sequence[Any], run: RunEquation) -> list[Any]:
     """The results of a scan whose body, each of its equations as `run` has it, is given other constants."""
     closed, (first, carried) = eqn.params["jaxpr"], scan_counts(eqn)
 

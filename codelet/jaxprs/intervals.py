@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax.core import Tracer
 from jax.extend import core as jax_core
 
+from codelet.hostcopies import lies_here
 from codelet.jaxprs.equations import CALLS, Atomic, scan_counts
 from codelet.jaxprs.primitives import is_understood
 
@@ -91,9 +91,7 @@ def _checked(own: Known, atom: Atomic) -> Known:
 
 def _constant(value: Any, atom: Atomic) -> Known:
     """The interval of a constant."""
-    if not _is_counted(atom) or isinstance(value, Tracer) or not getattr(value, "is_fully_addressable", True):
-        return None
-    if np.size(value) > _LOOKED_AT:
+    if not _is_counted(atom) or not lies_here(value) or np.size(value) > _LOOKED_AT:
         return None
     array = np.asarray(value)
     if array.size > SMALL:

@@ -32,6 +32,7 @@ from codelet.jaxprs.equations import inner_jaxprs, needed, scan_counts, variable
 from codelet.jaxprs.primitives import ELEMENTWISE, REDUCTIONS
 
 MOVES_NOTHING = ("reshape", "squeeze", "expand_dims", "bitcast_convert_type", "optimization_barrier", "copy_p")
+"""What leaves elements where they lie."""
 
 _FUSED = (*ELEMENTWISE, "broadcast_in_dim", "iota", "pad", "concatenate", "stack", "rev", "transpose")
 

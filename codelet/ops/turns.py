@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from jax import lax
@@ -56,6 +57,12 @@ def _rows(x: Tensor, row: Tensor | None = None) -> tuple[int, ...]:
     return flat.shape[1:] if is_flat else x.shape[1:]
 
 
+def _part(rows: Tensor, name: str, row: Tensor, blocks: Sequence[Block]) -> dict[str, Any]:
+    """What a vertex reads or writes of all rows, and of the one."""
+    at = tuple(block.elements for block in blocks)
+    return {"x": rows[:, *at], name: row[at]}
+
+
 def take_turn(graph: Graph, x: Tensor, place: Tensor, grain: int | None = None) -> Tensor:
     """What a loop takes of an array in a turn: a row, of a place that a variable says.
 
@@ -70,11 +77,7 @@ def take_turn(graph: Graph, x: Tensor, place: Tensor, grain: int | None = None) 
     with graph.scope("take", unique=True):
         row = graph.add_variable("row", shape, x.dtype)
         if row.size:
-
-            def fields(*own: Block) -> dict[str, Any]:
-                at = tuple(block.elements for block in own)
-                return {"x": rows[:, *at], "place": place, "out": row[at]}
-
+            fields = lambda *own: {**_part(rows, "out", row, own), "place": place}  # noqa: E731
             add_blocks(graph, "take", take_row, cut_row(graph, shape, grain), fields)
     return row.reshape(x.shape[1:])
 
@@ -85,9 +88,5 @@ def put_turn(graph: Graph, value: Tensor, x: Tensor, place: Tensor, grain: int |
     rows, row = x.reshape(x.shape[0], *shape), value.reshape(shape)
     with graph.scope("put", unique=True):
         if row.size:
-
-            def fields(*own: Block) -> dict[str, Any]:
-                at = tuple(block.elements for block in own)
-                return {"x": rows[:, *at], "row": row[at], "place": place}
-
+            fields = lambda *own: {**_part(rows, "row", row, own), "place": place}  # noqa: E731
             add_blocks(graph, "put", put_row, cut_row(graph, shape, grain), fields)

@@ -12,9 +12,9 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jax.extend import core as jax_core
 
+from codelet.hostcopies import lies_here
 from codelet.jaxprs.rebuild import Builder
 from lowering.arrays import SMALL
 
@@ -25,8 +25,7 @@ def _sample(flat: np.ndarray) -> Hashable:
 
 
 def is_table(const: Any) -> bool:
-    is_known = not isinstance(const, Tracer) and getattr(const, "is_fully_addressable", True)
-    return is_known and np.issubdtype(const.dtype, np.integer) and const.size > SMALL
+    return lies_here(const) and np.issubdtype(const.dtype, np.integer) and const.size > SMALL
 
 
 def _chosen(consts: Sequence[Any]) -> list[Any]:

@@ -43,7 +43,7 @@ class _Part:
 
     Attributes:
         array: a value of the jaxpr.
-        dims: for each dimension the digits of the position in the result that its elements are reduced to.
+        dims: for each dimension of the array the digits of the position in the result that its elements are reduced to.
         along: the dimension along which it is a part of the array; None for all of it.
         start: the first of its elements along that.
         size: how many.
@@ -56,6 +56,12 @@ class _Part:
     start: int = 0
     size: int = 0
     is_stretch: bool = False
+
+    @property
+    def whole(self) -> int:
+        """How many elements there are along that of which it is a part."""
+        shape = _shape(self.array)
+        return math.prod(shape) if self.is_stretch or self.along is None else shape[self.along]
 
 
 def _summed(extent: int) -> tuple[Digit, ...]:
@@ -80,7 +86,8 @@ def _divided(part: _Part, source: Atomic, starts: Sequence[int], sizes: Sequence
         return _Part(source, tuple(map(_summed, shape)), 0, start, math.prod(sizes), is_stretch=True)
     if len(cut) != 1 or not _is_summed(part.dims[cut[0]]):
         return None
-    return _Part(source, part.dims, cut[0], starts[cut[0]], sizes[cut[0]])
+    (d,) = cut
+    return _Part(source, (*part.dims[:d], _summed(shape[d]), *part.dims[d + 1 :]), d, starts[d], sizes[d])
 
 
 def _keeps_order(maker: jax_core.JaxprEqn) -> bool:
@@ -145,19 +152,14 @@ def _with_neighbours(parts: list[_Part], makers: dict[Any, jax_core.JaxprEqn]) -
         if part.along is None:
             found.append(part)
             continue
-        identity, rest = _identity(part.array, makers), (*part.dims[: part.along], (), *part.dims[part.along + 1 :])
-        if part.is_stretch:
-            identity, rest = (identity[0], (math.prod(identity[1]),)), ((),)
-        waiting.setdefault((identity, part.along, rest), []).append(part)
-    for (_, along, _), own in waiting.items():
+        root, shape = _identity(part.array, makers)
+        key = (root, math.prod(shape)) if part.is_stretch else (root, shape, part.along, part.dims)
+        waiting.setdefault(key, []).append(part)
+    for own in waiting.values():
         own.sort(key=lambda part: part.start)
-        array = own[0].array
         ends = [part.start + part.size for part in own]
-        extent = math.prod(_shape(array)) if own[0].is_stretch else _shape(array)[along]
-        if [part.start for part in own] == [0, *ends[:-1]] and ends[-1] == extent:
-            dims = own[0].dims
-            is_stretch = own[0].is_stretch
-            found.append(_Part(array, dims if is_stretch else (*dims[:along], _summed(extent), *dims[along + 1 :])))
+        if [part.start for part in own] == [0, *ends[:-1]] and ends[-1] == own[0].whole:
+            found.append(_Part(own[0].array, own[0].dims))
         else:
             found += own
     return found

@@ -83,6 +83,7 @@ def join_tables(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
         if not found:
             break
         closed = _with(closed, found)
-    if not any(map(bodies_of, jaxpr.eqns)):
+    inside = {id(eqn): with_bodies(eqn, join_tables) for eqn in jaxpr.eqns}
+    if all(inside[id(eqn)] is eqn for eqn in jaxpr.eqns):
         return closed
-    return rebuild(closed, lambda builder, eqn, operands: builder.equation(with_bodies(eqn, join_tables), operands))
+    return rebuild(closed, lambda builder, eqn, operands: builder.equation(inside[id(eqn)], operands))

@@ -1,8 +1,8 @@
 """One number: an array that is one number everywhere is that number, broadcast where it is read.
 
 XLA would not know that an array that it is given is of zeros alone, or that the body of a loop is: it would read them
-from memory, copy them wherever a padded array is sliced, and keep them beside what the loop carries. The gradient of a
-cavity's flow took twice as long so. In comes a jaxpr, out comes one that broadcasts what its constants are, and in the
+from memory, and keep them beside what the loop carries. Nor would the rules that come after: `one_slice.py` adds a
+slice among zeros where it lies. In comes a jaxpr, out comes one that broadcasts what its constants are, and in the
 bodies of loops and the branches of choices, what these are given and do not change.
 """
 
@@ -14,9 +14,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import dtypes
-from jax.core import Tracer
 from jax.extend import core as jax_core
 
+from codelet.hostcopies import lies_here
 from codelet.jaxprs.equations import Atomic, bodies_of, scan_counts, variables
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder
@@ -27,7 +27,7 @@ _MOVES = ("broadcast_in_dim", "reshape", "transpose", "slice", "rev")
 
 def _of_constant(const: Any) -> np.ndarray | None:
     """The number, bit for bit, that a constant is everywhere; None where there is none, or it lies elsewhere."""
-    if isinstance(const, Tracer) or not getattr(const, "is_fully_addressable", True) or not np.ndim(const):
+    if not lies_here(const) or not np.ndim(const):
         return None
     if not isinstance(const.dtype, np.dtype) or const.size < 2 or dtypes.canonicalize_dtype(const.dtype) != const.dtype:
         return None

@@ -39,14 +39,11 @@ _CLAMPED = {
 Makers = Mapping[Any, jax_core.JaxprEqn]
 
 
-_KEEPS_ZEROS = ("broadcast_in_dim", "reshape", "transpose", "convert_element_type")
-
-
 def _is_zero(atom: Atomic, makers: Makers) -> bool:
     """Whether an array is zero everywhere: see `one_number.py`."""
     while isinstance(atom, jax_core.Var):
         eqn = makers.get(atom)
-        if eqn is None or not is_understood(eqn, *_KEEPS_ZEROS):
+        if eqn is None or not is_understood(eqn, "broadcast_in_dim", "reshape", "transpose", "convert_element_type"):
             return False
         atom = eqn.invars[0]
     return not np.shape(atom.val) and not atom.val

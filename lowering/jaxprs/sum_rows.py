@@ -168,9 +168,8 @@ class _Sums:
         made_of = [self.makers.get(root) for root in roots]
         gains = any(maker is not None and is_understood(maker, *_PRODUCTS) for maker in made_of)
         is_other = roots != [rearrangement(operand, self.makers, stop=lambda _: False).root]
-        is_reshaped = (
-            [own.root for own in rows] == roots != [operand]
-        )  # to what may tell its rows' elements apart otherwise
+        # Of a product that was reshaped, dimensions may be none that its operands have.
+        is_reshaped = [own.root for own in rows] == roots != [operand]
         return rows if gains and (is_other or is_reshaped) else []
 
     def add(self, builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> list[Atomic]:
