@@ -397,3 +397,40 @@ def test_blocks_that_differ_in_their_derivative_alone_are_no_map(rule, inside):
     np.testing.assert_allclose(value["y"], 2 * values["x"], rtol=1e-6)
     np.testing.assert_array_equal(by_jax["x"], expected)
     np.testing.assert_array_equal(by_vertices[found[x].source.name], expected)
+
+
+# --- views that were transposed and reshaped --------------------------------------------------------------------
+
+
+@cl.codelet
+def by_matrix(a, w):
+    return a @ w
+
+
+@cl.codelet
+def scaled(a, w):
+    return a * w[0]
+
+
+def of_a_view(codelet, rows, own):
+    """A graph of a codelet over blocks of `own` rows of a view of `rows` x 4, and what it gives."""
+    graph = cl.Graph()
+    x = graph.add_variable("x", (4, 4, rows // 4))
+    w = graph.add_variable("w", (4, 4))
+    y = graph.add_variable("y", (rows, 4))
+    view = x.transpose((0, 2, 1)).reshape((4, rows)).transpose((1, 0))
+    for start in range(0, rows, own):
+        part = slice(start, min(start + own, rows))
+        graph.add_vertex("apply", codelet, a=view[part], w=w, out=y[part])
+    arrays = {"x": normal(4, 4, rows // 4), "w": normal(4, 4)}
+    given = arrays["x"].transpose(0, 2, 1).reshape(4, rows).T
+    expected = given @ arrays["w"] if codelet is by_matrix else given * arrays["w"][0]
+    return cl.lower(graph, inputs=["x", "w"], outputs=["y"]), arrays, expected
+
+
+@pytest.mark.parametrize("codelet", [by_matrix, scaled], ids=["product", "map"])
+@few("sizes", [(24, 5), (24, 7), (40, 16), (52, 3)], every=2, ids=str)
+def test_uneven_rows_of_a_view_are_all_rows(codelet, sizes):
+    run, arrays, expected = of_a_view(codelet, *sizes)
+    assert not {"gather", "concatenate"} & set(names(run))
+    np.testing.assert_allclose(jax.jit(run)(arrays)["y"], expected, rtol=1e-5, atol=1e-5)

@@ -6,41 +6,67 @@ fields that step alike through the same variables, and where all fields of one t
 
 A family is a box here: an offset for each field and, for each axis, by how much all fields step along it, its
 *direction*, with its extent. Boxes that lie behind each other along a direction become one, until none do.
+
+Fields that step along an axis by a table *follow* it: no direction tells where they are, but what the others do.
+Blocks of 45 rows of a matrix that was transposed and reshaped read it so where 45 divides no dimension of it; all rows
+together do step evenly, by digits. What is joined is kept where no tables are left.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from codelet.graphs.family import Family, Field, VertexState
 from codelet.tracing.alike import Kinds
-from codelet.views.affine import sorted_symbols
+from codelet.views.affine import Table, sorted_symbols
 from codelet.views.digits import chains
-from codelet.views.grids import Grid
+from codelet.views.grids import Axis, Grid
 from codelet.views.index import Index
+from codelet.views.integers import narrowed
 from codelet.views.tensor import Tensor
 from lowering.plan.collect import normalize_family
 
 Direction = tuple[int, ...]
-"""By how much each field steps along an axis."""
+"""By how much each field steps along an axis; 0 for those that follow."""
 
 
 @dataclass(frozen=True, eq=False)
 class LatticeBox:
-    """Vertices: where each field of the first begins, and the extents along directions, none of them 1."""
+    """Vertices: where each field of the first begins, and the extents along directions, none of them 1.
+
+    Attributes:
+        start: where each field begins; those that follow among them.
+        extents: how many vertices there are along each direction.
+        numbers: of the families that it holds.
+        followers: which fields follow.
+        ways: along each direction, where each field that follows goes from its start on: of shape
+            (followers, extent), int64.
+    """
 
     start: tuple[int, ...]
     extents: dict[Direction, int]
     numbers: tuple[int, ...]
-    """Of the families that it holds."""
+    followers: tuple[int, ...] = ()
+    ways: dict[Direction, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    def way(self, direction: Direction) -> np.ndarray:
+        """Where fields that follow go along a direction, from their start on: of shape (followers, extent)."""
+        return self.ways.get(direction, np.zeros((len(self.followers), 1), np.int64))
 
     def along(self, direction: Direction) -> tuple[int, int, Hashable]:
         """Its first position along a direction, its extent, and on which line along it, as what, it lies."""
         at = next(k for k, step in enumerate(direction) if step)
         position = self.start[at] // direction[at]
-        origin = tuple(a - position * b for a, b in zip(self.start, direction, strict=True))
-        others = frozenset((own, n) for own, n in self.extents.items() if own != direction)
+        origin = tuple(
+            a - position * b
+            for k, (a, b) in enumerate(zip(self.start, direction, strict=True))
+            if k not in self.followers
+        )
+        others = frozenset((own, n, self.way(own).tobytes()) for own, n in self.extents.items() if own != direction)
         return position, self.extents.get(direction, 1), (origin, others)
 
 
@@ -54,24 +80,53 @@ def _indices(family: Family) -> list[Index]:
     return [index for index in map(_index, family.fields) if index is not None]
 
 
-def _directions(family: Family) -> list[Direction]:
+def _directions(family: Family, followers: Sequence[int] = ()) -> list[Direction]:
     """The direction of each axis of a family."""
     indices = _indices(family)
-    return [tuple(index.coefficient(axis) for index in indices) for axis in family.axes]
+    return [
+        tuple(0 if k in followers else index.coefficient(axis) for k, index in enumerate(indices))
+        for axis in family.axes
+    ]
 
 
-def _box(family: Family, number: int) -> LatticeBox | None:
-    """A family as a box; None where something of it is irregular, or is no index."""
+def _tabled(family: Family) -> list[int]:
+    """The numbers of the fields of a family that have tables."""
+    return [k for k, index in enumerate(_indices(family)) if index.tables]
+
+
+def _way(index: Index, axis: Axis) -> np.ndarray:
+    """Where an index goes along an axis from its first position on."""
+    own = tuple(table for table in index.tables if table.keys == (axis,))
+    return index.only((axis,), own, 0).values_over((axis,))
+
+
+def _may_be_part(family: Family) -> bool:
+    """Whether all that varies over the axes of a family is an index, whose tables go along an axis each."""
+    if family.rows or not family.num_vertices or family.codelet.has_effects:
+        return False
     indices = _indices(family)
-    if len(indices) < len(family.fields) or family.rows or any(index.tables for index in indices):
-        return None
-    if not family.num_vertices or family.codelet.has_effects:
-        return None
-    steps = dict(zip(_directions(family), family.extents, strict=True))
+    tables = [table for index in indices for table in index.tables]
+    return len(indices) == len(family.fields) and all(
+        len(table.keys) == 1 and isinstance(table.keys[0], Axis) for table in tables
+    )
+
+
+def _box(family: Family, number: int, followers: Sequence[int] = ()) -> LatticeBox | None:
+    """A family as a box; None where axes are not told apart by the fields that do not follow."""
+    indices = _indices(family)
+    directions = _directions(family, followers)
+    steps = dict(zip(directions, family.extents, strict=True))
     if len(steps) < len(family.axes) or not all(map(any, steps)):
         return None
-    start = tuple(index.offset for index in indices)
-    return LatticeBox(start, {own: n for own, n in steps.items() if n != 1}, (number,))
+    ways, start = {}, [index.offset for index in indices]
+    if followers:
+        for direction, axis in zip(directions, family.axes, strict=True):
+            way = np.stack([_way(indices[k], axis) for k in followers])
+            for k, first in zip(followers, way[:, 0], strict=True):
+                start[k] += int(first)
+            ways[direction] = way - way[:, :1]
+    extents = {own: n for own, n in steps.items() if n != 1}
+    return LatticeBox(tuple(start), extents, (number,), tuple(followers), ways)
 
 
 def _kind(family: Family) -> Hashable:
@@ -99,9 +154,15 @@ def _kinds(families: Iterable[tuple[int, Family]]) -> Iterator[list[int]]:
 
 def _row(direction: Direction, boxes: Sequence[LatticeBox]) -> LatticeBox:
     """Boxes that lie behind each other along a direction, as one."""
+    first = boxes[0]
     extent = sum(box.extents.get(direction, 1) for box in boxes)
     numbers = tuple(number for box in boxes for number in box.numbers)
-    return LatticeBox(boxes[0].start, {**boxes[0].extents, direction: extent}, numbers)
+    ways = first.ways
+    if first.followers:
+        starts = [np.array([[box.start[k] - first.start[k]] for k in first.followers]) for box in boxes]
+        moved = [start + box.way(direction) for start, box in zip(starts, boxes, strict=True)]
+        ways = {**ways, direction: np.concatenate(moved, axis=1)}
+    return LatticeBox(first.start, {**first.extents, direction: extent}, numbers, first.followers, ways)
 
 
 def _along(direction: Direction, boxes: Sequence[LatticeBox]) -> list[LatticeBox]:
@@ -137,15 +198,19 @@ def _family(box: LatticeBox, families: Sequence[Family]) -> Family:
     # Those of one vertex along a direction each may lie behind each other along an axis that only others have.
     for number in (*box.numbers, *range(len(families))):
         own = families[number]
-        if _box(own, number) is not None:
-            for direction, name in zip(_directions(own), own.axis_names, strict=True):
+        if _may_be_part(own):
+            for direction, name in zip(_directions(own, box.followers), own.axis_names, strict=True):
                 names.setdefault(direction, name)
 
     def moved(k: int, field: Field) -> Field:
         index = _index(field)
         assert index is not None
         symbols = sorted_symbols({axis: own[k] for own, axis in axes.items() if own[k]})
-        index = Index(box.start[k], index.shape, index.strides, symbols)
+        tables = ()
+        if k in box.followers:
+            at = box.followers.index(k)
+            tables = tuple(Table((axis,), narrowed(box.way(own)[at]), 1) for own, axis in axes.items())
+        index = Index(box.start[k], index.shape, index.strides, symbols, tables)
         if field.tensor is not None:
             return replace(field, tensor=Tensor(field.tensor.source, index))
         return replace(field, state=VertexState(index=index))
@@ -163,14 +228,23 @@ def _family(box: LatticeBox, families: Sequence[Family]) -> Family:
     )
 
 
+def _joined(families: Sequence[Family], numbers: Sequence[int]) -> list[tuple[Family, tuple[int, ...]]]:
+    """Families of one kind, those made one that are parts of one; and the numbers of those that each was."""
+    followers = sorted({k for number in numbers for k in _tabled(families[number])})
+    boxes = [_box(families[number], number, followers) for number in numbers]
+    found = [(families[n], (n,)) for n, box in zip(numbers, boxes, strict=True) if box is None]
+    for box in join_boxes([box for box in boxes if box is not None]):
+        made = _family(box, families) if len(box.numbers) > 1 else None
+        if made is None or (followers and _tabled(made)):
+            found += [(families[number], (number,)) for number in box.numbers]
+        else:
+            found.append((made, tuple(sorted(box.numbers))))
+    return found
+
+
 def join_families(families: Sequence[Family]) -> list[tuple[Family, tuple[int, ...]]]:
     """Families, those made one that are parts of one; and the numbers of those that each was, in order."""
-    boxes = [_box(family, number) for number, family in enumerate(families)]
-    found: list[tuple[Family, tuple[int, ...]]] = []
-    found += [(families[k], (k,)) for k, box in enumerate(boxes) if box is None]
-    regular = ((k, family) for k, family in enumerate(families) if boxes[k] is not None)
-    for numbers in _kinds(regular):
-        for box in join_boxes([box for k in numbers if (box := boxes[k]) is not None]):
-            own = families[box.numbers[0]] if len(box.numbers) == 1 else _family(box, families)
-            found.append((own, tuple(sorted(box.numbers))))
+    parts = [(number, family) for number, family in enumerate(families) if _may_be_part(family)]
+    found = [(family, (number,)) for number, family in enumerate(families) if not _may_be_part(family)]
+    found += [own for numbers in _kinds(parts) for own in _joined(families, numbers)]
     return sorted(found, key=lambda own: own[1])

@@ -27,11 +27,13 @@ MAX_MERGED = 1 << 16
 
 def _groups(family: Family) -> list[list[Axis]]:
     """The axes of a family, neighbours together that all edges cross as one, where that merges a short one."""
-    crossed = goes_on([field.tensor.index for field in family.fields if field.tensor is not None])
+    edges = [field.tensor.index for field in family.fields if field.tensor is not None]
+    crossed, tabled = goes_on(edges), {key for edge in edges for table in edge.tables for key in table.keys}
 
     def follows(group: list[Axis], axis: Axis) -> bool:
         count = math.prod(own.extent for own in (*group, axis))
-        return min(group[-1].extent, axis.extent) <= SHORT and count <= MAX_MERGED and crossed(group, axis)
+        is_short = min(group[-1].extent, axis.extent) <= SHORT and count <= MAX_MERGED
+        return is_short and not {group[-1], axis} & tabled and crossed(group, axis)
 
     return chains(family.axes, follows)
 

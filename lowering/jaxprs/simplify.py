@@ -36,6 +36,7 @@ from lowering.jaxprs.slice_once import slice_once
 from lowering.jaxprs.slice_order import slices_in_order
 from lowering.jaxprs.slice_roots import slice_roots
 from lowering.jaxprs.sum_rows import sum_rows
+from lowering.jaxprs.thin_products import multiply_thinly
 from lowering.jaxprs.whole_products import join_products
 
 
@@ -56,4 +57,4 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     dots = reshape_once(dots_in_memory_order(shaped))
     scanned = reshape_once(make_in_shape(scan_rows(columns_as_rows(slice_before_loops(dots)))))
     traced = carry_extended(scanned)
-    return recompute(multiply_narrowly(reduce_by_halves(update_safely(traced, inputs))))
+    return recompute(multiply_thinly(multiply_narrowly(reduce_by_halves(update_safely(traced, inputs)))))

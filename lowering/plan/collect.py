@@ -1,7 +1,8 @@
 """Collect: families in normal form, and the program as steps.
 
 In come a graph and a program. Vertices added one at a time that are regular but for a few are split; see
-`lowering/plan/split_exceptions.py`. Out comes a plan whose families have the fewest axes: an axis along which
+`lowering/plan/split_exceptions.py`. Out comes a plan whose families have the fewest axes: a table over several
+axes or dimensions that is a sum of what depends on each is taken apart, an axis along which
 the fields step irregularly at equal intervals is split there (so that vertices added by nested loops
 get the axes of the loops back, and `i // 4` becomes an axis of its own), axes of one position are
 dropped, the rest are ordered by how far they move through what is written, neighbours that every
@@ -31,7 +32,7 @@ from codelet.views.affine import Table, sorted_symbols
 from codelet.views.digits import chains, radices, row_major_strides
 from codelet.views.grids import Axis, Grid, Key
 from codelet.views.index import Index
-from codelet.views.integers import affine_length, narrowed
+from codelet.views.integers import affine_length, are_equal, narrowed
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
 from lowering.plan.join_ragged import join_rows
@@ -59,6 +60,50 @@ def _indices(family: Family) -> list[Index]:
     found = [field.tensor.index for field in family.fields if field.tensor is not None]
     found += [f.state.index for f in family.fields if f.state is not None and f.state.index is not None]
     return [*found, family.tile] if family.tile is not None else found
+
+
+# --- taking tables apart ------------------------------------------------------------------------------
+
+
+def _lines(values: np.ndarray) -> list[np.ndarray] | None:
+    """What an array is the sum of, but for its first number: a line for each dimension, from 0; None if it is none."""
+    first = int(values.flat[0])
+    ways = [tuple(slice(None) if k == d else 0 for k in range(values.ndim)) for d in range(values.ndim)]
+    lines = [values[way].astype(np.int64) - first for way in ways]
+    if first + sum(int(line[-1]) for line in lines) != int(values.flat[-1]):
+        return None  # most that are no sum are told by their last number
+    whole = functools.reduce(np.add.outer, lines)
+    return lines if are_equal(values, whole + first) else None
+
+
+def _apart(index: Index) -> Index:
+    """An index, of which each table that is a sum of what depends on each of its keys is one for each of them."""
+    if all(len(table.keys) < 2 for table in index.tables):
+        return index
+    offset, strides, symbols = index.offset, list(index.strides), dict(index.symbols)
+    tables: list[Table] = []
+    for table in index.tables:
+        lines = _lines(table.values) if len(table.keys) > 1 and table.values.size else None
+        if lines is None:
+            tables.append(table)
+            continue
+        offset += int(table.values.flat[0]) * table.scale
+        for key, line in zip(table.keys, lines, strict=True):
+            step = int(line[1]) * table.scale if len(line) > 1 else 0
+            if affine_length(line) < len(line):
+                tables.append(Table((key,), narrowed(line), table.scale))
+            elif isinstance(key, int):
+                strides[key] += step
+            else:
+                symbols[key] = symbols.get(key, 0) + step
+    return Index(offset, index.shape, tuple(strides), sorted_symbols(symbols), tuple(tables))
+
+
+def with_tables_apart(family: Family) -> Family:
+    """A family whose tables depend on one axis or dimension each, wherever they are sums of such."""
+    if all(len(table.keys) < 2 for index in _indices(family) for table in index.tables):
+        return family
+    return _on_fields(family, _apart, range(len(family.axes)), family.axes, family.axis_names)
 
 
 # --- splitting axes -----------------------------------------------------------------------------------
@@ -179,13 +224,16 @@ def order_axes(family: Family) -> Family:
 
 
 def goes_on(indices: Sequence[Index]) -> Callable[[Sequence[Axis], Axis], bool]:
-    """Whether, in all of some indices, one more axis steps on within the steps of the last of others."""
-    tabled = {key for index in indices for table in index.tables for key in table.keys}
+    """Whether, in all of some indices, one more axis steps on within the steps of the last of others.
+
+    A table that varies along one of them must vary along the other.
+    """
+    tabled = [set(table.keys) for index in indices for table in index.tables]
     steps = [dict(index.symbols) for index in indices]
 
     def follows(chain: Sequence[Axis], axis: Axis) -> bool:
         tiles = (own.get(chain[-1], 0) == own.get(axis, 0) * axis.extent for own in steps)
-        return not {chain[-1], axis} & tabled and all(tiles)
+        return all((chain[-1] in keys) == (axis in keys) for keys in tabled) and all(tiles)
 
     return follows
 
@@ -197,8 +245,23 @@ def merge_axes(family: Family) -> Family:
         return family
     parts = Grid([range(math.prod(axis.extent for axis in group)) for group in groups]).axes
     labels = tuple("*".join(family.names[axis] for axis in group) for group in groups)
+    part_of = {axis: part for group, part in zip(groups, parts, strict=True) for axis in group}
     last = {group[-1]: part for group, part in zip(groups, parts, strict=True)}
-    return _renamed(family, last, range(len(family.axes)), labels)
+
+    def together(table: Table) -> Table:
+        place = {axis: k for k, axis in enumerate(family.axes)}
+        order = sorted(range(len(table.keys)), key=lambda k: place.get(table.keys[k], len(place)))  # type: ignore[arg-type]
+        keys = tuple(dict.fromkeys(part_of.get(key, key) for key in (table.keys[k] for k in order)))  # type: ignore[arg-type]
+        extents = [key.extent if isinstance(key, Axis) else table.values.shape[table.keys.index(key)] for key in keys]
+        return Table(keys, np.ascontiguousarray(table.values.transpose(order)).reshape(extents), table.scale)
+
+    def change(index: Index) -> Index:
+        symbols = {last[axis]: coefficient for axis, coefficient in index.symbols if axis in last}
+        return Index(
+            index.offset, index.shape, index.strides, sorted_symbols(symbols), tuple(map(together, index.tables))
+        )
+
+    return _on_fields(family, change, range(len(family.axes)), parts, labels)
 
 
 def _boundary(family: Family, axis: Axis) -> int | None:
@@ -232,10 +295,14 @@ def normalize_family(family: Family) -> Family:
     """A family in normal form; see the module's docstring. One with ragged fields is left as it is."""
     if family.rows:
         return family
+    family = with_tables_apart(family)
     for axis in family.axes:
         family = split_axis(family, axis)
     ordered = order_axes(family)
-    made = split_at_dimensions(merge_axes(ordered))
+    merged = merge_axes(ordered)
+    if merged is not ordered and _tabled_axes(merged):
+        return normalize_family(merged)
+    made = split_at_dimensions(merged)
     return ordered if made is ordered else order_axes(made)
 
 

@@ -1,0 +1,83 @@
+"""Products of a transposed matrix of few long rows have more dimensions on a CPU, and only those."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.extend import core as jax_core
+
+from lowering.jaxprs.thin_products import multiply_thinly
+from tests.examples import few
+from tests.ops_cases import array, assert_alike
+
+
+def turned(numbers, form=lambda x: x):
+    """A function that transposes its first argument, and multiplies it."""
+    return lambda x, w: lax.dot_general(form(jnp.transpose(x * 2, (0, 2, 1)).reshape(len(x), -1)), w, numbers)
+
+
+def rewritten(function, *arguments):
+    """A function after the rule, and whether the rule applied."""
+    closed = jax.make_jaxpr(function)(*arguments)
+    found = multiply_thinly(closed)
+    return lambda *own: jax_core.jaxpr_as_fun(found)(*own)[0], found is not closed
+
+
+OVER_FIRST = (((0,), (0,)), ((), ()))
+OVER_LAST = (((0,), (1,)), ((), ()))
+
+
+@few("case", [(4, 2), (5, 16), (64, 3)], every=2, ids=str)
+@pytest.mark.parametrize("numbers", [OVER_FIRST, OVER_LAST], ids=["first", "last"])
+def test_values_and_slopes(numbers, case):
+    summed, columns = case
+    x = array((summed, 8, 300), seed=1)
+    w = array((summed, columns) if numbers is OVER_FIRST else (columns, summed), seed=2)
+    plain = turned(numbers)
+    function, applied = rewritten(plain, x, w)
+    assert applied
+    assert_alike(jax.jit(function)(x, w), plain(x, w), 1e-5)
+    ours, others = (jax.grad(lambda x, w: jnp.sum(f(x, w) ** 2), (0, 1))(x, w) for f in (function, plain))
+    for own, other in zip(ours, others, strict=True):
+        assert_alike(own, other, 1e-4)
+
+
+def test_in_loops_and_of_complex_numbers():
+    x = array((4, 8, 300)) + 1j * array((4, 8, 300), seed=3)
+    w = array((4, 4)).astype(np.complex64)
+
+    def looped(x, w):
+        return lax.fori_loop(0, 3, lambda _, x: turned(OVER_LAST)(x, w).reshape(4, 8, 300), x)
+
+    function, applied = rewritten(looped, x, w)
+    assert applied
+    assert_alike(jax.jit(function)(x, w), looped(x, w), 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "columns", "dtype"),
+    [
+        ((3, 8, 300), 4, np.float32),
+        ((65, 8, 300), 4, np.float32),
+        ((4, 8, 300), 17, np.float32),
+        ((4, 8, 300), 1, np.float32),
+        ((4, 8, 200), 4, np.float32),
+        ((4, 1, 2053), 4, np.float32),
+        ((4, 8, 300), 4, np.int32),
+        ((9, 8, 300), 4, np.complex64),
+    ],
+)
+def test_others_stay(shape, columns, dtype):
+    x, w = array(shape).astype(dtype), array((columns, shape[0])).astype(dtype)
+    assert not rewritten(turned(OVER_LAST), x, w)[1]
+
+
+def test_what_lies_as_it_is_stays():
+    x, w = array((4, 2400)), array((4, 4))
+    assert not rewritten(lambda x, w: lax.dot_general(x * 2, w, OVER_LAST), x, w)[1]
+
+
+def test_one_of_several_dimensions_stays():
+    x, w = array((4, 8, 300)), array((4, 4))
+    assert not rewritten(turned(OVER_LAST, lambda x: x.reshape(4, 8, 300)), x, w)[1]
