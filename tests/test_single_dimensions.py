@@ -47,7 +47,24 @@ def of_others(x, y):
     return lax.sort(x[:, None] * y, dimension=1) + lax.cumsum(x[:, None], axis=2)
 
 
+def sliced(x, y):
+    """Slices that take all of a dimension of one element, of an array that has it and of one that is put there."""
+    k = y[0].astype(np.int32) * 0 + 2
+    laid = (x[:, None] * y)[:, :, None]
+    row = lax.dynamic_slice(laid, (k, 0, 5, k), (1, 1, 1, 8)) * 2
+    put = lax.dynamic_update_slice(laid, row.reshape(1, 1, 1, 8), (k - 1, k, 0, 0)) + 1
+    return lax.slice(put, (1, 0, 0, 0), (5, 1, 1, 8), (2, 1, 1, 1)).reshape(2, 8)
+
+
+def sliced_empty(x, y):
+    """A slice of nothing of a dimension of one element."""
+    laid = (x[:, None] * y)[:, :, None]
+    return jnp.concatenate([lax.slice_in_dim(laid, 0, 0, axis=1), laid], 1)[:, 0, 0]
+
+
 CASES = {
+    "sliced": (sliced, 2),
+    "of nothing": (sliced_empty, 4),
     "rows": (by_root, 2),
     "turned": (turned, 3),
     "in a loop": (in_a_loop, 2),

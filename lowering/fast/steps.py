@@ -123,19 +123,45 @@ def _repeat(state: EmissionState, step: RepeatStep) -> None:
     streams.send(state.streams, sent)
 
 
+def _only_answers(step: WhileStep) -> bool:
+    """Whether a loop's condition does nothing but to write numbers that nothing in the loop reads but it."""
+    if not all(isinstance(part, (ExecuteStep, CopyStep)) for part in step.condition) or any(
+        has_effects(part) for part in step.condition
+    ):
+        return False
+    written, known = {own for part in step.condition for own in part.writes}, set[Variable]()
+    if any(math.prod(own.shape) != 1 for own in written):
+        return False
+    if any(own in written for part in step.body for own in (*part.reads, *part.writes)):
+        return False
+    for part in step.condition:
+        if any(own in written and own not in known for own in part.reads):
+            return False
+        known.update(part.writes)
+    return True
+
+
 def _while(state: EmissionState, step: WhileStep) -> None:
-    emit_steps(state, step.condition)
-    carried = (*step.writes, *state.streams.of(step.condition, step.body).passed_on)
+    # XLA computes what the loop itself asks for in no kernel of the turn.
+    asks = _only_answers(step)
+    answers = {own for part in step.condition for own in part.writes} if asks else set[Variable]()
+    if not asks:
+        emit_steps(state, step.condition)
+    kept = [own for own in step.writes if own not in answers]
+    carried = (*kept, *state.streams.of(step.condition, step.body).passed_on)
 
     def holds(values: Sequence[Any]) -> Array:
         inner = state.inner(carried, values)
+        if asks:
+            emit_steps(inner, step.condition)
         goes_on = (inner.read(step.predicate) != 0) != step.until
         return goes_on & (inner.arrays[state.abort] == 0) if state.abort in carried else goes_on
 
     def turn(values: Sequence[Any]) -> list[Any]:
         inner = state.inner(carried, values)
         emit_steps(inner, step.body)
-        emit_steps(inner, step.condition)
+        if not asks:
+            emit_steps(inner, step.condition)
         return inner.held(carried)
 
     start = state.held(carried)
@@ -153,6 +179,8 @@ def _while(state: EmissionState, step: WhileStep) -> None:
     state.put(carried, values)
     if step.abort is not None:
         _raise_flag(state, step.abort, holds(values), step.code)
+    if asks:
+        emit_steps(state, step.condition)
 
 
 def _switch(state: EmissionState, step: SwitchStep) -> None:

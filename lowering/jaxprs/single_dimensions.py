@@ -2,9 +2,9 @@
 
 A block of one row leaves a dimension of extent 1 among those of its grid: rows of (512, 1024) are then normalized as
 (512, 1, 1024). XLA's CPU backend sums the major dimension of such an array eight times slower than without, in plain
-JAX as well. In comes a jaxpr, out comes one in which no elementwise equation, reduction or move has such a dimension
-along which nothing is repeated. What is given and what comes out keep theirs, and so does what any other equation is
-given or gives.
+JAX as well. In comes a jaxpr, out comes one in which no elementwise equation, reduction, move or slice has such a
+dimension along which nothing is repeated. What is given and what comes out keep theirs, and so does what any other
+equation is given or gives.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
+from codelet.jaxprs.equations import Atomic, bind, bodies_of, variables, with_bodies
 from codelet.jaxprs.primitives import ELEMENTWISE, REDUCTIONS, is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 from lowering.jaxprs.dimension_classes import Classes, Spot, extent_of, spots_of
@@ -32,10 +32,42 @@ from lowering.jaxprs.traced_once import parameters_of, traced_once
 
 _MOVES = ("reshape", "squeeze", "transpose", "broadcast_in_dim")
 
+_SLICES = ("slice", "dynamic_slice", "dynamic_update_slice")
+
+
+def _link_sliced(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
+    """A slice that is taken or put: along a dimension of one element it is all of it."""
+    array, *parts = (spots_of(atom) for atom in (eqn.invars[0], *_parts(eqn), *eqn.outvars))
+    for d, spot in enumerate(array):
+        for part in parts:
+            if extent_of(spot) == extent_of(part[d]):
+                classes.unite(spot, part[d])
+            else:
+                classes.keep([spot, part[d]])
+
+
+def _parts(eqn: jax_core.JaxprEqn) -> list[Atomic]:
+    """What an equation puts into its first operand."""
+    return [eqn.invars[1]] if eqn.primitive.name == "dynamic_update_slice" else []  # type: ignore[list-item]
+
+
+def _left_sliced(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
+    """What is left of an equation that takes or puts a slice."""
+    kept = [d for d, place in enumerate(left.places(eqn.invars[0])) if place.left is not None]
+    count = 1 + len(_parts(eqn))
+    params = {
+        name: None if value is None or name == "sharding" else tuple(value[d] for d in kept)
+        for name, value in eqn.params.items()
+    }
+    chosen = [*range(count), *(count + d for d in kept if len(operands) > count)]
+    return bind(eqn.replace(params=params, invars=[eqn.invars[k] for k in chosen]), [operands[k] for k in chosen])
+
+
 _RULES = (
     (tuple(ELEMENTWISE), link_by_element, left_by_element),
     (tuple(REDUCTIONS), link_reduced, left_reduced),
     (_MOVES, link_moved, left_moved),
+    (_SLICES, _link_sliced, _left_sliced),
 )
 
 
