@@ -53,7 +53,7 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     if tables is not reductions:  # what blocks of rows looked up, or updated, may be one row of all
         tables = as_one_slice(within_bounds(tables))
     joined = reshape_once(drop_single_dimensions(tables))
-    shaped = reduce_in_shape(make_in_shape(slice_once(slice_roots(joined, "slice"))))
+    shaped = reduce_in_shape(make_in_shape(slice_once(slice_roots(joined))))
     dots = reshape_once(dots_in_memory_order(shaped))
     scanned = reshape_once(make_in_shape(scan_rows(columns_as_rows(slice_before_loops(dots)))))
     traced = carry_extended(scanned)

@@ -28,11 +28,10 @@ from lowering.jaxprs.dimension_rules import (
     link_reduced,
 )
 from lowering.jaxprs.left_dimensions import Left
+from lowering.jaxprs.slice_roots import SLICES
 from lowering.jaxprs.traced_once import parameters_of, traced_once
 
 _MOVES = ("reshape", "squeeze", "transpose", "broadcast_in_dim")
-
-_SLICES = ("slice", "dynamic_slice", "dynamic_update_slice")
 
 
 def _link_sliced(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
@@ -67,7 +66,7 @@ _RULES = (
     (tuple(ELEMENTWISE), link_by_element, left_by_element),
     (tuple(REDUCTIONS), link_reduced, left_reduced),
     (_MOVES, link_moved, left_moved),
-    (_SLICES, _link_sliced, _left_sliced),
+    (SLICES, _link_sliced, _left_sliced),
 )
 
 

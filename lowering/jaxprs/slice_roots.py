@@ -16,12 +16,14 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bodies_of, with_bodies
+from codelet.jaxprs.equations import Atomic, with_bodies
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 from codelet.views.digits import Digit, row_major_strides
 from lowering.arrays import reshape, slice_, transpose
 from lowering.jaxprs.rearrangement import Rearrangement, in_memory, rearrange, rearrangement
+
+SLICES = ("slice", "dynamic_slice", "dynamic_update_slice")
 
 
 @dataclass(frozen=True)
@@ -113,25 +115,36 @@ def _run(eqn: jax_core.JaxprEqn, own: _Slice) -> Callable[..., list[Any]]:
     return {"slice": cut, "dynamic_slice": take, "dynamic_update_slice": put}[eqn.primitive.name]
 
 
+def _once(closed: jax_core.ClosedJaxpr, names: Sequence[str]) -> jax_core.ClosedJaxpr:
+    """A jaxpr with slices of the arrays that others are rearrangements of; itself where there are none."""
+    eqns = closed.jaxpr.eqns
+    makers = {var: eqn for eqn in eqns for var in eqn.outvars}
+    found = {eqn: own for eqn in eqns if is_understood(eqn, *names) and (own := _found(eqn, makers)) is not None}
+    bodies = {eqn: with_bodies(eqn, lambda body: slice_roots(body, *names)) for eqn in eqns}
+    others = {eqn: made for eqn, made in bodies.items() if made is not eqn}
+    if not found and not others:
+        return closed
+
+    def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
+        return [found[eqn].view.root, *eqn.invars[1:]] if eqn in found else eqn.invars
+
+    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
+        if eqn not in found:
+            return builder.equation(others.get(eqn, eqn), operands)
+        return builder.traced(_run(eqn, found[eqn]), operands)
+
+    return rebuild(closed, run, sources=sources)
+
+
 def slice_roots(closed: jax_core.ClosedJaxpr, *names: str) -> jax_core.ClosedJaxpr:
     """A jaxpr with slices of the arrays that others are rearrangements of, in the bodies of loops as well.
 
+    A slice that is put into a rearrangement is put into its root, of which the result is a rearrangement in its turn.
+
     Args:
         closed: the jaxpr.
-        names: the primitives that it is about, of `slice`, `dynamic_slice` and `dynamic_update_slice`.
+        names: the primitives that it is about, of `SLICES`; these, where none are given.
     """
-    if not any(eqn.primitive.name in names or bodies_of(eqn) for eqn in closed.jaxpr.eqns):
-        return closed
-    makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
-    slices = (eqn for eqn in closed.jaxpr.eqns if is_understood(eqn, *names))
-    found = {id(eqn): own for eqn in slices if (own := _found(eqn, makers)) is not None}
-
-    def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
-        return [found[id(eqn)].view.root, *eqn.invars[1:]] if id(eqn) in found else eqn.invars
-
-    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
-        if id(eqn) not in found:
-            return builder.equation(with_bodies(eqn, lambda body: slice_roots(body, *names)), operands)
-        return builder.traced(_run(eqn, found[id(eqn)]), operands)
-
-    return rebuild(closed, run, sources=sources)
+    while (made := _once(closed, names or SLICES)) is not closed:
+        closed = made
+    return closed
