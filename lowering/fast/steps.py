@@ -154,7 +154,9 @@ def _while(state: EmissionState, step: WhileStep) -> None:
         inner = state.inner(carried, values)
         if asks:
             emit_steps(inner, step.condition)
-        goes_on = (inner.read(step.predicate) != 0) != step.until
+        answer = inner.read(step.predicate)
+        is_true = answer if answer.dtype == bool else answer != 0
+        goes_on = ~is_true if step.until else is_true
         return goes_on & (inner.arrays[state.abort] == 0) if state.abort in carried else goes_on
 
     def turn(values: Sequence[Any]) -> list[Any]:
