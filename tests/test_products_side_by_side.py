@@ -69,13 +69,30 @@ def of_batches(a, b):
     return jnp.concatenate(pieces).reshape(7, 6)
 
 
+def with_a_last_row(a, b):
+    return jnp.concatenate([a[:3] @ b, a[3:6] @ b, (a[6] @ b)[None]])
+
+
+def with_a_first_column(a, b):
+    return jnp.concatenate([(a @ b[:, 0])[:, None], a @ b[:, 1:]], 1)
+
+
 def in_a_loop(a, b):
     return lax.scan(lambda carry, scale: (by_rows(a, b) * scale + carry * 0, None), jnp.zeros((7, 6)), jnp.ones(2))[0]
 
 
 @pytest.mark.parametrize(
     "function",
-    [by_rows, by_columns, of_left_transposed, in_another_shape, of_batches, in_a_loop],
+    [
+        by_rows,
+        by_columns,
+        of_left_transposed,
+        in_another_shape,
+        of_batches,
+        with_a_last_row,
+        with_a_first_column,
+        in_a_loop,
+    ],
     ids=lambda f: f.__name__,
 )
 def test_all_parts_are_one_product(function):
@@ -110,6 +127,9 @@ OTHERS = {
     "put together elsewhere": lambda a, b: jnp.concatenate([a[:3] @ b, a[:3] @ b], 1),
     "of another precision": lambda a, b: jnp.concatenate([a[:3] @ b, jnp.dot(a[3:], b, precision="highest")]),
     "with strides": lambda a, b: jnp.concatenate([a[::2] @ b, a[1::2] @ b]),
+    "of one row of which another is summed": lambda a, b: jnp.concatenate([a[:6, :5] @ b, (a[:5, 4] @ b)[None]]),
+    "of one row of another value": lambda a, b: jnp.concatenate([a[:6] @ b, ((a * 2)[6] @ b)[None]]),
+    "of one row too early": lambda a, b: jnp.concatenate([a[:6] @ b, (a[5] @ b)[None]]),
     "used again": used_again,
     "written twice": written_twice,
     "with something left": lambda a, b: by_rows(a, b, [(0, 3), (4, 7)]),

@@ -149,7 +149,7 @@ def _as_they_lie(back: Backward, products: Sequence[Contribution]) -> list[Contr
         size = sum(own.places.size for own in parts)
         received = functools.reduce(ElementSet.__or__, [own.elements for own in parts])
         is_all = isinstance(source, Variable) and size == source.size and received.of(source).is_all
-        if not is_all or sources.count(source) == 1:
+        if not is_all or (sources.count(source) == 1 and len(parts) == 1):
             found += parts
             continue
         assert isinstance(source, Variable)

@@ -127,7 +127,7 @@ def contraction_of(
     """The sum over some dimensions of a value, by what it is a rearrangement of: what a product or dot makes.
 
     None where nothing such makes it, or a dot cannot; unless some label is summed, and some is in one operand only, or
-    it is the sum of a dot.
+    it is the sum of a dot, or what a dot makes of an operand that is repeated.
     `looked_through` says of which operands it is asked what they are rearrangements of.
     """
     product = makers.get(view.root)
@@ -166,8 +166,11 @@ def contraction_of(
         return None
     if any(label not in gone and extent > 1 for label, extent in labels.extents.items()):
         return None  # of what is only repeated the sum is as many times the rest, and no operand of a dot has it
-    is_dot_already = bool(summed) and product.primitive.name == "dot_general"
-    if (set(left) == set(right) and not is_dot_already) or gone == set(result):
+    is_dot = product.primitive.name == "dot_general"
+    repeats = any(not digit.step for side in sides for dim in side.dims for digit in dim)
+    if set(left) == set(right) and not (is_dot and summed):
+        return None
+    if gone == set(result) and not (is_dot and repeats and not summed):
         return None
     kind = product.params.get("preferred_element_type") or product.outvars[0].aval.dtype  # type: ignore[attr-defined]
     return Contraction(sides[0], sides[1], left, right, tuple(result), labels.extents, precision_of(product), kind)

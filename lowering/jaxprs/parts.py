@@ -67,11 +67,14 @@ def behind(atom: Any, makers: Makers) -> tuple[Any, jax_core.JaxprEqn | None]:
     return atom, maker
 
 
-def part_of(operand: Any, d: int, makers: Makers) -> Part | None:
-    """What a value is a part of along one of its dimensions; None if it is no such thing."""
+def part_of(operand: Any, d: int, makers: Makers, shape: tuple[int, ...] | None = None) -> Part | None:
+    """What a value is a part of along one of its dimensions; None if it is no such thing.
+
+    With a shape, the value is taken as if it had that one.
+    """
     if isinstance(operand, jax_core.Literal):
         return None
-    shape = operand.aval.shape
+    shape = operand.aval.shape if shape is None else shape
     piece, maker = behind(operand, makers)
     found = None if maker is None else _divided(piece, maker)
     if maker is None or found is None or isinstance(maker.invars[0], jax_core.Literal):

@@ -52,6 +52,14 @@ class _Product(NamedTuple):
         return reshape(dot_of(self.eqn, left, right, [own.shape for own in self.operands]), shape)
 
 
+def _without(eqn: jax_core.JaxprEqn, side: int, d: int) -> dict[str, Any]:
+    """The parameters of a dot of an operand without one of its dimensions, which is that operand's alone."""
+    pairs = [list(own) for own in eqn.params["dimension_numbers"]]
+    for pair in pairs:
+        pair[side] = tuple(k - (k > d) for k in pair[side])
+    return {**eqn.params, "dimension_numbers": tuple(map(tuple, pairs))}
+
+
 def _are_alike(own: Part | _Shared, other: Part | _Shared) -> bool:
     if isinstance(own, Part) and isinstance(other, Part):
         return own.dimension == other.dimension and own.is_like(other)
@@ -133,6 +141,25 @@ class _Found:
                 return _Product(eqn, (left, right))
         return None
 
+    def _of_one(self, piece: _Piece, like: _Product) -> _Product | None:
+        """A piece of one row, which its product has no dimension for, as a product like another; None if it is none."""
+        value, eqn = behind(piece.value, self.makers)
+        sides = [k for k, own in enumerate(like.operands) if isinstance(own, Part)]
+        if eqn is None or not is_understood(eqn, "dot_general") or len(sides) > 1:
+            return None
+        (k,) = sides
+        part = like.operands[k]
+        assert isinstance(part, Part)
+        if _without(like.eqn, k, part.dimension) != eqn.params or 0 in value.aval.shape:
+            return None
+        if self.uses[piece.value] > 1 or self.uses[value] > 1 or isinstance(eqn.invars[k], jax_core.Literal):
+            return None
+        own = eqn.invars[k].aval.shape  # type: ignore[attr-defined]
+        shape = (*own[: part.dimension], 1, *own[part.dimension :])
+        found = [part_of(eqn.invars[k], part.dimension, self.makers, shape), self._operand(eqn.invars[1 - k], None)]
+        left, right = found if k == 0 else found[::-1]
+        return None if left is None or right is None else _Product(like.eqn, (left, right))
+
     def _operand(self, operand: Any, d: int | None) -> Part | _Shared | None:
         """What an operand is: a part along a dimension, or, without one, shared."""
         if isinstance(operand, jax_core.Literal):
@@ -147,6 +174,9 @@ class _Found:
         if len(pieces) < 2:
             return None
         found = [self._product(piece) for piece in pieces]
+        first = next((own for own in found if own is not None), None)
+        if first is not None:
+            found = [own or self._of_one(piece, first) for own, piece in zip(found, pieces, strict=True)]
         products = [product for product in found if product is not None]
         if len(products) < len(found) or not all(product.is_like(products[0]) for product in products):
             return None
