@@ -70,11 +70,11 @@ def of_batches(a, b):
 
 
 def with_a_last_row(a, b):
-    return jnp.concatenate([a[:3] @ b, a[3:6] @ b, (a[6] @ b)[None]])
+    return by_rows_and(a[6:], a, b)
 
 
 def with_a_first_column(a, b):
-    return jnp.concatenate([(a @ b[:, 0])[:, None], a @ b[:, 1:]], 1)
+    return jnp.concatenate([(a @ b[:, :1].reshape(5)).reshape(7, 1), a @ b[:, 1:]], 1)
 
 
 def in_a_loop(a, b):
@@ -118,6 +118,10 @@ def read_between(a, b):
     return lax.dynamic_update_slice(out, a[3:] @ b, (3, 0)), out
 
 
+def by_rows_and(row, a, b):
+    return jnp.concatenate([a[:6] @ b, (row.reshape(5) @ b).reshape(1, 6)])
+
+
 OTHERS = {
     "in another order": lambda a, b: jnp.concatenate([a[3:] @ b, a[:3] @ b]),
     "of which one is left out": lambda a, b: jnp.concatenate([a[:3] @ b, a[4:] @ b]),
@@ -127,9 +131,13 @@ OTHERS = {
     "put together elsewhere": lambda a, b: jnp.concatenate([a[:3] @ b, a[:3] @ b], 1),
     "of another precision": lambda a, b: jnp.concatenate([a[:3] @ b, jnp.dot(a[3:], b, precision="highest")]),
     "with strides": lambda a, b: jnp.concatenate([a[::2] @ b, a[1::2] @ b]),
-    "of one row of which another is summed": lambda a, b: jnp.concatenate([a[:6, :5] @ b, (a[:5, 4] @ b)[None]]),
-    "of one row of another value": lambda a, b: jnp.concatenate([a[:6] @ b, ((a * 2)[6] @ b)[None]]),
-    "of one row too early": lambda a, b: jnp.concatenate([a[:6] @ b, (a[5] @ b)[None]]),
+    "of one row of which another is summed": lambda a, b: jnp.concatenate(
+        [a[:6, :5] @ b, (a[:5, 4:].reshape(5) @ b).reshape(1, 6)]
+    ),
+    "of one row of another value": lambda a, b: jnp.concatenate(
+        [a[:6] @ b, ((a * 2)[6:].reshape(5) @ b).reshape(1, 6)]
+    ),
+    "of one row too early": lambda a, b: jnp.concatenate([a[:6] @ b, (a[5:6].reshape(5) @ b).reshape(1, 6)]),
     "used again": used_again,
     "written twice": written_twice,
     "with something left": lambda a, b: by_rows(a, b, [(0, 3), (4, 7)]),

@@ -127,7 +127,7 @@ def contraction_of(
     """The sum over some dimensions of a value, by what it is a rearrangement of: what a product or dot makes.
 
     None where nothing such makes it, or a dot cannot; unless some label is summed, and some is in one operand only, or
-    it is the sum of a dot, or what a dot makes of an operand that is repeated.
+    it is the sum of a dot, or what a dot makes of an operand that is repeated, or in another order.
     `looked_through` says of which operands it is asked what they are rearrangements of.
     """
     product = makers.get(view.root)
@@ -170,7 +170,7 @@ def contraction_of(
     repeats = any(not digit.step for side in sides for dim in side.dims for digit in dim)
     if set(left) == set(right) and not (is_dot and summed):
         return None
-    if gone == set(result) and not (is_dot and repeats and not summed):
+    if gone == set(result) and not (is_dot and not summed and (repeats or not view.is_in_order)):
         return None
     kind = product.params.get("preferred_element_type") or product.outvars[0].aval.dtype  # type: ignore[attr-defined]
     return Contraction(sides[0], sides[1], left, right, tuple(result), labels.extents, precision_of(product), kind)
@@ -235,6 +235,11 @@ class Dot:
         own = self.contraction
         what = own.result, tuple(own.extents.items()), own.precision, own.preferred_element_type
         return self.is_swapped, self.shapes, self.numbers, self.labels, what
+
+    @property
+    def sums(self) -> bool:
+        """Whether it sums anything."""
+        return any(self.numbers[0])
 
     @property
     def order(self) -> list[int]:

@@ -12,6 +12,7 @@ memory in more parts than the dimensions it was laid out in stays laid out.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -42,6 +43,9 @@ def _find(var: Any, makers: dict[Any, jax_core.JaxprEqn], uses: Counter[Any]) ->
         dot = None if found is None else as_dot(found)
         if dot is None or (view.is_in_order and not dot.is_in_order):
             continue
+        sizes = (sorted(math.prod(own) for own in each) for each in (dot.shapes, shapes))
+        if not dot.is_in_order and not dot.sums and len(set(map(tuple, sizes))) == 1:
+            continue  # an outer product of the same, in one of the orders that a transpose follows
         own_shapes = dot.shapes[::-1] if dot.is_swapped else dot.shapes
         if any(len(own) > sum(n != 1 for n in shape) for own, shape in zip(own_shapes, shapes, strict=True)):
             continue
