@@ -100,6 +100,27 @@ def test_stretches_in_memory_are_one_reduction(primitive, at, parts):
     np.testing.assert_allclose(jax_core.jaxpr_as_fun(closed)(x)[0], function(x), rtol=1e-5)
 
 
+def test_stretches_of_a_dimension_that_was_merged_are_one_reduction():
+    """Along the first of two merged dimensions, behind another; each part of the same, rearranged for itself."""
+
+    def function(x):
+        x = jnp.exp(x)
+        first, second = (x.transpose(1, 0, 2).reshape(3, 40)[:, own] for own in (slice(16), slice(16, 40)))
+        parts = first.reshape(3, 2, 2, 4).sum(2).transpose(1, 0, 2), second.reshape(3, 6, 4).sum(1).reshape(1, 3, 4)
+        return jnp.concatenate(parts).sum(0)
+
+    def inside_a_group(x):
+        first, second = (x.transpose(1, 0, 2).reshape(3, 40)[:, own] for own in (slice(18), slice(18, 40)))
+        return jnp.concatenate([first.reshape(3, 9, 2).sum(1), second.reshape(3, 11, 2).sum(1)], 1).sum(1)
+
+    x = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (10, 3, 4)), jnp.float32)
+    closed = join_reductions(jax.make_jaxpr(function)(x))
+    assert [eqn.primitive.name for eqn in closed.jaxpr.eqns].count("reduce_sum") == 1
+    np.testing.assert_allclose(jax_core.jaxpr_as_fun(closed)(x)[0], jnp.exp(x).sum(0), rtol=1e-5)
+    closed = join_reductions(jax.make_jaxpr(inside_a_group)(x))
+    np.testing.assert_allclose(jax_core.jaxpr_as_fun(closed)(x)[0], x.sum((0, 2)), rtol=1e-5, atol=1e-5)
+
+
 def test_inside_a_loop():
     def function(x):
         return lax.fori_loop(0, 3, lambda _, y: y + y.reshape(4, 6).sum(1).sum(), x)

@@ -75,7 +75,9 @@ def _tables(draw):
     updates = array((*batches, count, *columns), jnp.int32).astype(draw(st.sampled_from([jnp.float32, jnp.bfloat16])))
     at = draw(st.integers(0, len(columns)))
     is_filled, kept = draw(st.booleans()), draw(st.integers(0, len(batches) - 1))
-    is_put_last = draw(st.booleans())
+    is_put_last, is_regrouped = draw(st.booleans()), draw(st.booleans())
+    size = rows * math.prod(columns)
+    first = draw(st.sampled_from([n for n in range(1, size + 1) if size % n == 0]))
 
     def one(indices, updates):
         table = jnp.full((*columns[:at], rows, *columns[at:]), 1 if is_filled else 0, updates.dtype)
@@ -88,6 +90,9 @@ def _tables(draw):
         for _ in batches:
             run = jax.vmap(run)
         made = run(indices, updates)
+        if is_regrouped:  # elements in another order, so many at a time, with the batches between them
+            turned = jnp.moveaxis(made, len(batches), -1).reshape(*made.shape[: len(batches)], first, size // first)
+            return jnp.moveaxis(turned, len(batches), 0).sum((*range(1, kept + 2),))
         if is_put_last:  # rows in two parts, and batches behind them, as blocks that sum some elements have it
             made = made.reshape(*made.shape[: len(batches)], -1)
             return jnp.moveaxis(made, 0, -1).sum((*range(kept), -1))

@@ -12,6 +12,7 @@ It is as fast as what one would write, and has its gradient: ties of a greatest 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ from codelet.jaxprs.rebuild import Builder, rebuild
 from codelet.views.digits import Digit, merged, regrouped, row_major_digits, row_major_strides
 from lowering.arrays import Array, reshape, transpose
 from lowering.jaxprs.joined_maps import SUMMED, Dims, Whole, joined
+from lowering.jaxprs.rearrangement import rearrangement
 
 _FOLLOWED = ("reshape", "squeeze", "broadcast_in_dim", "transpose", "concatenate", "slice", "split", *REDUCTIONS)
 """What is followed back."""
@@ -77,17 +79,25 @@ def _shape(atom: Any) -> tuple[int, ...]:
 
 
 def _divided(part: _Part, source: Atomic, starts: Sequence[int], sizes: Sequence[int]) -> _Part | None:
-    """A slice as a part of what it is of: along one dimension that is summed, or, where all are, in memory."""
+    """A slice as a part of what it is of: along one dimension that is summed, or, where all are, in memory.
+
+    A dimension may have been merged of one that is summed and of others behind that, which are not cut.
+    """
     shape = _shape(source)
     cut = [d for d, (size, extent) in enumerate(zip(sizes, shape, strict=True)) if size < extent]
     if cut and all(map(_is_summed, part.dims)) and math.prod(sizes[: cut[-1]]) == 1:
         strides = row_major_strides(shape)
         start = sum(first * stride for first, stride in zip(starts, strides, strict=True))
         return _Part(source, tuple(map(_summed, shape)), 0, start, math.prod(sizes), is_stretch=True)
-    if len(cut) != 1 or not _is_summed(part.dims[cut[0]]):
+    if len(cut) != 1:
         return None
     (d,) = cut
-    return _Part(source, (*part.dims[:d], _summed(shape[d]), *part.dims[d + 1 :]), d, starts[d], sizes[d])
+    inner = tuple(itertools.dropwhile(lambda digit: not digit.step, part.dims[d]))
+    stretch = math.prod(digit.extent for digit in inner)
+    if starts[d] % stretch or sizes[d] % stretch or shape[d] % stretch or (inner and len(inner) == len(part.dims[d])):
+        return None
+    along = (*_summed(shape[d] // stretch), *inner)
+    return _Part(source, (*part.dims[:d], along, *part.dims[d + 1 :]), d, starts[d], sizes[d])
 
 
 def _keeps_order(maker: jax_core.JaxprEqn) -> bool:
@@ -135,13 +145,9 @@ def _behind(part: _Part, maker: jax_core.JaxprEqn, name: str, uses: Counter[Any]
 
 
 def _identity(array: Atomic, makers: dict[Any, jax_core.JaxprEqn]) -> Any:
-    """What two values have in common that are one array reshaped to one shape."""
-    source = array
-    while (maker := makers.get(source)) is not None and is_understood(maker, "reshape"):
-        if maker.params["dimensions"] is not None or isinstance(maker.invars[0], jax_core.Literal):
-            break
-        (source,) = maker.invars
-    return source, _shape(array)
+    """What two values have in common that are one array rearranged in one way, to one shape."""
+    view = rearrangement(array, makers, stop=lambda _: False)
+    return (view.root, tuple(merged(view.digits))), _shape(array)
 
 
 def _with_neighbours(parts: list[_Part], makers: dict[Any, jax_core.JaxprEqn]) -> list[_Part]:

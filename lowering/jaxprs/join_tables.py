@@ -25,7 +25,7 @@ from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 from lowering.jaxprs.blocks_of_rows import one_gather, one_scatter
 from lowering.jaxprs.parts import Makers
-from lowering.jaxprs.summed import Joined, shape_of, sum_of
+from lowering.jaxprs.summed import Joined, shape_of, sum_before_reshape, sum_of
 from lowering.jaxprs.tables_of_updates import one_list, one_start, one_table, with_rows_together
 
 _SCATTERS = ("scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max")
@@ -37,7 +37,7 @@ def _joined(eqn: jax_core.JaxprEqn, makers: Makers, constants: dict[Any, Any], u
     if is_understood(eqn, "reduce_sum"):
         own = sum_of(eqn, makers)
         if own is None:
-            return None
+            return sum_before_reshape(eqn, makers)
         if own.maker.primitive.name == "gather":
             return one_gather(own, makers, constants)
         return one_table(own, makers)

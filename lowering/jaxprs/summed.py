@@ -8,6 +8,8 @@ summed, and how the others lie in the sum: as digits of the positions in what th
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,11 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic
+from codelet.jaxprs.equations import Atomic, bind
 from codelet.jaxprs.primitives import is_understood
 from codelet.views.digits import Digit, merged, row_major_strides
+from lowering.arrays import reshape
 from lowering.jaxprs.parts import Makers
 from lowering.jaxprs.rearrangement import Rearrangement, rearrange, rearrangement
+from lowering.jaxprs.reshape_once import stretches
 
 
 @dataclass(frozen=True)
@@ -132,3 +136,65 @@ def sum_of(eqn: jax_core.JaxprEqn, makers: Makers) -> Sum | None:
     if not own or left is None or {d for d, _ in own} & {d for d, _ in left}:
         return None
     return Sum(view.root, maker, tuple(sorted({d for d, _ in own})), tuple(left), shape_of(made), dtype_of(made))
+
+
+def _refined(was: Sequence[int], shape: Sequence[int]) -> list[int] | None:
+    """The extents of the coarsest dimensions that those of two shapes of one size are both made of; None for none."""
+    cuts = sorted({math.prod(own[d:]) for own in (was, shape) for d in range(len(own) + 1)})
+    if any(outer % inner for inner, outer in itertools.pairwise(cuts)):
+        return None
+    return [outer // inner for inner, outer in itertools.pairwise(cuts)][::-1]
+
+
+def _made_by_tables(atom: Atomic, makers: Makers) -> bool:
+    """Whether a value is a rearrangement of what a gather or a scatter makes."""
+    maker = makers.get(atom)
+    while maker is not None and is_understood(maker, "reshape", "transpose", "convert_element_type"):
+        maker = makers.get(maker.invars[0])
+    return maker is not None and is_understood(maker, "gather", "scatter-add")
+
+
+def sum_before_reshape(eqn: jax_core.JaxprEqn, makers: Makers) -> Joined | None:
+    """A sum of a reshaped array as the reshaped sum of that, where no digits say how it lies; None where it is none.
+
+    Tables of 4 x 30 x 16 that are summed 64 x 30 elements at a time are so: what is summed is whole dimensions before
+    and after the reshape, and others are not.
+    """
+    (operand,) = eqn.invars
+    if isinstance(operand, jax_core.Literal) or 0 in shape_of(operand):
+        return None
+    view, axes = rearrangement(operand, makers, stop=lambda _: False), {int(axis) for axis in eqn.params["axes"]}
+    maker = makers.get(view.root)
+    if maker is None or not is_understood(maker, "reshape") or maker.params["dimensions"] is not None:
+        return None
+    base, root = maker.invars[0], view.root
+    if isinstance(base, jax_core.Literal) or not _made_by_tables(base, makers):
+        return None
+    shape = shape_of(root)
+    own = _apart(merged(digit for d in sorted(axes) for digit in view.dims[d]), shape)
+    left = _apart(merged(digit for d, dim in enumerate(view.dims) if d not in axes for digit in dim), shape)
+    if not own or left is None or {d for d, _ in own} & {d for d, _ in left}:
+        return None
+    summed = {d for d, _ in own}
+    inner, inner_axes = list[int](), list[int]()
+    for before, after in stretches(shape_of(base), shape):
+        if not summed & set(range(after.start, after.stop)):
+            inner += shape_of(base)[before]
+            continue
+        refined = _refined(shape_of(base)[before], shape[after])
+        if refined is None:
+            return None
+        strides, weights = row_major_strides(refined), row_major_strides(shape[after])
+        for d in summed & set(range(after.start, after.stop)):
+            weight = weights[d - after.start]
+            inner_axes += [len(inner) + k for k, step in enumerate(strides) if weight <= step < weight * shape[d]]
+        inner += refined
+    found = Sum(root, maker, tuple(sorted(summed)), tuple(left), shape_of(eqn.outvars[0]), dtype_of(eqn.outvars[0]))  # type: ignore[arg-type]
+    order = [d for d in range(len(shape)) if d not in summed]
+
+    def run(array: Any) -> list[Any]:
+        of_inner = eqn.replace(params={**eqn.params, "axes": tuple(sorted(inner_axes))})
+        (made,) = bind(of_inner, [reshape(array, inner)])
+        return [found.back(reshape(made, [shape[d] for d in order]), order)]
+
+    return Joined((base,), run)
