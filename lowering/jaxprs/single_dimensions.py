@@ -53,6 +53,8 @@ def _parts(eqn: jax_core.JaxprEqn) -> list[Atomic]:
 def _left_sliced(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
     """What is left of an equation that takes or puts a slice."""
     kept = [d for d, place in enumerate(left.places(eqn.invars[0])) if place.left is not None]
+    if not kept:
+        return [operands[len(_parts(eqn))]]  # one element is taken, or put
     count = 1 + len(_parts(eqn))
     params = {
         name: None if value is None or name == "sharding" else tuple(value[d] for d in kept)

@@ -1,7 +1,7 @@
 """Access: an access map taken apart by the dimensions of the array that it reads or writes.
 
 Into affine terms, one for each key (a dimension of the field, or a grid axis), and tables over one or several keys.
-Where the terms do not keep to dimensions, the array is taken as one flat dimension.
+Where the terms do not keep to a dimension, it is one with that before it: an array may be taken as one flat dimension.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def flat_terms(index: Index) -> tuple[int, list[Term], frozenset[Key]]:
     return ends(digits.values(), offset)[0], terms, frozenset(backwards)
 
 
-def _by_dimension(shape: tuple[int, ...], offset: int, terms: Sequence[Term]) -> tuple[Dimension, ...] | None:
-    """The terms assigned to dimensions, in units of them; None when they do not keep to them."""
+def _by_dimension(shape: tuple[int, ...], offset: int, terms: Sequence[Term]) -> tuple[Dimension, ...] | int:
+    """The terms assigned to dimensions, in units of them; or the number of one that they do not keep to."""
     weights = row_major_strides(shape)
     assigned: list[list[Term]] = [[] for _ in shape]
     for term in terms:
@@ -132,9 +132,9 @@ def _by_dimension(shape: tuple[int, ...], offset: int, terms: Sequence[Term]) ->
         assigned[at].append(term)
     starts = np.unravel_index(offset, shape) if shape else ()
     dimensions = []
-    for weight, extent, start, own in zip(weights, shape, starts, assigned, strict=True):
+    for d, (weight, extent, start, own) in enumerate(zip(weights, shape, starts, assigned, strict=True)):
         if int(start) + sum(term.reach // weight for term in own) >= extent:
-            return None
+            return d
         own.sort(key=lambda term: term.grain, reverse=True)
         dimensions.append(Dimension(int(start), tuple(divided_term(term, weight) for term in own)))
     return tuple(dimensions)
@@ -146,15 +146,13 @@ def divided_term(term: Term, weight: int) -> Term:
 
 
 def take_apart(shape: tuple[int, ...], index: Index) -> Access:
-    """The access map of an array of `shape`, by its dimensions, or by the one of its flat form."""
+    """The access map of an array of `shape`, by its dimensions, or by those of it with some made one."""
     offset, terms, backwards = flat_terms(index)
-    for tried in (shape, (math.prod(shape),)):
-        if not tried and terms:
-            continue
-        dimensions = _by_dimension(tried, offset, terms)
-        if dimensions is not None:
-            return Access(tried, dimensions, backwards)
-    raise AssertionError((shape, index))
+    tried = shape if shape or not terms else (1,)
+    while not isinstance(found := _by_dimension(tried, offset, terms), tuple):
+        assert found, (shape, index)
+        tried = (*tried[: found - 1], tried[found - 1] * tried[found], *tried[found + 1 :])
+    return Access(tried, found, backwards)
 
 
 class Radix(NamedTuple):
