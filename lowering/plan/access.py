@@ -6,7 +6,6 @@ Where the terms do not keep to a dimension, it is one with that before it: an ar
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
