@@ -47,7 +47,7 @@
            -> loops that carry what they extend     carry_extended
            -> updates that XLA would miscompile     in_place
            -> slow reductions done by halves        reduce_by_halves
-           -> slow products as convolutions         narrow_products
+           -> slow products made in other ways      narrow_products, thin_products
            -> cheap steps of loops done again       recompute
     lower  -> slopes of maxima that hold             winners, where what runs is called
            -> what each step moves, beside its edges fast/work (moved), for whoever looks at the plan

@@ -228,11 +228,14 @@ def _family(box: LatticeBox, families: Sequence[Family]) -> Family:
     )
 
 
-def _joined(families: Sequence[Family], numbers: Sequence[int]) -> list[tuple[Family, tuple[int, ...]]]:
-    """Families of one kind, those made one that are parts of one; and the numbers of those that each was."""
-    followers = sorted({k for number in numbers for k in _tabled(families[number])})
+Joined = list[tuple[Family, tuple[int, ...]]]
+"""Families, and the numbers of those that each was, in order."""
+
+
+def _joined(families: Sequence[Family], numbers: Sequence[int], followers: Sequence[int] = ()) -> Joined:
+    """Families of one kind, those made one that are parts of one, where fields that follow then have no tables."""
     boxes = [_box(families[number], number, followers) for number in numbers]
-    found = [(families[n], (n,)) for n, box in zip(numbers, boxes, strict=True) if box is None]
+    found: Joined = [(families[n], (n,)) for n, box in zip(numbers, boxes, strict=True) if box is None]
     for box in join_boxes([box for box in boxes if box is not None]):
         made = _family(box, families) if len(box.numbers) > 1 else None
         if made is None or (followers and _tabled(made)):
@@ -242,9 +245,21 @@ def _joined(families: Sequence[Family], numbers: Sequence[int]) -> list[tuple[Fa
     return found
 
 
-def join_families(families: Sequence[Family]) -> list[tuple[Family, tuple[int, ...]]]:
+def _joined_or_followed(families: Sequence[Family], numbers: Sequence[int]) -> Joined:
+    """Families of one kind, those made one that are parts of one: all, or those without tables alone."""
+    tabled = [number for number in numbers if _tabled(families[number])]
+    if tabled:
+        followers = sorted({k for number in tabled for k in _tabled(families[number])})
+        found = _joined(families, numbers, followers)
+        if len(found) < len(numbers):
+            return found
+    alone: Joined = [(families[number], (number,)) for number in tabled]
+    return alone + _joined(families, [number for number in numbers if number not in tabled])
+
+
+def join_families(families: Sequence[Family]) -> Joined:
     """Families, those made one that are parts of one; and the numbers of those that each was, in order."""
     parts = [(number, family) for number, family in enumerate(families) if _may_be_part(family)]
-    found = [(family, (number,)) for number, family in enumerate(families) if not _may_be_part(family)]
-    found += [own for numbers in _kinds(parts) for own in _joined(families, numbers)]
+    found: Joined = [(family, (number,)) for number, family in enumerate(families) if not _may_be_part(family)]
+    found += [own for numbers in _kinds(parts) for own in _joined_or_followed(families, numbers)]
     return sorted(found, key=lambda own: own[1])

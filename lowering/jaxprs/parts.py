@@ -67,14 +67,11 @@ def behind(atom: Any, makers: Makers) -> tuple[Any, jax_core.JaxprEqn | None]:
     return atom, maker
 
 
-def part_of(operand: Any, d: int, makers: Makers, shape: tuple[int, ...] | None = None) -> Part | None:
-    """What a value is a part of along one of its dimensions; None if it is no such thing.
-
-    With a shape, the value is taken as if it had that one.
-    """
+def part_of(operand: Any, d: int, makers: Makers, taken_as: tuple[int, ...] | None = None) -> Part | None:
+    """What a value is a part of along one of its dimensions, or one of another shape that it is taken as; else None."""
     if isinstance(operand, jax_core.Literal):
         return None
-    shape = operand.aval.shape if shape is None else shape
+    shape: tuple[int, ...] = operand.aval.shape if taken_as is None else taken_as
     piece, maker = behind(operand, makers)
     found = None if maker is None else _divided(piece, maker)
     if maker is None or found is None or isinstance(maker.invars[0], jax_core.Literal):
