@@ -34,13 +34,13 @@
            -> parts of what is repeated             repeat_less
            -> sums of products contracted           sum_rows, contract, whole_products (wholes)
            -> dots of what lies in memory           dots_in_memory_order (contraction)
-           -> products of parts side by side one    products_side_by_side (parts, wholes)
            -> reductions of partial results joined  join_reductions, by joined_maps
            -> parts and copies of tables one        join_tables (summed, tables_of_updates, blocks_of_rows)
            -> dimensions of one element left out    single_dimensions
            -> slices of what lies in memory         slice_roots, slice_once
            -> results made in the shapes they have  map_shapes, reduce_in_shape; dots_in_memory_order of these
            -> reshapes, transposes in a row as one  reshape_once (stretches)
+           -> products of parts side by side one    products_side_by_side (parts, wholes)
            -> what turns take parts of sliced once  slice_before_loops
            -> rows of what loops take columns of    columns_as_rows
            -> rows scanned over, and stacked        scan_rows

@@ -77,6 +77,17 @@ def with_a_first_column(a, b):
     return jnp.concatenate([(a @ b[:, :1].reshape(5)).reshape(7, 1), a @ b[:, 1:]], 1)
 
 
+def added_by_rows(a, b):
+    whole = jnp.arange(42.0).reshape(7, 6)
+    return jnp.concatenate([whole[i:j] + a[i:j] @ b for i, j in HALVES]) - whole
+
+
+def added_by_columns(a, b):
+    whole = jnp.arange(42.0).reshape(7, 6)
+    pieces = zip(jnp.split(b, [2, 3], 1), jnp.split(whole, [2, 3], 1), strict=True)
+    return jnp.concatenate([a @ piece + other for piece, other in pieces], 1) - whole
+
+
 def in_a_loop(a, b):
     return lax.scan(lambda carry, scale: (by_rows(a, b) * scale + carry * 0, None), jnp.zeros((7, 6)), jnp.ones(2))[0]
 
@@ -138,6 +149,12 @@ OTHERS = {
         [a[:6] @ b, ((a * 2)[6:].reshape(5) @ b).reshape(1, 6)]
     ),
     "of one row too early": lambda a, b: jnp.concatenate([a[:6] @ b, (a[5:6].reshape(5) @ b).reshape(1, 6)]),
+    "added to parts in another order": lambda a, b: jnp.concatenate(
+        [a[4:, :4] + a[:3] @ b[:, :4], a[:4, :4] + a[3:] @ b[:, :4]]
+    ),
+    "added to parts of several": lambda a, b: jnp.concatenate(
+        [a[:3, :4] + a[:3] @ b[:, :4], (a + 1)[3:, :4] + a[3:] @ b[:, :4]]
+    ),
     "used again": used_again,
     "written twice": written_twice,
     "with something left": lambda a, b: by_rows(a, b, [(0, 3), (4, 7)]),

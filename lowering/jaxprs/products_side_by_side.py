@@ -3,7 +3,8 @@
 A product whose operands do not fit the tiles at once is planned in turns, each of some rows, columns or batches of the
 result: products of slices of one operand, each written where it belongs. In comes a jaxpr with results that are put
 together so, by `concatenate` or by one `dynamic_update_slice` after another; out comes one in which each is one product
-of what was divided. (What is divided along what is summed is added up: `whole_products.py`.)
+of what was divided. (What is divided along what is summed is added up: `whole_products.py`.) Where each is added to a
+part of another value, so that the cotangents of one variable are of several products, it is added to all of that.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import Atomic, variables
@@ -66,6 +68,25 @@ def _are_alike(own: Part | _Shared, other: Part | _Shared) -> bool:
     return own == other
 
 
+class _Sum(NamedTuple):
+    """A value that a product is added to, part by part."""
+
+    whole: Part
+    at: int
+    """Which operand of the sums the value is."""
+    product: _Product
+
+    @property
+    def roots(self) -> list[Atomic]:
+        """The value, and what the product is of."""
+        return [self.whole.root, *self.product.roots]
+
+    def made(self, values: Sequence[Any], shape: Sequence[int]) -> Any:
+        """The sum of the whole, in a shape."""
+        terms = [reshape(values[0], shape), self.product.made(values[1:], shape)]
+        return lax.add(*(terms if self.at == 0 else terms[::-1]))
+
+
 class _Piece(NamedTuple):
     """A piece of a value in memory: the same stretch of every block, of which there are so many."""
 
@@ -94,7 +115,7 @@ class _Found:
         self.makers: Makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
         lists = (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars)
         self.uses = Counter(atom for atoms in lists for atom in variables(atoms))
-        self.products: dict[jax_core.JaxprEqn, _Product] = {}
+        self.products: dict[jax_core.JaxprEqn, _Product | _Sum] = {}
         if not any(is_understood(eqn, "dot_general") for eqn in jaxpr.eqns):
             return
         for eqn in reversed(jaxpr.eqns):
@@ -168,11 +189,15 @@ class _Found:
             return part_of(operand, d, self.makers)
         return _Shared(behind(operand, self.makers)[0], tuple(operand.aval.shape))
 
-    def _whole(self, eqn: jax_core.JaxprEqn) -> _Product | None:
-        """What is put together as a product of the whole; None if it is none."""
+    def _whole(self, eqn: jax_core.JaxprEqn) -> _Product | _Sum | None:
+        """What is put together as a product of the whole, or what that is added to; None if it is none."""
         pieces = self._pieces(eqn)
         if len(pieces) < 2:
             return None
+        return self._as_product(pieces) or (self._as_sum(eqn, pieces) if is_understood(eqn, "concatenate") else None)
+
+    def _as_product(self, pieces: Sequence[_Piece]) -> _Product | None:
+        """All pieces as a product; None if they are none."""
         found = [self._product(piece) for piece in pieces]
         first = next((own for own in found if own is not None), None)
         if first is not None:
@@ -182,12 +207,35 @@ class _Found:
             return None
         for own in zip(*(product.operands for product in products), strict=True):
             parts = [part for part in own if isinstance(part, Part)]
-            ends = list(itertools.accumulate((part.extent for part in parts), initial=0))
-            if parts and [*(part.start for part in parts), parts[0].shape[parts[0].dimension]] != ends:
-                return None
-            if not all(part.lies_so for part in parts):
+            if parts and not _are_all(parts):
                 return None
         return products[0]
+
+    def _as_sum(self, eqn: jax_core.JaxprEqn, pieces: Sequence[_Piece]) -> _Sum | None:
+        """All pieces of what is concatenated as a product and what it is added to; None if they are none."""
+        makers = [self.makers.get(piece.value) for piece in pieces]
+        sums = [maker for maker in makers if maker is not None and is_understood(maker, "add", "add_any")]
+        if len(sums) < len(makers) or any(self.uses[piece.value] > 1 for piece in pieces):
+            return None
+        if any(atom.aval.shape != own.outvars[0].aval.shape for own in sums for atom in own.invars):  # type: ignore[attr-defined]
+            return None
+        for at in (0, 1):
+            found = [part_of(own.invars[at], int(eqn.params["dimension"]), self.makers) for own in sums]
+            parts = [part for part in found if part is not None]
+            if len(parts) < len(found) or not all(part.is_like(parts[0]) for part in parts) or not _are_all(parts):
+                continue
+            others = [piece._replace(value=own.invars[1 - at]) for piece, own in zip(pieces, sums, strict=True)]
+            product = self._as_product(others)
+            if product is not None and parts[0].shape == eqn.outvars[0].aval.shape:  # type: ignore[attr-defined]
+                return _Sum(parts[0], at, product)
+        return None
+
+
+def _are_all(parts: Sequence[Part]) -> bool:
+    """Whether parts are all of what they are of, in order."""
+    ends = list(itertools.accumulate((part.extent for part in parts), initial=0))
+    whole = parts[0].shape[parts[0].dimension]
+    return [*(part.start for part in parts), whole] == ends and all(part.lies_so for part in parts)
 
 
 def join_side_by_side(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:

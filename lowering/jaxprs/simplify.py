@@ -47,14 +47,14 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     """
     compared = compare_tables(inline(equal_constants_once(jax.make_jaxpr(function)(*structs))))
     emitted = as_one_slice(within_bounds(slices_in_order(as_one_number(compared))))
-    products = join_side_by_side(dots_in_memory_order(join_products(contract(sum_rows(repeat_less(emitted))))))
+    products = dots_in_memory_order(join_products(contract(sum_rows(repeat_less(emitted)))))
     reductions = join_reductions(products)
     tables = join_tables(reductions)
     if tables is not reductions:  # what blocks of rows looked up, or updated, may be one row of all
         tables = as_one_slice(within_bounds(tables))
     joined = reshape_once(drop_single_dimensions(tables))
     shaped = reduce_in_shape(make_in_shape(slice_once(slice_roots(joined))))
-    dots = reshape_once(dots_in_memory_order(shaped))
+    dots = join_side_by_side(reshape_once(dots_in_memory_order(shaped)))
     scanned = reshape_once(make_in_shape(scan_rows(columns_as_rows(slice_before_loops(dots)))))
     traced = carry_extended(scanned)
     return recompute(multiply_thinly(multiply_narrowly(reduce_by_halves(update_safely(traced, inputs)))))
