@@ -18,6 +18,7 @@ from jax.extend import core as jax_core
 from codelet.jaxprs.equations import Atomic, bind, bodies_of, scan_counts, scanned, variables, with_bodies
 from codelet.jaxprs.primitives import ELEMENTWISE, is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
+from lowering.jaxprs.reshape_once import is_reshape
 
 
 def _column(eqn: jax_core.JaxprEqn) -> int | None:
@@ -29,13 +30,20 @@ def _column(eqn: jax_core.JaxprEqn) -> int | None:
     return cut[0] if len(cut) == 1 and cut[0] and sizes[cut[0]] == 1 else None
 
 
+def _is_made_by_element(atom: Atomic, made: Mapping[Any, jax_core.JaxprEqn]) -> bool:
+    """Whether a value is made by element, and perhaps reshaped since."""
+    maker = made.get(atom) if isinstance(atom, jax_core.Var) else None
+    while maker is not None and is_reshape(maker):
+        maker = made.get(maker.invars[0]) if isinstance(maker.invars[0], jax_core.Var) else None
+    return maker is not None and maker.primitive.name in ELEMENTWISE
+
+
 def _columns(eqn: jax_core.JaxprEqn, made: Mapping[Any, jax_core.JaxprEqn]) -> dict[int, int]:
     """The constants of a scan, made by element, of which it only takes columns: along which dimension."""
     body, (first, _) = eqn.params["jaxpr"].jaxpr, scan_counts(eqn)
     found: dict[Any, int | None] = {}
     for var, atom in zip(body.invars[:first], eqn.invars[:first], strict=True):
-        maker = made.get(atom) if isinstance(atom, jax_core.Var) else None
-        if maker is not None and maker.primitive.name in ELEMENTWISE:
+        if _is_made_by_element(atom, made):
             found[var] = None
     for own in body.eqns:
         for k, atom in enumerate(own.invars):
