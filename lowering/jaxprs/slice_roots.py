@@ -115,15 +115,15 @@ def _run(eqn: jax_core.JaxprEqn, own: _Slice) -> Callable[..., list[Any]]:
     return {"slice": cut, "dynamic_slice": take, "dynamic_update_slice": put}[eqn.primitive.name]
 
 
-def _once(closed: jax_core.ClosedJaxpr, names: Sequence[str]) -> jax_core.ClosedJaxpr:
-    """A jaxpr with slices of the arrays that others are rearrangements of; itself where there are none."""
+def _once(closed: jax_core.ClosedJaxpr, names: Sequence[str]) -> tuple[jax_core.ClosedJaxpr, bool]:
+    """A jaxpr with slices of the arrays that others are rearrangements of; and whether some were put there."""
     eqns = closed.jaxpr.eqns
     makers = {var: eqn for eqn in eqns for var in eqn.outvars}
     found = {eqn: own for eqn in eqns if is_understood(eqn, *names) and (own := _found(eqn, makers)) is not None}
     bodies = {eqn: with_bodies(eqn, lambda body: slice_roots(body, *names)) for eqn in eqns}
     others = {eqn: made for eqn, made in bodies.items() if made is not eqn}
     if not found and not others:
-        return closed
+        return closed, False
 
     def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
         return [found[eqn].view.root, *eqn.invars[1:]] if eqn in found else eqn.invars
@@ -133,7 +133,7 @@ def _once(closed: jax_core.ClosedJaxpr, names: Sequence[str]) -> jax_core.Closed
             return builder.equation(others.get(eqn, eqn), operands)
         return builder.traced(_run(eqn, found[eqn]), operands)
 
-    return rebuild(closed, run, sources=sources)
+    return rebuild(closed, run, sources=sources), any(eqn.primitive.name == "dynamic_update_slice" for eqn in found)
 
 
 def slice_roots(closed: jax_core.ClosedJaxpr, *names: str) -> jax_core.ClosedJaxpr:
@@ -145,6 +145,7 @@ def slice_roots(closed: jax_core.ClosedJaxpr, *names: str) -> jax_core.ClosedJax
         closed: the jaxpr.
         names: the primitives that it is about, of `SLICES`; these, where none are given.
     """
-    while (made := _once(closed, names or SLICES)) is not closed:
-        closed = made
+    has_put = True
+    while has_put:
+        closed, has_put = _once(closed, names or SLICES)
     return closed
