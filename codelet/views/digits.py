@@ -19,7 +19,9 @@ What all of them rest on stands here:
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -149,6 +151,20 @@ def regrouped(digits: Sequence[Digit], sizes: Sequence[int]) -> tuple[tuple[Digi
             size //= digit.extent
         groups.append(tuple(own))
     return None if left else tuple(groups)
+
+
+def common_refinement(*shapes: Sequence[int]) -> list[int] | None:
+    """The extents of the coarsest dimensions that those of shapes of one size are all made of; None if there are none.
+
+    >>> common_refinement([6, 4], [3, 8]), common_refinement([6, 4], [4, 6])
+    ([3, 2, 4], None)
+    """
+    assert len(set(map(math.prod, shapes))) <= 1, shapes
+    cuts = {1}
+    for shape in shapes:
+        cuts.update(itertools.accumulate(reversed(shape), operator.mul))
+    pairs = list(itertools.pairwise(sorted(cuts, reverse=True)))
+    return None if any(outer % inner for outer, inner in pairs) else [outer // inner for outer, inner in pairs]
 
 
 # --- the digits of numbers that are given ---------------------------------------------------------------

@@ -65,17 +65,17 @@ def _is_no_copy(family: Family) -> bool:
     return is_small and not isinstance(as_windows_apart(family, inputs), str)
 
 
-def _maps_in_pieces(family: Family) -> bool:
-    """Whether a family maps elements, which have fewer tables, or dimensions, than its grid and blocks together."""
+def _map_in_pieces(family: Family) -> Family | None:
+    """The elements that a family maps, where they have fewer tables, or dimensions, than its grid and blocks have."""
     written = next((field.tensor for field in family.outputs if field.tensor is not None), None)
     if written is None or family.num_vertices < 2 or written.index.ndim < 2:
-        return False
+        return None
     found = unmap(family.codelet.jaxpr) if not family.rows else None
     if found is None or any(place.left is not None for own in (*found.inputs, *found.outputs) for place in own):
-        return False
+        return None
     own = refine(family)
     is_now = _num_tables(family), len(written.index.keys)
-    return own is not None and (_num_tables(own), len(own.axes)) < is_now
+    return own if own is not None and (_num_tables(own), len(own.axes)) < is_now else None
 
 
 def _num_tables(family: Family) -> int:
@@ -105,9 +105,9 @@ def join_blocks(step: ExecuteStep) -> ExecuteStep:
     convolves = [family.num_vertices > 1 and _convolves(family) for family in families]
     late = [_looks_late(family) for family in families]
     writes_beside = [any(writers[source] > 1 for source in sources) for sources in written]
-    maps = [_maps_in_pieces(family) for family in families]
+    maps = [_map_in_pieces(family) for family in families]
     chosen = [k for k in range(len(families)) if convolves[k] or late[k] or writes_beside[k] or maps[k]]
-    refined = [refine(families[k]) or families[k] for k in chosen]
+    refined = [maps[k] or refine(families[k]) or families[k] for k in chosen]
     instead: dict[Family, list[Family]] = {}
     parts: dict[Family, tuple[Family, ...]] = {}
     # What is constant may be a phase of what is not: it is no part of another.
@@ -116,7 +116,7 @@ def join_blocks(step: ExecuteStep) -> ExecuteStep:
     joined = [(own, tuple(others[k] for k in parts)) for own, parts in join_families([refined[k] for k in others])]
     for family, numbers in [*joined, *((refined[k], (k,)) for k in constant)]:
         own = [chosen[k] for k in numbers]
-        alone = convolves[own[0]] or late[own[0]] or maps[own[0]] or not families[own[0]].codelet.inputs
+        alone = convolves[own[0]] or late[own[0]] or maps[own[0]] is not None or not families[own[0]].codelet.inputs
         is_other = len(own) > 1 or (alone and family is not families[own[0]])
         if is_other and (not any(convolves[k] for k in own) or _is_no_copy(family)):
             parts[family] = tuple(given[k] for k in own)

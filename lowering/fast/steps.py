@@ -123,31 +123,29 @@ def _repeat(state: EmissionState, step: RepeatStep) -> None:
     streams.send(state.streams, sent)
 
 
-def _only_answers(step: WhileStep) -> bool:
-    """Whether a loop's condition does nothing but to write numbers that nothing in the loop reads but it."""
-    if not all(isinstance(part, (ExecuteStep, CopyStep)) for part in step.condition) or any(
-        has_effects(part) for part in step.condition
-    ):
-        return False
+def _answers(step: WhileStep) -> set[Variable] | None:
+    """The numbers that a loop's condition writes, where it does nothing else and nothing in the loop reads but it."""
+    if any(not isinstance(part, (ExecuteStep, CopyStep)) or has_effects(part) for part in step.condition):
+        return None
     written, known = {own for part in step.condition for own in part.writes}, set[Variable]()
-    if any(math.prod(own.shape) != 1 for own in written):
-        return False
+    if any(own.size != 1 for own in written):
+        return None
     if any(own in written for part in step.body for own in (*part.reads, *part.writes)):
-        return False
+        return None
     for part in step.condition:
         if any(own in written and own not in known for own in part.reads):
-            return False
+            return None
         known.update(part.writes)
-    return True
+    return written
 
 
 def _while(state: EmissionState, step: WhileStep) -> None:
     # XLA computes what the loop itself asks for in no kernel of the turn.
-    asks = _only_answers(step)
-    answers = {own for part in step.condition for own in part.writes} if asks else set[Variable]()
+    answers = _answers(step)
+    asks = answers is not None
     if not asks:
         emit_steps(state, step.condition)
-    kept = [own for own in step.writes if own not in answers]
+    kept = [own for own in step.writes if own not in (answers or ())]
     carried = (*kept, *state.streams.of(step.condition, step.body).passed_on)
 
     def holds(values: Sequence[Any]) -> Array:

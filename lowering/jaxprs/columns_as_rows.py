@@ -18,7 +18,7 @@ from jax.extend import core as jax_core
 from codelet.jaxprs.equations import Atomic, bind, bodies_of, scan_counts, scanned, variables, with_bodies
 from codelet.jaxprs.primitives import ELEMENTWISE, is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
-from lowering.jaxprs.reshape_once import is_reshape
+from lowering.jaxprs.parts import Makers, behind
 
 
 def _column(eqn: jax_core.JaxprEqn) -> int | None:
@@ -30,15 +30,13 @@ def _column(eqn: jax_core.JaxprEqn) -> int | None:
     return cut[0] if len(cut) == 1 and cut[0] and sizes[cut[0]] == 1 else None
 
 
-def _is_made_by_element(atom: Atomic, made: Mapping[Any, jax_core.JaxprEqn]) -> bool:
+def _is_made_by_element(atom: Atomic, made: Makers) -> bool:
     """Whether a value is made by element, and perhaps reshaped since."""
-    maker = made.get(atom) if isinstance(atom, jax_core.Var) else None
-    while maker is not None and is_reshape(maker):
-        maker = made.get(maker.invars[0]) if isinstance(maker.invars[0], jax_core.Var) else None
+    maker = behind(atom, made)[1] if isinstance(atom, jax_core.Var) else None
     return maker is not None and maker.primitive.name in ELEMENTWISE
 
 
-def _columns(eqn: jax_core.JaxprEqn, made: Mapping[Any, jax_core.JaxprEqn]) -> dict[int, int]:
+def _columns(eqn: jax_core.JaxprEqn, made: Makers) -> dict[int, int]:
     """The constants of a scan, made by element, of which it only takes columns: along which dimension."""
     body, (first, _) = eqn.params["jaxpr"].jaxpr, scan_counts(eqn)
     found: dict[Any, int | None] = {}

@@ -8,9 +8,7 @@ order.
 
 from __future__ import annotations
 
-import itertools
 import math
-import operator
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +18,7 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.primitives import is_understood
-from codelet.views.digits import Digit, regrouped
+from codelet.views.digits import Digit, common_refinement, regrouped
 from lowering.arrays import reshape, transpose
 from lowering.jaxprs.rearrangement import Rearrangement, in_memory, rearrangement, whole
 
@@ -66,17 +64,6 @@ class Contraction:
     preferred_element_type: Any
 
 
-def _common_cuts(*dims: Sequence[Digit]) -> list[int] | None:
-    """The extents of the coarsest common refinement of dimensions that are equal in size."""
-    sizes = [math.prod(digit.extent for digit in dim) for dim in dims]
-    assert len(set(sizes)) == 1, sizes
-    weights = {1}
-    for dim in dims:
-        weights.update(itertools.accumulate((digit.extent for digit in reversed(dim)), operator.mul))
-    pairs = list(itertools.pairwise(sorted(weights, reverse=True)))
-    return None if any(a % b for a, b in pairs) else [a // b for a, b in pairs]
-
-
 class _Labels:
     """Deals out labels to the digits of operands and result, dimension by dimension."""
 
@@ -87,7 +74,7 @@ class _Labels:
     def add(self, dims: Sequence[Sequence[Digit] | None]) -> bool:
         """One dimension as operands and result see it (None where one has it not); False if they do not fit."""
         given = [dim for dim in dims if dim is not None]
-        cuts = _common_cuts(*given) if given else []
+        cuts = common_refinement(*([digit.extent for digit in dim] for dim in given))
         if cuts is None:
             return False
         refined = [None if dim is None else regrouped(dim, cuts) for dim in dims]

@@ -8,9 +8,7 @@ summed, and how the others lie in the sum: as digits of the positions in what th
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +18,7 @@ from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import Atomic, bind
 from codelet.jaxprs.primitives import is_understood
-from codelet.views.digits import Digit, merged, row_major_strides
+from codelet.views.digits import Digit, common_refinement, merged, row_major_strides
 from lowering.arrays import reshape
 from lowering.jaxprs.parts import Makers
 from lowering.jaxprs.rearrangement import Rearrangement, rearrange, rearrangement
@@ -117,33 +115,39 @@ def _is_longer(eqn: jax_core.JaxprEqn) -> bool:
     return 0 < bits[0] < bits[1]
 
 
+def _over_dimensions(
+    array: Any, maker: jax_core.JaxprEqn, summed: Sequence[Digit], kept: Sequence[Digit], made: Any
+) -> Sum | None:
+    """What is made of an array whose positions have digits that are summed and others; None if none are dimensions."""
+    own, left = (_apart(merged(digits), shape_of(array)) for digits in (summed, kept))
+    if not own or left is None or {d for d, _ in own} & {d for d, _ in left}:
+        return None
+    return Sum(array, maker, tuple(sorted({d for d, _ in own})), tuple(left), shape_of(made), dtype_of(made))
+
+
+def _digits_over(view: Rearrangement, axes: Collection[int]) -> tuple[list[Digit], list[Digit]]:
+    """The digits of some dimensions of a rearrangement, in order, and of the others."""
+    dims = list(enumerate(view.dims))
+    over = lambda is_in: merged(digit for d, dim in dims if (d in axes) == is_in for digit in dim)  # noqa: E731
+    return over(True), over(False)
+
+
 def sum_of(eqn: jax_core.JaxprEqn, makers: Makers) -> Sum | None:
     """What a sum is of; None where that is no gather or scatter, or it is over parts of its dimensions."""
     (operand,), (made,) = eqn.invars, eqn.outvars
     if isinstance(operand, jax_core.Literal) or 0 in shape_of(operand):
         return None
     view, axes = rearrangement(operand, makers, stop=lambda _: False), {int(axis) for axis in eqn.params["axes"]}
-    summed: Sequence[Digit] | None = merged(digit for d in sorted(axes) for digit in view.dims[d])
-    kept: Sequence[Digit] | None = merged(digit for d, dim in enumerate(view.dims) if d not in axes for digit in dim)
+    summed: Sequence[Digit] | None
+    kept: Sequence[Digit] | None
+    summed, kept = _digits_over(view, axes)
     maker = makers.get(view.root)
     if maker is not None and is_understood(maker, "convert_element_type") and _is_longer(maker):
         view = rearrangement(maker.invars[0], makers, stop=lambda _: False)
         maker, summed, kept = makers.get(view.root), _of_root(summed, view), _of_root(kept, view)
     if maker is None or not is_understood(maker, "gather", "scatter-add") or summed is None or kept is None:
         return None
-    shape = shape_of(view.root)
-    own, left = _apart(merged(summed), shape), _apart(merged(kept), shape)
-    if not own or left is None or {d for d, _ in own} & {d for d, _ in left}:
-        return None
-    return Sum(view.root, maker, tuple(sorted({d for d, _ in own})), tuple(left), shape_of(made), dtype_of(made))
-
-
-def _refined(was: Sequence[int], shape: Sequence[int]) -> list[int] | None:
-    """The extents of the coarsest dimensions that those of two shapes of one size are both made of; None for none."""
-    cuts = sorted({math.prod(own[d:]) for own in (was, shape) for d in range(len(own) + 1)})
-    if any(outer % inner for inner, outer in itertools.pairwise(cuts)):
-        return None
-    return [outer // inner for inner, outer in itertools.pairwise(cuts)][::-1]
+    return _over_dimensions(view.root, maker, summed, kept, made)
 
 
 def _made_by_tables(atom: Atomic, makers: Makers) -> bool:
@@ -170,18 +174,16 @@ def sum_before_reshape(eqn: jax_core.JaxprEqn, makers: Makers) -> Joined | None:
     base, root = maker.invars[0], view.root
     if isinstance(base, jax_core.Literal) or not _made_by_tables(base, makers):
         return None
-    shape = shape_of(root)
-    own = _apart(merged(digit for d in sorted(axes) for digit in view.dims[d]), shape)
-    left = _apart(merged(digit for d, dim in enumerate(view.dims) if d not in axes for digit in dim), shape)
-    if not own or left is None or {d for d, _ in own} & {d for d, _ in left}:
+    found = _over_dimensions(root, maker, *_digits_over(view, axes), eqn.outvars[0])
+    if found is None:
         return None
-    summed = {d for d, _ in own}
+    shape, summed = shape_of(root), set(found.summed)
     inner, inner_axes = list[int](), list[int]()
     for before, after in stretches(shape_of(base), shape):
         if not summed & set(range(after.start, after.stop)):
             inner += shape_of(base)[before]
             continue
-        refined = _refined(shape_of(base)[before], shape[after])
+        refined = common_refinement(shape_of(base)[before], shape[after])
         if refined is None:
             return None
         strides, weights = row_major_strides(refined), row_major_strides(shape[after])
@@ -189,7 +191,6 @@ def sum_before_reshape(eqn: jax_core.JaxprEqn, makers: Makers) -> Joined | None:
             weight = weights[d - after.start]
             inner_axes += [len(inner) + k for k, step in enumerate(strides) if weight <= step < weight * shape[d]]
         inner += refined
-    found = Sum(root, maker, tuple(sorted(summed)), tuple(left), shape_of(eqn.outvars[0]), dtype_of(eqn.outvars[0]))  # type: ignore[arg-type]
     order = [d for d in range(len(shape)) if d not in summed]
 
     def run(array: Any) -> list[Any]:

@@ -23,8 +23,7 @@ A Fourier transform by steps of radix 4, all of them such products of complex64,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 from jax import lax
@@ -33,6 +32,7 @@ from jax.extend import core as jax_core
 from codelet.jaxprs.equations import Atomic, bind, bodies_of, with_bodies
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, inline, rebuild
+from lowering.jaxprs.parts import Makers, behind
 from lowering.jaxprs.traced_once import parameters_of, traced_once
 
 SUMMED = {"f": range(4, 65), "c": range(3, 9)}
@@ -43,14 +43,6 @@ COLUMNS = range(2, 17)
 
 LEAST_ROWS = 2048
 """From so many rows of the result on it gains."""
-
-
-def _is_transposed(atom: Any, makers: Mapping[Any, jax_core.JaxprEqn]) -> bool:
-    """Whether a value is a transposed one, which may have been reshaped since."""
-    eqn = makers.get(atom) if isinstance(atom, jax_core.Var) else None
-    while eqn is not None and eqn.primitive.name == "reshape":
-        eqn = makers.get(eqn.invars[0])  # type: ignore[call-overload]
-    return eqn is not None and eqn.primitive.name == "transpose"
 
 
 def _outer(rows: int) -> int | None:
@@ -76,8 +68,9 @@ def multiply_thinly(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with thin products in more dimensions on a CPU, in the bodies of loops as well."""
     closed = inline(closed)
     eqns = closed.jaxpr.eqns
-    makers: dict[Any, jax_core.JaxprEqn] = {var: eqn for eqn in eqns for var in eqn.outvars}
-    thin = {eqn for eqn in eqns if _is_thin(eqn) and _is_transposed(eqn.invars[0], makers)}
+    makers: Makers = {var: eqn for eqn in eqns for var in eqn.outvars}
+    before = {eqn: behind(eqn.invars[0], makers)[1] for eqn in eqns if _is_thin(eqn)}
+    thin = {eqn for eqn, maker in before.items() if maker is not None and is_understood(maker, "transpose")}
     if not thin and not any(map(bodies_of, eqns)):
         return closed
 
