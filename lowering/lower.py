@@ -20,6 +20,7 @@ from codelet.errors import ArrayError, ForeignGraphError, ProgramError, SavingEr
 from codelet.graphs.family import Family
 from codelet.graphs.graph import Graph
 from codelet.hostdata import Place, as_array
+from codelet.jaxprs.slices_together import with_slices_together
 from codelet.jaxprs.winners import with_steady_winners
 from codelet.programs.copies import Stream
 from codelet.programs.program import Program, as_program
@@ -63,7 +64,7 @@ class _Compiled:
         closed = compile_fast(self.runs) if closed is None else closed
         self.arguments = arguments(plan) if places is None else list(places)
         self.jaxpr = closed
-        called = with_slopes_added(with_steady_winners(closed, of_arrays=True))
+        called = with_slices_together(with_slopes_added(with_steady_winners(closed, of_arrays=True)))
         self.called, self.consts = called.jaxpr, tuple(called.consts)
 
     @functools.cached_property

@@ -52,6 +52,7 @@
     lower  -> slopes of maxima that hold             winners, where what runs is called
            -> what each step moves, beside its edges fast/work (moved), for whoever looks at the plan
            -> slopes of updates that add            added_in_place
+           -> slopes of small slices                slices_together
 
 Over a mesh (`mesh/mesh_fused.py`) the passes up to partial_sums are followed by: where variables live (choose_homes),
 each compute set for each device (local_steps, by compute_sets), and from `steps` on the same.

@@ -75,6 +75,12 @@ def closed_call(walk: Walk, *operands: Value, call_jaxpr: Any, name: Any = None)
     return walk.jaxpr(call_jaxpr, (), operands, walk.paths_of(call_jaxpr.invars))
 
 
+@rule("slices_together", by="what it is made of")
+def slices_together(walk: Walk, array: Value, *, jaxpr: jax_core.ClosedJaxpr, places: Any, batch: int) -> Any:
+    """Slices in the forward mode of a lowered graph."""
+    return walk.closed(jaxpr, [array], walk.paths_of(jaxpr.jaxpr.invars))
+
+
 @rule("composite", by="what it is made of")
 def composite(
     walk: Walk, *operands: Value, name: str, attributes: Any, version: Any, jaxpr: Any = None, call_jaxpr: Any = None

@@ -64,7 +64,7 @@ def size_of(atom: Any) -> int:
 
 _CALLS = {
     *("jit", "pjit", "closed_call", "core_call", "call", "checkpoint", "remat", "remat2"),
-    *("custom_jvp_call", "custom_vjp_call", "custom_lin", "composite", "custom_linear_solve"),
+    *("custom_jvp_call", "custom_vjp_call", "custom_lin", "composite", "custom_linear_solve", "slices_together"),
 }
 """Primitives whose jaxpr is run where they stand."""
 

@@ -5,6 +5,8 @@ Which they are is decided when a plan is made; emission then carries them out on
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from lowering.arrays import Array, constant, take
+from lowering.arrays import SMALL, Array, constant, take
 from lowering.plan.access import Term, dtype_of_positions
 
 
@@ -24,6 +26,8 @@ def positions_of(offset: int, terms: Sequence[Term], scale: Sequence[int] | None
     dtype = dtype_of_positions(offset, sum(term.reach * factor for term, factor in zip(terms, scale, strict=True)))
     if len(terms) == 1 and terms[0].table is not None:
         return constant(terms[0].positions(offset, scale[0]))
+    if math.prod(extents) <= SMALL:
+        return constant(_few_positions(offset, terms, scale, dtype))
     total = None
     for k, (term, factor) in enumerate(zip(terms, scale, strict=True)):
         at = sum(ranks[:k])
@@ -35,6 +39,17 @@ def positions_of(offset: int, terms: Sequence[Term], scale: Sequence[int] | None
         total = values if total is None else lax.add(total, values)
     assert total is not None
     return lax.add(total, np.asarray(offset, dtype)) if offset else total
+
+
+def _few_positions(offset: int, terms: Sequence[Term], scale: Sequence[int], dtype: Any) -> np.ndarray:
+    """The positions as they are: a kernel that computes so few of them takes longer than what reads there."""
+    each = [
+        np.arange(term.extents[0], dtype=np.int64) * (term.grain * factor)
+        if term.table is None
+        else term.positions(0, factor).astype(np.int64)
+        for term, factor in zip(terms, scale, strict=True)
+    ]
+    return (offset + functools.reduce(np.add.outer, each)).astype(dtype)
 
 
 class Lax(NamedTuple):

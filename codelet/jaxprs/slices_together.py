@@ -1,0 +1,239 @@
+"""Slices together: an array, and slices of it, as one linear equation, for the sake of its transpose.
+
+JAX transposes a slice into zeros of the whole array with the cotangent of the slice among them, and adds these up. Of
+slices that are small, that is work in proportion to the array and not to what they take. In the transpose of this
+primitive the cotangents of the slices are added in place to that of the array, which is the first of its results.
+The array goes on as that result: what takes it later must take that.
+
+On anything but a CPU the transpose is as JAX's own, whose sums have one order.
+
+Source: "How JAX primitives work" in JAX's documentation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend import core as jax_core
+from jax.interpreters import ad, batching, mlir
+
+from codelet.jaxprs.equations import Atomic, variables, with_inner
+from codelet.jaxprs.primitives import CUSTOM, is_understood
+from codelet.jaxprs.rebuild import Builder
+
+
+class Places:
+    """Which elements of an array slices take, in order, by where these lie in the flat array.
+
+    Attributes:
+        flat: the positions of all slices, one after another.
+    """
+
+    def __init__(self, flat: np.ndarray):
+        self.flat = flat
+
+    def __repr__(self) -> str:
+        return f"{len(self.flat)} places"
+
+
+slices_together_p = jax_core.Primitive("slices_together")
+slices_together_p.multiple_results = True
+
+
+@slices_together_p.def_impl
+def _run(array: Any, *, jaxpr: jax_core.ClosedJaxpr, places: Places, batch: int) -> list[Any]:
+    return list(jax_core.jaxpr_as_fun(jaxpr)(array))
+
+
+@slices_together_p.def_abstract_eval
+def _types(array: Any, *, jaxpr: jax_core.ClosedJaxpr, places: Places, batch: int) -> list[Any]:
+    if array == jaxpr.in_avals[0]:
+        return jaxpr.out_avals
+    return jax.make_jaxpr(jax_core.jaxpr_as_fun(jaxpr))(array).out_avals  # it varies over devices
+
+
+def _added_in_place(places: Places, batch: int, whole: jax.Array, parts: Sequence[jax.Array]) -> jax.Array:
+    """The cotangents of all slices, added to that of the array where they lie."""
+    values = jnp.concatenate([lax.reshape(part, (batch, part.size // batch)) for part in parts], 1)
+    numbers = lax.ScatterDimensionNumbers(
+        update_window_dims=(0,), inserted_window_dims=(1,), scatter_dims_to_operand_dims=(1,)
+    )
+    flat = lax.reshape(whole, (batch, whole.size // batch))
+    made = lax.scatter_add(flat, places.flat[:, None], values, numbers, mode="promise_in_bounds")
+    return lax.reshape(made, whole.shape)
+
+
+def _padded(jaxpr: jax_core.Jaxpr, parts: Sequence[jax.Array]) -> jax.Array:
+    """The cotangents of all slices, each among zeros, and added up."""
+    slopes = dict(zip(jaxpr.outvars[1:], parts, strict=True))
+    for eqn in reversed(jaxpr.eqns):
+        (source,), slope = eqn.invars, slopes.pop(eqn.outvars[0])
+        shape = source.aval.shape  # type: ignore[attr-defined]
+        if eqn.primitive.name == "slice":
+            steps = eqn.params["strides"] or (1,) * len(shape)
+            starts = eqn.params["start_indices"]
+            ends = [start + (n - 1) * step + 1 for start, n, step in zip(starts, slope.shape, steps, strict=True)]
+            around = [(a, n - z, step - 1) for a, z, n, step in zip(starts, ends, shape, steps, strict=True)]
+            made = lax.pad(slope, jnp.zeros((), slope.dtype), around)
+        else:
+            made = lax.reshape(slope, shape)
+        slopes[source] = slopes[source] + made if source in slopes else made
+    return slopes[jaxpr.invars[0]]
+
+
+def _transposed(
+    cotangents: Sequence[Any], array: Any, *, jaxpr: jax_core.ClosedJaxpr, places: Places, batch: int
+) -> list[Any]:
+    whole, *parts = cotangents
+    if all(isinstance(part, ad.Zero) for part in parts):
+        return [whole]
+    given = [
+        jnp.zeros(aval.shape, aval.dtype) if isinstance(part, ad.Zero) else part
+        for part, aval in zip(parts, jaxpr.out_avals[1:], strict=True)
+    ]
+    if isinstance(whole, ad.Zero):
+        return [_padded(jaxpr.jaxpr, given)]
+
+    def in_place(whole: Any, *given: Any) -> Any:
+        return _added_in_place(places, batch, whole, given)
+
+    def as_jax_does(whole: Any, *given: Any) -> Any:
+        return whole + _padded(jaxpr.jaxpr, given)
+
+    return [lax.platform_dependent(whole, *given, cpu=in_place, default=as_jax_does)]
+
+
+def _batched(
+    operands: Sequence[Any], axes: Sequence[int], *, jaxpr: jax_core.ClosedJaxpr, places: Places, batch: int
+) -> tuple[list[Any], list[int]]:
+    (array,), (axis,) = operands, axes
+    array = jnp.moveaxis(array, axis, 0)
+    own = jax.make_jaxpr(jax.vmap(jax_core.jaxpr_as_fun(jaxpr)))(jax.ShapeDtypeStruct(array.shape, array.dtype))
+    results = slices_together_p.bind(array, jaxpr=own, places=places, batch=batch * array.shape[0])
+    return results, [0] * len(results)
+
+
+ad.deflinear2(slices_together_p, _transposed)
+batching.primitive_batchers[slices_together_p] = _batched
+mlir.register_lowering(slices_together_p, mlir.lower_fun(_run, multiple_results=True))
+
+
+def places_of(jaxpr: jax_core.Jaxpr, shape: Sequence[int]) -> Places:
+    """Which elements a jaxpr of slices and reshapes takes of an array of a shape, one after another."""
+    known: dict[Any, np.ndarray] = {jaxpr.invars[0]: np.arange(math.prod(shape), dtype=np.int32).reshape(shape)}
+    for eqn in jaxpr.eqns:
+        own = known[eqn.invars[0]]
+        if eqn.primitive.name == "slice":
+            steps = eqn.params["strides"] or (1,) * own.ndim
+            ends = zip(eqn.params["start_indices"], eqn.params["limit_indices"], steps, strict=True)
+            known[eqn.outvars[0]] = own[tuple(slice(*one) for one in ends)]
+        else:
+            known[eqn.outvars[0]] = own.reshape(eqn.params["new_sizes"])
+    return Places(np.concatenate([known[var].reshape(-1) for var in jaxpr.outvars[1:]]))
+
+
+_SHARE = 8
+"""Slices are joined where they have less than this part of the array's elements: the rest is what is saved."""
+
+_MOST = 2**15
+"""Elements of all slices of an array: their places are a table."""
+
+Uses = Mapping[Any, Sequence[jax_core.JaxprEqn | None]]
+"""The equations that take a variable, and None for each result of the jaxpr that it is."""
+
+
+def _uses(jaxpr: jax_core.Jaxpr) -> Uses:
+    found: dict[Any, list[jax_core.JaxprEqn | None]] = {}
+    for eqn in jaxpr.eqns:
+        for var in dict.fromkeys(variables(eqn.invars)):
+            found.setdefault(var, []).append(eqn)
+    for var in variables(jaxpr.outvars):
+        found.setdefault(var, []).append(None)
+    return found
+
+
+def _chain(first: jax_core.JaxprEqn, uses: Uses) -> list[jax_core.JaxprEqn]:
+    """A slice, and the slices and reshapes of it that are the only uses of one another."""
+    chain = [first]
+    while True:
+        following = uses.get(chain[-1].outvars[0], ())
+        if len(following) != 1 or following[0] is None or not is_understood(following[0], "slice", "reshape"):
+            return chain
+        chain.append(following[0])
+
+
+def _small_slices(array: Any, uses: Uses) -> list[list[jax_core.JaxprEqn]]:
+    """What takes little of an array that goes elsewhere as well; none where that is not so."""
+    if not jnp.issubdtype(array.aval.dtype, jnp.inexact):
+        return []
+    own = uses.get(array, ())
+    most = min(math.prod(array.aval.shape) // _SHARE, _MOST)
+    chains = [_chain(eqn, uses) for eqn in own if eqn is not None and is_understood(eqn, "slice")]
+    chains = [chain for chain in chains if math.prod(chain[-1].outvars[0].aval.shape) <= most]  # type: ignore[attr-defined]
+    total = sum(math.prod(chain[-1].outvars[0].aval.shape) for chain in chains)  # type: ignore[attr-defined]
+    return chains if total <= most and len(chains) < len(own) else []
+
+
+def _joined(array: Any, chains: Sequence[Sequence[jax_core.JaxprEqn]]) -> tuple[jax_core.JaxprEqn, Any]:
+    """The equation that makes all slices, and the array as which it goes on."""
+    builder, results = Builder([array]), []
+    for chain in chains:
+        atoms: list[Atomic] = list(builder.invars)
+        for eqn in chain:
+            atoms = builder.equation(eqn, atoms)
+        results += atoms
+    closed, after = builder.closed([*builder.invars, *results]), jax_core.Var(array.aval)
+    places = places_of(closed.jaxpr, array.aval.shape)
+    made = chains[0][0].replace(
+        primitive=slices_together_p,
+        invars=[array],
+        outvars=[after, *(chain[-1].outvars[0] for chain in chains)],
+        params={"jaxpr": closed, "places": places, "batch": 1},
+    )
+    return made, after
+
+
+def with_slices_together(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr in which slices that take little of an array are made together, in all that it calls as well.
+
+    Functions with derivative rules of their own stay as they are, and what runs on several devices.
+    """
+    made: dict[tuple[int, ...], jax_core.ClosedJaxpr] = {}
+
+    def changed(own: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+        key = (id(own.jaxpr), *map(id, own.consts))
+        if key not in made:
+            made[key] = joined(own)
+        return made[key]
+
+    def joined(own: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+        jaxpr, uses = own.jaxpr, _uses(own.jaxpr)
+        arrays = [*jaxpr.invars, *(var for eqn in jaxpr.eqns for var in eqn.outvars)]
+        found = {array: chains for array in arrays if (chains := _small_slices(array, uses))}
+        gone = {id(eqn) for chains in found.values() for chain in chains for eqn in chain}
+        now: dict[Any, Any] = {}
+        eqns = []
+        for eqn in jaxpr.eqns:
+            for var in variables(eqn.invars):
+                if var in found and var not in now:
+                    first, now[var] = _joined(var, found[var])
+                    eqns.append(first)
+            if id(eqn) in gone:
+                continue
+            if eqn.primitive.name not in (*CUSTOM, "shard_map"):
+                eqn = with_inner(eqn, lambda _, body: changed(body))
+            if any(var in now for var in variables(eqn.invars)):
+                eqn = eqn.replace(invars=[now.get(a, a) if isinstance(a, jax_core.Var) else a for a in eqn.invars])
+            eqns.append(eqn)
+        if all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=False)) and len(eqns) == len(jaxpr.eqns):
+            return own
+        results = [now.get(a, a) if isinstance(a, jax_core.Var) else a for a in jaxpr.outvars]
+        return jax_core.ClosedJaxpr(jaxpr.replace(eqns=eqns, outvars=results), own.consts)
+
+    return changed(closed)
