@@ -48,7 +48,7 @@ def parts(draw, shape):
 def programs(draw):
     """A function of an array that reads small parts of it, and changes it, in turn; and the array's shape."""
     shape = draw(st.sampled_from(((64,), (9, 8), (3, 5, 7), (40, 2))))
-    steps = draw(st.integers(1, 4))
+    steps, is_split = draw(st.integers(1, 4)), draw(st.booleans())
     taken = [draw(st.lists(parts(shape), min_size=1, max_size=3)) for _ in range(steps)]
     places = [tuple(draw(st.integers(0, n - 1)) for n in shape) for _ in range(steps)]
     within = draw(st.sampled_from(("alone", "a loop", "computed again", "a function")))
@@ -57,6 +57,8 @@ def programs(draw):
         sums = []
         for own, place in zip(taken, places, strict=True):
             values = [jnp.sin(part(x)) for part in own]
+            if is_split:
+                values += [jnp.cos(part) for part in lax.split(x, [1, len(x) - 2, 1])[::2]]
             sums.append(sum(jnp.sum(value**2) for value in values))
             x = lax.dynamic_update_slice(x, jnp.full((1,) * x.ndim, sums[-1]) * values[0].reshape(-1)[0], place)
         return x, jnp.stack(sums)
@@ -120,6 +122,8 @@ def test_small_slices_alone_are_made_together():
         lambda x: (jnp.sin(x[:4]), x),  # much of the array
         lambda x: jnp.sin(x[0]),  # which nothing else takes
         lambda x: jnp.sin(x),
+        lambda x: (x[:1, :3], jnp.sin(x)),  # which is computed with
+        lambda x: (x[:1, :3], x[2:], lax.dynamic_update_slice(x, x[:1, 3:5], (0, 0))),  # of which much is taken too
         lambda x: (jnp.sin(x[..., ::-1][0]), x),  # no slice of the array
     )
     for function in same:
@@ -176,7 +180,7 @@ def test_within_a_function_of_several_devices(differentiated):
     x = jnp.asarray(np.random.default_rng(0).normal(size=(12, 16)), jnp.float32)
 
     def plain(x):
-        return [jnp.sin(x[1:2, :3]) * jnp.cos(x[:1, 2:5]), jnp.cos(x)]
+        return [jnp.sin(x[1:2, :3]) * jnp.cos(x[:1, 2:5]), x]
 
     def function(run):
         return jax.grad(lambda x: sum(jnp.sum(own**2) for own in run(x))) if differentiated else run

@@ -144,18 +144,36 @@ _SHARE = 8
 _MOST = 2**15
 """Elements of all slices of an array: their places are a table."""
 
+_UPDATES = ("scatter", "scatter-add", "custom_jvp_call")
+
 Uses = Mapping[Any, Sequence[jax_core.JaxprEqn | None]]
 """The equations that take a variable, and None for each result of the jaxpr that it is."""
 
 
-def _uses(jaxpr: jax_core.Jaxpr) -> Uses:
+def _uses(eqns: Sequence[jax_core.JaxprEqn], results: Sequence[Atomic]) -> Uses:
     found: dict[Any, list[jax_core.JaxprEqn | None]] = {}
-    for eqn in jaxpr.eqns:
+    for eqn in eqns:
         for var in dict.fromkeys(variables(eqn.invars)):
             found.setdefault(var, []).append(eqn)
-    for var in variables(jaxpr.outvars):
+    for var in variables(results):
         found.setdefault(var, []).append(None)
     return found
+
+
+def _apart(eqn: jax_core.JaxprEqn, uses: Uses) -> list[jax_core.JaxprEqn]:
+    """A split as the slices that are used; any other equation as it is."""
+    if not is_understood(eqn, "split"):
+        return [eqn]
+    (array,), axis, sizes = eqn.invars, eqn.params["axis"], eqn.params["sizes"]
+    shape, starts = array.aval.shape, np.cumsum([0, *sizes]).tolist()  # type: ignore[attr-defined]
+    made = []
+    for var, start, size in zip(eqn.outvars, starts, sizes, strict=False):
+        if uses.get(var):
+            first, last = [0] * len(shape), list(shape)
+            first[axis], last[axis] = start, start + size
+            parameters = {"start_indices": tuple(first), "limit_indices": tuple(last), "strides": None}
+            made.append(eqn.replace(primitive=lax.slice_p, outvars=[var], params=parameters))
+    return made
 
 
 def _chain(first: jax_core.JaxprEqn, uses: Uses) -> list[jax_core.JaxprEqn]:
@@ -168,16 +186,31 @@ def _chain(first: jax_core.JaxprEqn, uses: Uses) -> list[jax_core.JaxprEqn]:
         chain.append(following[0])
 
 
+def _goes_on(array: Any, eqn: jax_core.JaxprEqn | None) -> bool:
+    """Whether the array's cotangent passes through one of its uses, all but what is replaced: where it is updated.
+
+    An update that adds may have a rule for its tangents.
+    """
+    if eqn is None:
+        return True
+    updates = is_understood(eqn, "dynamic_update_slice") or eqn.primitive.name in _UPDATES
+    same = eqn.outvars[0].aval.shape == array.aval.shape  # type: ignore[attr-defined]
+    return updates and same and eqn.invars[0] is array and array not in eqn.invars[1:]
+
+
 def _small_slices(array: Any, uses: Uses) -> list[list[jax_core.JaxprEqn]]:
-    """What takes little of an array that goes elsewhere as well; none where that is not so."""
+    """What takes little of an array that goes on otherwise; none where that is not so.
+
+    Where larger parts are taken too, or it is computed with, its cotangent is made in one pass with theirs among zeros.
+    """
     if not jnp.issubdtype(array.aval.dtype, jnp.inexact):
         return []
     own = uses.get(array, ())
     most = min(math.prod(array.aval.shape) // _SHARE, _MOST)
     chains = [_chain(eqn, uses) for eqn in own if eqn is not None and is_understood(eqn, "slice")]
-    chains = [chain for chain in chains if math.prod(chain[-1].outvars[0].aval.shape) <= most]  # type: ignore[attr-defined]
+    rest = [eqn for eqn in own if eqn is None or not is_understood(eqn, "slice")]
     total = sum(math.prod(chain[-1].outvars[0].aval.shape) for chain in chains)  # type: ignore[attr-defined]
-    return chains if total <= most and len(chains) < len(own) else []
+    return chains if total <= most and rest and all(_goes_on(array, eqn) for eqn in rest) else []
 
 
 def _joined(array: Any, chains: Sequence[Sequence[jax_core.JaxprEqn]]) -> tuple[jax_core.JaxprEqn, Any]:
@@ -209,14 +242,18 @@ def with_slices_together(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     def changed(own: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
         key = (id(own.jaxpr), *map(id, own.consts))
         if key not in made:
-            made[key] = joined(own)
+            made[key] = of(own)
         return made[key]
 
-    def joined(own: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-        jaxpr, uses = own.jaxpr, _uses(own.jaxpr)
+    def of(own: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+        jaxpr = own.jaxpr
+        before = _uses(jaxpr.eqns, jaxpr.outvars)
+        apart = [(part, eqn) for eqn in jaxpr.eqns for part in _apart(eqn, before)]
+        uses = _uses([part for part, _ in apart], jaxpr.outvars)
         arrays = [*jaxpr.invars, *(var for eqn in jaxpr.eqns for var in eqn.outvars)]
         found = {array: chains for array in arrays if (chains := _small_slices(array, uses))}
-        gone = {id(eqn) for chains in found.values() for chain in chains for eqn in chain}
+        joined = {id(eqn) for chains in found.values() for chain in chains for eqn in chain}
+        gone = {id(eqn) for part, eqn in apart if id(part) in joined}
         now: dict[Any, Any] = {}
         eqns = []
         for eqn in jaxpr.eqns:
