@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from itertools import islice
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ import codelet as cl
 from benchmarks.every import BENCHMARKS
 from benchmarks.moved import KEPT, SLOW, UNCOUNTED, comparisons, counted
 from lowering.fast.work import FREE, MOST, Work, work_of
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.loop_programs import loop_programs
 from tests.strategies import cases
 
@@ -102,21 +103,36 @@ def lowered(monkeypatch):
     return found
 
 
+def check_moved(rows, lowered):
+    """See that comparisons move no more than they did, and that all that they lower keeps the bound."""
+    kept = json.loads(KEPT.read_text())
+    for comparison in rows:
+        row = counted(comparison)
+        assert row.ratio <= 1.01 * kept[row.name], row
+    for compiled in lowered:
+        if compiled.how == "fused":
+            assert not unbounded(compiled.runs, compiled.jaxpr)
+
+
+MANY = ("loops", "npbench")
+"""Benchmarks of hundreds of rows."""
+
 COUNTED = [
-    pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in BENCHMARKS if name not in UNCOUNTED
+    pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW))
+    for name in BENCHMARKS
+    if name not in (*UNCOUNTED, *MANY)
 ]
 
 
 @pytest.mark.parametrize("name", COUNTED)
 def test_rows_of_the_benchmark_table_move_no_more_than_they_did(name, lowered):
     """Beside plain JAX; `python -m benchmarks.moved --write` keeps what they move where that is less."""
-    kept = json.loads(KEPT.read_text())
-    for comparison in comparisons(name):
-        row = counted(comparison)
-        assert row.ratio <= 1.01 * kept[row.name], row
-    for compiled in lowered:
-        if compiled.how == "fused":
-            assert not unbounded(compiled.runs, compiled.jaxpr)
+    check_moved(comparisons(name), lowered)
+
+
+@few("name, number", [(name, k) for name in MANY for k, _ in enumerate(comparisons(name))], every=19)
+def test_rows_of_large_benchmarks_move_no_more_than_they_did(name, number, lowered):
+    check_moved(islice(comparisons(name), number, number + 1), lowered)
 
 
 # --- what is told -------------------------------------------------------------------------------------------------

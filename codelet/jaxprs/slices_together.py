@@ -193,9 +193,10 @@ def _goes_on(array: Any, eqn: jax_core.JaxprEqn | None) -> bool:
     """
     if eqn is None:
         return True
-    updates = is_understood(eqn, "dynamic_update_slice") or eqn.primitive.name in _UPDATES
+    if not is_understood(eqn, "dynamic_update_slice") and eqn.primitive.name not in _UPDATES:
+        return False
     same = eqn.outvars[0].aval.shape == array.aval.shape  # type: ignore[attr-defined]
-    return updates and same and eqn.invars[0] is array and array not in eqn.invars[1:]
+    return same and eqn.invars[0] is array and array not in eqn.invars[1:]
 
 
 def _small_slices(array: Any, uses: Uses) -> list[list[jax_core.JaxprEqn]]:

@@ -26,8 +26,6 @@ def positions_of(offset: int, terms: Sequence[Term], scale: Sequence[int] | None
     dtype = dtype_of_positions(offset, sum(term.reach * factor for term, factor in zip(terms, scale, strict=True)))
     if len(terms) == 1 and terms[0].table is not None:
         return constant(terms[0].positions(offset, scale[0]))
-    if math.prod(extents) <= SMALL:
-        return constant(_few_positions(offset, terms, scale, dtype))
     total = None
     for k, (term, factor) in enumerate(zip(terms, scale, strict=True)):
         at = sum(ranks[:k])
@@ -41,15 +39,19 @@ def positions_of(offset: int, terms: Sequence[Term], scale: Sequence[int] | None
     return lax.add(total, np.asarray(offset, dtype)) if offset else total
 
 
-def _few_positions(offset: int, terms: Sequence[Term], scale: Sequence[int], dtype: Any) -> np.ndarray:
-    """The positions as they are: a kernel that computes so few of them takes longer than what reads there."""
+def places_of(offset: int, terms: Sequence[Term], scale: Sequence[int] | None = None) -> Array:
+    """The positions that are read or written; few are a constant, since a kernel that computes them takes longer."""
+    if math.prod(extent for term in terms for extent in term.extents) > SMALL:
+        return positions_of(offset, terms, scale)
+    scale = scale or [1] * len(terms)
     each = [
         np.arange(term.extents[0], dtype=np.int64) * (term.grain * factor)
         if term.table is None
         else term.positions(0, factor).astype(np.int64)
         for term, factor in zip(terms, scale, strict=True)
     ]
-    return (offset + functools.reduce(np.add.outer, each)).astype(dtype)
+    dtype = dtype_of_positions(offset, sum(term.reach * factor for term, factor in zip(terms, scale, strict=True)))
+    return constant((offset + functools.reduce(np.add.outer, each)).astype(dtype))
 
 
 class Lax(NamedTuple):
@@ -72,7 +74,7 @@ class Gather(NamedTuple):
 
     def of(self, array: Array) -> Array:
         """The array after the move."""
-        return take(array, positions_of(self.start, self.terms), self.at)
+        return take(array, places_of(self.start, self.terms), self.at)
 
 
 class Stack(NamedTuple):

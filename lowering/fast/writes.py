@@ -18,7 +18,7 @@ from codelet.views.index import Index
 from lowering.arrays import Array, arranged, reshape
 from lowering.fast.assembly import Region, assemble, plan_assembly
 from lowering.fast.mixed_radix import Digits, split_digits
-from lowering.fast.moves import positions_of
+from lowering.fast.moves import places_of
 from lowering.fast.over_grid import Operand
 from lowering.plan.access import Access, Radix, Term, box, box_radices, take_apart
 
@@ -92,11 +92,11 @@ class Write:
             weights = row_major_strides(self.access.shape)
             scale = [w for w, dimension in zip(weights, dimensions, strict=True) for _ in dimension.terms]
             offset = sum(w * dimension.start for w, dimension in zip(weights, dimensions, strict=True))
-            target, at = reshape(array, (array.size,)), (positions_of(offset, self._terms, scale),)
+            target, at = reshape(array, (array.size,)), (places_of(offset, self._terms, scale),)
         else:
             target = reshape(array, self.access.shape)
             at = tuple(
-                positions_of(start, terms) if d == along else slice(start, start + terms[0].reach + 1, terms[0].grain)
+                places_of(start, terms) if d == along else slice(start, start + terms[0].reach + 1, terms[0].grain)
                 for d, (start, terms) in enumerate(dimensions)
             )
         written = target.at[at].set(value, mode="promise_in_bounds", unique_indices=True, wrap_negative_indices=False)
