@@ -59,7 +59,7 @@ from jax.extend import core as jax_core
 from codelet.jaxprs.equations import bodies_of, evaluate, is_function, scan_counts, variables
 from codelet.jaxprs.primitives import ELEMENTWISE, is_understood
 from codelet.jaxprs.rebuild import rewrite
-from lowering.arrays import Array
+from lowering.arrays import SMALL, Array, constant
 
 MOST_SCATTERED = 1 / 8
 """The part of an array from which on an update is padded and chosen by a mask rather than scattered."""
@@ -307,15 +307,19 @@ def updates_in_danger(closed: jax_core.ClosedJaxpr, inputs: Inputs = "any") -> s
 # --- another way ----------------------------------------------------------------------------------------
 
 
-def _scattered(array: Array, value: Array, starts: Sequence[int]) -> Array:
+def scattered(array: Array, value: Array, starts: Sequence[int]) -> Array:
     """An array with a value at known positions, element by element."""
     kind = np.int32 if max(array.shape) < 2**31 else np.int64
-    places = [
-        lax.broadcasted_iota(kind, value.shape, d) + np.asarray(start, kind)
-        if value.shape[d] > 1
-        else np.full(value.shape, start, kind)
-        for d, start in enumerate(starts)
-    ]
+    if value.size <= SMALL:
+        known = np.indices(value.shape, kind) + np.asarray(starts, kind).reshape(-1, *[1] * value.ndim)
+        places = [constant(own) for own in known]
+    else:
+        places = [
+            lax.broadcasted_iota(kind, value.shape, d) + np.asarray(start, kind)
+            if value.shape[d] > 1
+            else np.full(value.shape, start, kind)
+            for d, start in enumerate(starts)
+        ]
     return array.at[tuple(places)].set(
         value,
         mode="promise_in_bounds",
@@ -357,7 +361,7 @@ def _updated(eqn: jax_core.JaxprEqn, inputs: Sequence[Any]) -> Array:
         value, shape = others[0], array.shape
         spans = zip(eqn.invars[2:], shape, value.shape, strict=True)
         known = [min(max(0, int(atom.val)), extent - length) for atom, extent, length in spans]  # type: ignore[union-attr]
-        return (_scattered if _is_scattered(eqn) else _chosen)(array, value, known)
+        return (scattered if _is_scattered(eqn) else _chosen)(array, value, known)
     # What is updated here is new, and so no other array.
     padded, mask = write(jnp.zeros_like(array), value), write(jnp.zeros(array.shape, bool), jnp.ones(value.shape, bool))
     return lax.select(mask, _combined(eqn, array, padded), array)

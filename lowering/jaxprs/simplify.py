@@ -19,6 +19,7 @@ from lowering.jaxprs.equal_constants import equal_constants_once
 from lowering.jaxprs.in_place import Inputs, update_safely
 from lowering.jaxprs.join_reductions import join_reductions
 from lowering.jaxprs.join_tables import join_tables
+from lowering.jaxprs.known_updates import scatter_known_updates
 from lowering.jaxprs.map_shapes import make_in_shape
 from lowering.jaxprs.narrow_products import multiply_narrowly
 from lowering.jaxprs.one_number import as_one_number
@@ -57,4 +58,6 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     dots = join_side_by_side(reshape_once(dots_in_memory_order(shaped)))
     scanned = reshape_once(make_in_shape(scan_rows(columns_as_rows(slice_before_loops(dots)))))
     traced = carry_extended(scanned)
-    return recompute(multiply_thinly(multiply_narrowly(reduce_by_halves(update_safely(traced, inputs)))))
+    return recompute(
+        multiply_thinly(multiply_narrowly(reduce_by_halves(scatter_known_updates(update_safely(traced, inputs)))))
+    )
