@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for comparison in comparisons(name):
             row = counted(comparison)
             print(row, flush=True)
-            kept[row.name] = round(row.ratio, 3)
+            kept[row.name] = float(f"{row.ratio:.4g}")
     if arguments.write:
         with written_whole(KEPT) as file:
             file.write(json.dumps(dict(sorted(kept.items())), indent=1) + "\n")
