@@ -200,6 +200,22 @@ def test_parts_of_updates_are_one_list(order):
     assert _count(_joined(of_parts, array((3, 10))), "scatter-add") == 1
 
 
+@pytest.mark.parametrize("count", [2**10, 2**16 + 1])
+def test_many_updates_of_two_tables_stay_apart(count):
+    """They run beside each other; few of one list, or parts of one array, are one list."""
+    indices = jax.random.randint(jax.random.key(0), (2, count), 0, 60_000)
+
+    def apart(y, z):
+        return jnp.zeros(60_000).at[indices[0]].add(y) + jnp.zeros(60_000).at[indices[1]].add(z)
+
+    def of_parts(y):
+        return apart(*lax.split(y, [count] * 2))
+
+    one = array((count,))
+    assert _count(_joined(apart, one, 2 * one), "scatter-add") == (1 if count < 2**16 else 2)
+    assert _count(_joined(of_parts, jnp.concatenate([one, 2 * one])), "scatter-add") == 1
+
+
 def test_short_floats_are_summed_as_they_were():
     """Eight thousand ones in bfloat16 are no more than 256 where one after another is added."""
     closed = join_tables(

@@ -78,6 +78,29 @@ def one_table(own: Sum, makers: Makers) -> Joined | None:
     return Joined(tuple(maker.invars[1:]), run)
 
 
+MOST_JOINED = 2**16
+"""Updates that are put behind others where that copies them: more take longer than to start once more."""
+
+
+def _part(scatter: jax_core.JaxprEqn, makers: Makers) -> Any:
+    """The part of an array that its updates are; None where they are none."""
+    listed = _listed(scatter.invars[2], len(shape_of(scatter.invars[1])) - 1, makers)
+    return None if listed is None else part_of(listed.array, listed.along, makers)
+
+
+def _are_long_and_apart(one: jax_core.JaxprEqn | None, other: jax_core.JaxprEqn, makers: Makers) -> bool:
+    """Whether updates of two tables of zeros take longer than a sum of both: XLA runs the two beside each other.
+
+    Not those that are parts of one array, which become one list.
+    """
+    if one is None or not is_understood(one, "scatter-add") or not _is_zero(one.invars[0], makers):
+        return False
+    fewest = min(math.prod(shape_of(own.invars[2])) for own in (one, other))
+    if fewest < max(MOST_JOINED, math.prod(shape_of(other.invars[0]))):
+        return False
+    return None in (_part(one, makers), _part(other, makers))
+
+
 def one_start(eqn: jax_core.JaxprEqn, makers: Makers, uses: Counter[Any]) -> Joined | None:
     """An array and a table of zeros with updates, added, as the updates of the array; None where they lie otherwise."""
     for array, table in (eqn.invars, eqn.invars[::-1]):
@@ -90,6 +113,8 @@ def one_start(eqn: jax_core.JaxprEqn, makers: Makers, uses: Counter[Any]) -> Joi
         is_alone = uses[view.root] == 1 and uses[table] == 1 and view.root is not of.root
         alike = merged(view.digits) == merged(of.digits) and all(digit.step for digit in view.digits)
         if not is_alone or not alike or math.prod(shape_of(of.root)) != math.prod(shape):
+            continue
+        if _are_long_and_apart(makers.get(of.root), maker, makers):
             continue
 
         def run(start: Any, *given: Any, maker: jax_core.JaxprEqn = maker, view: Rearrangement = view) -> list[Any]:
@@ -186,6 +211,8 @@ def one_list(eqn: jax_core.JaxprEqn, makers: Makers, uses: Counter[Any]) -> Join
 
     # XLA finds that neighbouring parts of an array, in order, are that array.
     parts = [part_of(own.array, own.along, makers) for own in (updates, more_updates)]
+    if None in parts and math.prod(shape_of(more_updates.array)) > MOST_JOINED:
+        return None
     turned = None not in parts and parts[0].start > parts[1].start  # type: ignore[union-attr]
 
     def run(table: Any, *given: Any) -> list[Any]:
