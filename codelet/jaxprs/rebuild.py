@@ -29,8 +29,8 @@ from codelet.jaxprs.primitives import CUSTOM
 
 _DEBUG_INFO = jax_core.DebugInfo("codelet", "rebuilt", None, None)
 
-Rule = Callable[[jax_core.JaxprEqn], Callable[..., Sequence[Any]] | None]
-"""What takes the place of an equation: a function of its operands, to be traced; None where it stays."""
+Rule = Callable[[jax_core.JaxprEqn], Callable[..., Sequence[Any]] | jax_core.ClosedJaxpr | None]
+"""What takes the place of an equation: a function of its operands, to be traced, or a jaxpr; None where it stays."""
 
 Run = Callable[["Builder", jax_core.JaxprEqn, list[Atomic]], Sequence[Atomic]]
 """What a builder adds for an equation with some operands: the results."""
@@ -145,6 +145,8 @@ def rewrite(closed: jax_core.ClosedJaxpr, rule: Rule, *, everywhere: bool = Fals
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
         function = rule(eqn)
+        if isinstance(function, jax_core.ClosedJaxpr):
+            return builder.inlined(function, operands)
         if function is not None:
             return builder.traced(function, operands)
         if within(eqn):

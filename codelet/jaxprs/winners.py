@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax
@@ -25,7 +25,7 @@ from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import variables
 from codelet.jaxprs.primitives import MOVING, REDUCTIONS, is_understood
-from codelet.jaxprs.rebuild import rewrite
+from codelet.jaxprs.rebuild import rewrite, struct
 
 Function = Callable[..., Any]
 Parts = Sequence[Any]
@@ -204,12 +204,19 @@ def with_steady_winners(
     [0.0, 0.5, 0.5, 0.0]
     """
     held = _moved(closed.jaxpr) if of_arrays else set[Any]()
+    traced: dict[Hashable, jax_core.ClosedJaxpr] = {}  # a sort has hundreds of equations that are alike
 
-    def rule(eqn: jax_core.JaxprEqn) -> Function | None:
+    def rule(eqn: jax_core.JaxprEqn) -> Function | jax_core.ClosedJaxpr | None:
         function = _function(eqn, once)
         if function is None or (eqn.primitive.name in _REDUCTIONS and not held.isdisjoint(variables(eqn.invars))):
             return None
         dtype = eqn.outvars[0].aval.dtype  # type: ignore[attr-defined]
-        return lambda *own: [function(*(jnp.asarray(each, dtype) for each in own))]
+        run = lambda *own: [function(*(jnp.asarray(each, dtype) for each in own))]  # noqa: E731
+        if any(isinstance(atom, jax_core.Literal) for atom in eqn.invars):
+            return run
+        structs = tuple(map(struct, eqn.invars))
+        if (function, dtype, structs) not in traced:
+            traced[function, dtype, structs] = jax.make_jaxpr(run)(*structs)
+        return traced[function, dtype, structs]
 
     return rewrite(closed, rule, everywhere=True)

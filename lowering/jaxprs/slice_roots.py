@@ -7,7 +7,7 @@ slice as well, where each dimension that it has a part of is one of the array's;
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +18,11 @@ from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import Atomic, with_bodies
 from codelet.jaxprs.primitives import is_understood
-from codelet.jaxprs.rebuild import Builder, rebuild
+from codelet.jaxprs.rebuild import Builder, rebuild, struct
 from codelet.views.digits import Digit, row_major_strides
 from lowering.arrays import reshape, slice_, transpose
 from lowering.jaxprs.rearrangement import Rearrangement, in_memory, rearrange, rearrangement
+from lowering.jaxprs.traced_once import parameters_of, traced_once
 
 SLICES = ("slice", "dynamic_slice", "dynamic_update_slice")
 
@@ -41,6 +42,11 @@ class _Slice:
     along: dict[int, int]
     sizes: tuple[int, ...]
     digits: tuple[Digit, ...]
+
+    @property
+    def key(self) -> Hashable:
+        """All that what is made of it depends on, but for the types of operands."""
+        return self.view.digits, tuple(self.along.items()), self.sizes, self.digits
 
     def places(self, starts: Sequence[Any]) -> list[Any]:
         """Where it begins in the root."""
@@ -131,7 +137,8 @@ def _once(closed: jax_core.ClosedJaxpr, names: Sequence[str]) -> tuple[jax_core.
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
         if eqn not in found:
             return builder.equation(others.get(eqn, eqn), operands)
-        return builder.traced(_run(eqn, found[eqn]), operands)
+        key = "root", found[eqn].key, struct(eqn.outvars[0]), parameters_of(eqn)
+        return traced_once(builder, key, _run(eqn, found[eqn]), operands)
 
     return rebuild(closed, run, sources=sources), any(eqn.primitive.name == "dynamic_update_slice" for eqn in found)
 
