@@ -152,6 +152,17 @@ def inner_jaxprs(eqn: jax_core.JaxprEqn) -> list[jax_core.Jaxpr]:
     return [part for part in opened if isinstance(part, jax_core.Jaxpr)]
 
 
+def starts_of(eqn: jax_core.JaxprEqn, var: Any) -> tuple[int, ...] | None:
+    """Where a result of a split, or a slice without strides, begins in what it is taken of; None of anything else."""
+    if is_understood(eqn, "split"):
+        axis, number = eqn.params["axis"], [own is var for own in eqn.outvars].index(True)
+        start = sum(eqn.params["sizes"][:number])
+        return tuple(start if d == axis else 0 for d in range(len(var.aval.shape)))
+    if is_understood(eqn, "slice") and set(eqn.params["strides"] or ()) <= {1}:
+        return tuple(eqn.params["start_indices"])
+    return None
+
+
 # --- all equations ------------------------------------------------------------------------------------
 
 

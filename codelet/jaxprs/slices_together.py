@@ -12,6 +12,7 @@ Source: "How JAX primitives work" in JAX's documentation.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,23 +24,39 @@ from jax import lax
 from jax.extend import core as jax_core
 from jax.interpreters import ad, batching, mlir
 
-from codelet.jaxprs.equations import Atomic, variables, with_inner
+from codelet.jaxprs.equations import Atomic, starts_of, variables, with_inner
 from codelet.jaxprs.primitives import CUSTOM, is_understood
 from codelet.jaxprs.rebuild import Builder
 
 
 class Places:
-    """Which elements of an array slices take, in order, by where these lie in the flat array.
+    """Which elements of an array a jaxpr of slices and reshapes takes, asked for where it is transposed.
 
-    Attributes:
-        flat: the positions of all slices, one after another.
+    Args:
+        jaxpr: from the array to itself and what is taken.
     """
 
-    def __init__(self, flat: np.ndarray):
-        self.flat = flat
+    def __init__(self, jaxpr: jax_core.Jaxpr):
+        self._jaxpr = jaxpr
 
     def __repr__(self) -> str:
-        return f"{len(self.flat)} places"
+        return f"of {len(self._jaxpr.outvars) - 1} slices"
+
+    @functools.cached_property
+    def flat(self) -> np.ndarray:
+        """Where they lie in the flat array, those of one result after another."""
+        (array,) = self._jaxpr.invars
+        shape = array.aval.shape  # type: ignore[attr-defined]
+        known: dict[Any, np.ndarray] = {array: np.arange(math.prod(shape), dtype=np.int32).reshape(shape)}
+        for eqn in self._jaxpr.eqns:
+            own = known[eqn.invars[0]]
+            if eqn.primitive.name == "slice":
+                steps = eqn.params["strides"] or (1,) * own.ndim
+                ends = zip(eqn.params["start_indices"], eqn.params["limit_indices"], steps, strict=True)
+                known[eqn.outvars[0]] = own[tuple(slice(*one) for one in ends)]
+            else:
+                known[eqn.outvars[0]] = own.reshape(eqn.params["new_sizes"])
+        return np.concatenate([known[var].reshape(-1) for var in self._jaxpr.outvars[1:]])
 
 
 slices_together_p = jax_core.Primitive("slices_together")
@@ -124,20 +141,6 @@ batching.primitive_batchers[slices_together_p] = _batched
 mlir.register_lowering(slices_together_p, mlir.lower_fun(_run, multiple_results=True))
 
 
-def places_of(jaxpr: jax_core.Jaxpr, shape: Sequence[int]) -> Places:
-    """Which elements a jaxpr of slices and reshapes takes of an array of a shape, one after another."""
-    known: dict[Any, np.ndarray] = {jaxpr.invars[0]: np.arange(math.prod(shape), dtype=np.int32).reshape(shape)}
-    for eqn in jaxpr.eqns:
-        own = known[eqn.invars[0]]
-        if eqn.primitive.name == "slice":
-            steps = eqn.params["strides"] or (1,) * own.ndim
-            ends = zip(eqn.params["start_indices"], eqn.params["limit_indices"], steps, strict=True)
-            known[eqn.outvars[0]] = own[tuple(slice(*one) for one in ends)]
-        else:
-            known[eqn.outvars[0]] = own.reshape(eqn.params["new_sizes"])
-    return Places(np.concatenate([known[var].reshape(-1) for var in jaxpr.outvars[1:]]))
-
-
 _SHARE = 8
 """Slices are joined where they have less than this part of the array's elements: the rest is what is saved."""
 
@@ -164,14 +167,12 @@ def _apart(eqn: jax_core.JaxprEqn, uses: Uses) -> list[jax_core.JaxprEqn]:
     """A split as the slices that are used; any other equation as it is."""
     if not is_understood(eqn, "split"):
         return [eqn]
-    (array,), axis, sizes = eqn.invars, eqn.params["axis"], eqn.params["sizes"]
-    shape, starts = array.aval.shape, np.cumsum([0, *sizes]).tolist()  # type: ignore[attr-defined]
     made = []
-    for var, start, size in zip(eqn.outvars, starts, sizes, strict=False):
-        if uses.get(var):
-            first, last = [0] * len(shape), list(shape)
-            first[axis], last[axis] = start, start + size
-            parameters = {"start_indices": tuple(first), "limit_indices": tuple(last), "strides": None}
+    for var in eqn.outvars:
+        starts, shape = starts_of(eqn, var), var.aval.shape  # type: ignore[attr-defined]
+        if uses.get(var) and starts is not None:
+            stops = tuple(start + n for start, n in zip(starts, shape, strict=True))
+            parameters = {"start_indices": starts, "limit_indices": stops, "strides": None}
             made.append(eqn.replace(primitive=lax.slice_p, outvars=[var], params=parameters))
     return made
 
@@ -223,12 +224,11 @@ def _joined(array: Any, chains: Sequence[Sequence[jax_core.JaxprEqn]]) -> tuple[
             atoms = builder.equation(eqn, atoms)
         results += atoms
     closed, after = builder.closed([*builder.invars, *results]), jax_core.Var(array.aval)
-    places = places_of(closed.jaxpr, array.aval.shape)
     made = chains[0][0].replace(
         primitive=slices_together_p,
         invars=[array],
         outvars=[after, *(chain[-1].outvars[0] for chain in chains)],
-        params={"jaxpr": closed, "places": places, "batch": 1},
+        params={"jaxpr": closed, "places": Places(closed.jaxpr), "batch": 1},
     )
     return made, after
 

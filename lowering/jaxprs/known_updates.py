@@ -12,7 +12,7 @@ from typing import Any
 
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import bodies_of, variables
+from codelet.jaxprs.equations import bodies_of, starts_of, variables
 from codelet.jaxprs.primitives import ELEMENTWISE, is_understood
 from codelet.jaxprs.rebuild import rewrite
 from lowering.jaxprs.in_place import MOST_SCATTERED, scattered
@@ -24,7 +24,7 @@ _MOST = 64
 """Equations that are looked through for the slice."""
 
 
-def _known(eqn: jax_core.JaxprEqn) -> list[int] | None:
+def _known(eqn: jax_core.JaxprEqn) -> tuple[int, ...] | None:
     """Where a small update is put; None of any other."""
     if not is_understood(eqn, "dynamic_update_slice") or variables(eqn.invars[2:]):
         return None
@@ -32,20 +32,7 @@ def _known(eqn: jax_core.JaxprEqn) -> list[int] | None:
     if math.prod(array) < FEWEST or not 1 < math.prod(update) < MOST_SCATTERED * math.prod(array):
         return None
     starts = [int(atom.val) for atom in eqn.invars[2:]]  # type: ignore[union-attr]
-    return [min(max(0, at), n - m) for at, n, m in zip(starts, array, update, strict=True)]
-
-
-def _takes(eqn: jax_core.JaxprEqn, var: Any, array: Any, starts: list[int], shape: tuple[int, ...]) -> bool:
-    """Whether an equation makes of an array, as one of its results, the part that is updated."""
-    if eqn.invars[0] is not array:
-        return False
-    if is_understood(eqn, "split"):
-        at, axis = list(eqn.outvars).index(var), eqn.params["axis"]
-        own = [sum(eqn.params["sizes"][:at]) if d == axis else 0 for d in range(len(shape))]
-        return own == starts and var.aval.shape == shape
-    if not is_understood(eqn, "slice") or any(step != 1 for step in eqn.params["strides"] or ()):
-        return False
-    return list(eqn.params["start_indices"]) == starts and var.aval.shape == shape
+    return tuple(min(max(0, at), n - m) for at, n, m in zip(starts, array, update, strict=True))
 
 
 def _slow(closed: jax_core.ClosedJaxpr) -> list[jax_core.JaxprEqn]:
@@ -63,7 +50,7 @@ def _slow(closed: jax_core.ClosedJaxpr) -> list[jax_core.JaxprEqn]:
             eqn, seen = makers.get(var) if isinstance(var, jax_core.Var) else None, seen + 1
             if eqn is None:
                 continue
-            if _takes(eqn, var, array, starts, shape):
+            if eqn.invars[0] is array and starts_of(eqn, var) == starts and var.aval.shape == shape:  # type: ignore[attr-defined]
                 found.append(put)
                 break
             if is_understood(eqn, *ELEMENTWISE, "reshape"):

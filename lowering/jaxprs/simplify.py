@@ -57,7 +57,5 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     shaped = reduce_in_shape(make_in_shape(slice_once(slice_roots(joined))))
     dots = join_side_by_side(reshape_once(dots_in_memory_order(shaped)))
     scanned = reshape_once(make_in_shape(scan_rows(columns_as_rows(slice_before_loops(dots)))))
-    traced = carry_extended(scanned)
-    return recompute(
-        multiply_thinly(multiply_narrowly(reduce_by_halves(scatter_known_updates(update_safely(traced, inputs)))))
-    )
+    updated = scatter_known_updates(update_safely(carry_extended(scanned), inputs))
+    return recompute(multiply_thinly(multiply_narrowly(reduce_by_halves(updated))))
