@@ -32,6 +32,8 @@ from codelet.views.tensor import Tensor
 from lowering.aborting import raising
 from lowering.fast.work import work_of
 from lowering.jaxprs.added_in_place import with_slopes_added
+from lowering.jaxprs.recompute import recompute
+from lowering.jaxprs.scan_rows import with_slopes_of_scans
 from lowering.mesh.mesh_fused import MeshFused
 from lowering.mesh.processes import check_alike
 from lowering.mesh.replicas import Replicas, check_shared
@@ -40,6 +42,11 @@ from lowering.plan.arguments import arguments
 from lowering.plan.plan import Plan
 from lowering.plan.streams import copied_by_stream
 from lowering.plan.structure import structure
+
+
+def _with_slopes(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr with what JAX's derivatives of it need to be right, and to move little."""
+    return with_slices_together(with_slopes_added(with_steady_winners(closed, of_arrays=True)))
 
 
 class _Compiled:
@@ -64,7 +71,7 @@ class _Compiled:
         closed = compile_fast(self.runs) if closed is None else closed
         self.arguments = arguments(plan) if places is None else list(places)
         self.jaxpr = closed
-        called = with_slices_together(with_slopes_added(with_steady_winners(closed, of_arrays=True)))
+        called = _with_slopes(with_slopes_of_scans(closed, lambda scanned: _with_slopes(recompute(scanned))))
         self.called, self.consts = called.jaxpr, tuple(called.consts)
 
     @functools.cached_property

@@ -43,7 +43,7 @@
            -> products of parts side by side one    products_side_by_side (parts, wholes)
            -> what turns take parts of sliced once  slice_before_loops
            -> rows of what loops take columns of    columns_as_rows
-           -> rows scanned over, and stacked        scan_rows
+           -> rows scanned over, and stacked        scan_rows (counted_rows)
            -> loops that carry what they extend     carry_extended
            -> updates that XLA would miscompile     in_place
            -> updates that XLA runs over all of it  known_updates
@@ -52,6 +52,7 @@
            -> cheap steps of loops done again       recompute
     lower  -> slopes of maxima that hold             winners, where what runs is called
            -> what each step moves, beside its edges fast/work (moved), for whoever looks at the plan
+           -> slopes of rows changed in place       scan_rows
            -> slopes of updates that add            added_in_place
            -> slopes of small slices                slices_together
 

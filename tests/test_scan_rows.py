@@ -13,7 +13,8 @@ from jax.extend import core as jax_core
 from codelet.jaxprs.rebuild import inline
 from codelet.jaxprs.within_bounds import within_bounds
 from lowering.jaxprs.one_slice import as_one_slice
-from lowering.jaxprs.scan_rows import scan_rows
+from lowering.jaxprs.recompute import recompute
+from lowering.jaxprs.scan_rows import scan_rows, with_slopes_of_scans
 from tests.examples import examples
 from tests.row_cases import row_cases
 from tests.same_jaxprs import after, assert_same_slopes, equations, primitives
@@ -211,3 +212,36 @@ def test_the_gradient_of_rows_is_scanned_over_too():
     ruled = jax.grad(lambda x: jax_core.jaxpr_as_fun(scan_rows(inline(jax.make_jaxpr(loss)(FIVE))))(x)[0])
     names = primitives(jax.make_jaxpr(ruled)(FIVE))
     assert not {"dynamic_slice", "dynamic_update_slice"} & set(names)
+
+
+OWN = {
+    "of itself": lambda k, a, x: put(a, jnp.sin(row(a, k)), k),
+    "with another's": lambda k, a, x: put(a, jnp.sin(row(a, k)) * row(x, k), k),
+    "with all of another": lambda k, a, x: put(a, row(a, k) @ x[:3] + row(x, 4 - k), k),
+    "from the last": lambda k, a, x: put(a, jnp.cos(row(a, 4 - k)) + k, 4 - k),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_loop_that_changes_rows_by_themselves_keeps_the_array(name):
+    """And has the slopes of the scan over these, batched and differentiated twice too."""
+    function, arguments = carried(OWN[name]), (FIVE / 7, FIVE / 9 + 1)
+    (loop,) = (eqn for eqn in after(scan_rows, function, *arguments).jaxpr.eqns if eqn.primitive.name == "scan")
+    assert primitives(loop.params["jaxpr"]).count("dynamic_update_slice") == 1
+    called = lambda closed: with_slopes_of_scans(scan_rows(closed), recompute)  # noqa: E731
+    assert_same_slopes(called, function, *arguments)
+    made = jax_core.jaxpr_as_fun(called(inline(jax.make_jaxpr(function)(*arguments))))
+    loss = lambda own: lambda a, x: jnp.sum(jnp.sin(own(a, x)[0]) * FIVE)  # noqa: E731
+    slopes = [jax.grad(loss(own)) for own in (made, lambda a, x: [function(a, x)])]
+    assert "dynamic_update_slice" not in primitives(jax.make_jaxpr(slopes[0])(*arguments))
+    several = [jnp.stack([own, own + 1]) for own in arguments]
+    twice = [jax.vmap(jax.grad(lambda a, x, slope=slope: jnp.sum(slope(a, x) ** 2))) for slope in slopes]
+    found, expected = (jax.jit(own)(*several) for own in twice)
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
+
+
+def test_rows_of_integers_are_changed_in_place():
+    function = carried(lambda k, a, x: put(a, row(a, k) * 2 + row(x, k), k))
+    called = lambda closed: with_slopes_of_scans(scan_rows(closed), recompute)  # noqa: E731
+    made = after(called, function, FIVE.astype(int), FIVE.astype(int) + 1)
+    assert "dynamic_update_slice" in primitives(made)

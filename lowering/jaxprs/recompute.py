@@ -18,6 +18,7 @@ from jax.extend import core as jax_core
 from codelet.jaxprs.equations import Atomic, bodies_of, inner_jaxprs, with_bodies
 from codelet.jaxprs.primitives import ELEMENTWISE, MOVING
 from codelet.jaxprs.rebuild import Builder, rebuild, retrace
+from lowering.jaxprs.counted_rows import Counting
 
 _LINEAR = frozenset({"add", "add_any", "sub", "neg", "convert_element_type", "copy"})
 
@@ -63,11 +64,16 @@ def _recomputed(body: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
 
 
 def recompute(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-    """A jaxpr with the bodies of its scans checkpointed, where that keeps less for the gradient."""
+    """A jaxpr with the bodies of its scans checkpointed, where that keeps less for the gradient.
+
+    Loops that change rows in place are left: what is differentiated is the scan over these, of `scan_rows.py`.
+    """
     if not any(map(bodies_of, closed.jaxpr.eqns)):
         return closed
+    counting = Counting(closed.jaxpr)
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> list[Atomic]:
-        return builder.equation(with_bodies(eqn, _recomputed if eqn.primitive.name == "scan" else recompute), operands)
+        is_scanned = eqn.primitive.name == "scan" and counting.own(eqn) is None
+        return builder.equation(with_bodies(eqn, _recomputed if is_scanned else recompute), operands)
 
     return rebuild(closed, run)
