@@ -87,14 +87,17 @@ def with_parts(value: Any, parts: Iterable[Any]) -> Any:
 
 def bodies_of(eqn: jax_core.JaxprEqn) -> list[jax_core.ClosedJaxpr]:
     """The bodies of a loop, the branches of a choice."""
-    return _parts(eqn.params[name] for name in _BODIES.get(eqn.primitive.name, ()))
+    names = _BODIES.get(eqn.primitive.name)
+    return [] if names is None else _parts(eqn.params[name] for name in names)
 
 
 def with_bodies(
     eqn: jax_core.JaxprEqn, change: Callable[[jax_core.ClosedJaxpr], jax_core.ClosedJaxpr]
 ) -> jax_core.JaxprEqn:
     """An equation with the bodies of a loop, or the branches of a choice, changed; itself where all stay."""
-    own = {name: eqn.params[name] for name in _BODIES.get(eqn.primitive.name, ())}
+    if eqn.primitive.name not in _BODIES:
+        return eqn
+    own = {name: eqn.params[name] for name in _BODIES[eqn.primitive.name]}
     made = {name: tuple(map(change, body)) if isinstance(body, tuple) else change(body) for name, body in own.items()}
     if all(after is before for after, before in zip(_parts(made.values()), _parts(own.values()), strict=True)):
         return eqn

@@ -15,7 +15,7 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.hostcopies import lies_here
-from codelet.jaxprs.equations import CALLS, Atomic, scan_counts
+from codelet.jaxprs.equations import CALLS, Atomic, bodies_of, scan_counts
 from codelet.jaxprs.primitives import is_understood
 
 SMALL = 64
@@ -281,7 +281,10 @@ class Intervals:
         return _constant(atom.val, atom) if isinstance(atom, jax_core.Literal) else self.of.get(atom)
 
     def _results(self, eqn: jax_core.JaxprEqn) -> Sequence[Known]:
-        name, operands, nothing = eqn.primitive.name, list(map(self.at, eqn.invars)), [None] * len(eqn.outvars)
+        name, nothing = eqn.primitive.name, [None] * len(eqn.outvars)
+        if not bodies_of(eqn) and not any(map(_is_counted, eqn.outvars)):
+            return nothing
+        operands = list(map(self.at, eqn.invars))
         if name == "scan":
             return self._scan(eqn, operands)
         if name == "while":

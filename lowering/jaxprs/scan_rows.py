@@ -27,6 +27,7 @@ from codelet.jaxprs.equations import (
     bind,
     bodies_of,
     evaluate,
+    inner_jaxprs,
     needed,
     scan_counts,
     variables,
@@ -179,7 +180,7 @@ def with_slopes_of_scans(closed: jax_core.ClosedJaxpr, then: Rule) -> jax_core.C
     def changed(own: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
         key = (id(own.jaxpr), *map(id, own.consts))
         if key not in made:
-            made[key] = of(own)
+            made[key] = of(own) if any(map(inner_jaxprs, own.jaxpr.eqns)) else own
         return made[key]
 
     def whole(own: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:

@@ -56,6 +56,8 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     joined = reshape_once(drop_single_dimensions(tables))
     shaped = reduce_in_shape(make_in_shape(slice_once(slice_roots(joined))))
     dots = join_side_by_side(reshape_once(dots_in_memory_order(shaped)))
-    scanned = reshape_once(make_in_shape(scan_rows(columns_as_rows(slice_before_loops(dots)))))
+    scanned = scan_rows(columns_as_rows(slice_before_loops(dots)))
+    if scanned is not dots:  # there are loops
+        scanned = reshape_once(make_in_shape(scanned))
     updated = scatter_known_updates(update_safely(carry_extended(scanned), inputs))
     return recompute(multiply_thinly(multiply_narrowly(reduce_by_halves(updated))))
