@@ -20,8 +20,6 @@ from codelet.errors import ArrayError, ForeignGraphError, ProgramError, SavingEr
 from codelet.graphs.family import Family
 from codelet.graphs.graph import Graph
 from codelet.hostdata import Place, as_array
-from codelet.jaxprs.slices_together import with_slices_together
-from codelet.jaxprs.winners import with_steady_winners
 from codelet.programs.copies import Stream
 from codelet.programs.program import Program, as_program
 from codelet.programs.walk import check_program
@@ -31,9 +29,7 @@ from codelet.views.sources import Variable, source_text, source_variables
 from codelet.views.tensor import Tensor
 from lowering.aborting import raising
 from lowering.fast.work import work_of
-from lowering.jaxprs.added_in_place import with_slopes_added
-from lowering.jaxprs.recompute import recompute
-from lowering.jaxprs.scan_rows import with_slopes_of_scans
+from lowering.jaxprs.slopes import differentiable
 from lowering.mesh.mesh_fused import MeshFused
 from lowering.mesh.processes import check_alike
 from lowering.mesh.replicas import Replicas, check_shared
@@ -42,11 +38,6 @@ from lowering.plan.arguments import arguments
 from lowering.plan.plan import Plan
 from lowering.plan.streams import copied_by_stream
 from lowering.plan.structure import structure
-
-
-def _with_slopes(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-    """A jaxpr with what JAX's derivatives of it need to be right, and to move little."""
-    return with_slices_together(with_slopes_added(with_steady_winners(closed, of_arrays=True)))
 
 
 class _Compiled:
@@ -71,8 +62,7 @@ class _Compiled:
         closed = compile_fast(self.runs) if closed is None else closed
         self.arguments = arguments(plan) if places is None else list(places)
         self.jaxpr = closed
-        called = _with_slopes(with_slopes_of_scans(closed, lambda scanned: _with_slopes(recompute(scanned))))
-        self.called, self.consts = called.jaxpr, tuple(called.consts)
+        self.function, self.consts = differentiable(closed), tuple(closed.consts)
 
     @functools.cached_property
     def told(self) -> Plan:
@@ -135,8 +125,7 @@ class Lowered(Unchanging):
 
     def flat(self, arrays: Sequence[Any]) -> list[Any]:
         """The outputs, in order, from the inputs, in order."""
-        closed = jax_core.ClosedJaxpr(self._compiled.called, list(self._tables))
-        results = list(jax_core.jaxpr_as_fun(closed)(*arrays))
+        results = list(self._compiled.function(*self._tables, *arrays))
         return raising(results, self._compiled.plan.messages) if self._compiled.has_flag else results
 
     def _name(self, key: Any) -> Any:

@@ -50,11 +50,12 @@
            -> slow reductions done by halves        reduce_by_halves
            -> slow products made in other ways      narrow_products, thin_products
            -> cheap steps of loops done again       recompute
-    lower  -> slopes of maxima that hold             winners, where what runs is called
-           -> what each step moves, beside its edges fast/work (moved), for whoever looks at the plan
-           -> slopes of rows changed in place       scan_rows
-           -> slopes of updates that add            added_in_place
-           -> slopes of small slices                slices_together
+    lower  -> a function                            slopes; what each step moves fast/work (moved)
+           -> where it is differentiated (slopes):
+              slopes of rows changed in place       scan_rows
+              slopes of maxima that hold            winners
+              slopes of updates that add            added_in_place
+              slopes of small slices                slices_together
 
 Over a mesh (`mesh/mesh_fused.py`) the passes up to partial_sums are followed by: where variables live (choose_homes),
 each compute set for each device (local_steps, by compute_sets), and from `steps` on the same.
