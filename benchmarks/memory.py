@@ -1,4 +1,4 @@
-"""The peak memory of either side of a comparison, each in a process of its own.
+"""The memory of either side of a comparison: at its peak, each in a process of its own, and as XLA plans it.
 
 The process imports what both need, makes the arguments, compiles one side and runs it a few times. Nothing
 is subtracted: interpreter, JAX and arguments are in the figure, as they are in that of whoever runs it.
@@ -53,3 +53,13 @@ def with_peaks(name: str, row: Row, **sizes: Any) -> Row:
         peak_ratio=ours / plain,
         peak_bar=None if row.bar is None else PEAK_BAR,
     )
+
+
+def temporaries(comparison: Comparison) -> tuple[int, int]:
+    """The bytes that compiled programs hold beside what they are given and give: ours, and plain JAX's."""
+    arguments = comparison.arguments(np.random.default_rng(0))
+
+    def of(side: Any, held: tuple[Any, ...]) -> int:
+        return side.lower(*held, *arguments).compile().memory_analysis().temp_size_in_bytes
+
+    return of(comparison.ours, comparison.ours_held()), of(comparison.plain, comparison.plain_held())

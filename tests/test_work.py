@@ -15,6 +15,7 @@ from jax import lax
 
 import codelet as cl
 from benchmarks.every import BENCHMARKS
+from benchmarks.memory import temporaries
 from benchmarks.moved import KEPT, SLOW, UNCOUNTED, comparisons, counted
 from lowering.fast.work import FREE, MOST, Work, work_of
 from tests.examples import examples, few
@@ -133,6 +134,19 @@ def test_rows_of_the_benchmark_table_move_no_more_than_they_did(name, lowered):
 @few("name, number", [(name, k) for name in MANY for k, _ in enumerate(comparisons(name))], every=19)
 def test_rows_of_large_benchmarks_move_no_more_than_they_did(name, number, lowered):
     check_moved(islice(comparisons(name), number, number + 1), lowered)
+
+
+TWO_BUFFERS = "loops/fori_own/"
+"""Rows changed in place, whose gradient scans over them, into an array of its own, and moves a part of the bytes."""
+
+
+@few("number", range(len(list(comparisons("loops")))), every=5)
+def test_loops_hold_no_more_than_plain_jax(number):
+    """Beside what they are given and give, as XLA plans memory; a few numbers do not count."""
+    (comparison,) = islice(comparisons("loops"), number, number + 1)
+    ours, plain = temporaries(comparison)
+    most = 2.0 if comparison.name.startswith(TWO_BUFFERS) and comparison.name.endswith("grad_of_traced") else 1.25
+    assert ours <= most * plain + 4096
 
 
 # --- what is told -------------------------------------------------------------------------------------------------
