@@ -86,9 +86,11 @@ def linear_algebra(draw: Any, x: Any) -> Convention | None:
         return None
     name = draw(st.sampled_from(sorted(LINEAR_ALGEBRA)))
     how = {own: draw(st.booleans()) for own in ("lower", "flag", "left", "unit")}
-    # JAX takes a matrix that it is told is symmetric at its word: its slope is one of symmetric matrices.
+    # JAX takes a matrix that it is told is symmetric at its word: its slope is one of symmetric matrices, and where
+    # eigenvectors are differentiated it makes the matrix symmetric, of which they are others.
     as_told = name in ("cholesky", "eigh", "eigenvectors") and not how["flag"]
-    run = lambda a: LINEAR_ALGEBRA[name](_away_from_singular(a), **how)  # noqa: E731
+    of = (lambda a: (a + a.T) / 2) if as_told and name != "cholesky" else (lambda a: a)
+    run = lambda a: LINEAR_ALGEBRA[name](of(_away_from_singular(a)), **how)  # noqa: E731
     return Convention(f"{name} {how}", run, name != "symmetric solve" and not as_told)
 
 

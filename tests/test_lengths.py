@@ -414,7 +414,7 @@ ROW_CODELETS = [*OF_ROWS, *ROWS_OF_ROWS]
 
 
 def lowered_rows(kind, lengths):
-    """The number of equations of a graph of one ragged codelet, a fresh one, and what it gives."""
+    """The number of equations of a graph of one ragged codelet, a fresh one, and what it gives, as one by one."""
     graph = cl.Graph(cl.IPU(num_tiles=4))
     ends = np.concatenate([[0], np.cumsum(lengths)])
     x, y = graph.add_variable("x", (int(ends[-1]),)), graph.add_variable("y", (len(lengths),))
@@ -429,7 +429,9 @@ def lowered_rows(kind, lengths):
     run = cl.lower(graph, inputs=["x", "y", "z"], outputs=["out"])
     random = np.random.default_rng(0)
     values = {name: random.uniform(-1, 1, graph.variable(name).shape).astype(np.float32) for name in "xyz"}
-    return len(run.jaxpr.jaxpr.eqns), np.asarray(jax.jit(run)(values)["out"])
+    found = np.asarray(jax.jit(run)(values)["out"])
+    np.testing.assert_allclose(found, cl.interpret(graph, values, ["out"])["out"], rtol=2e-6, atol=2e-6)
+    return len(run.jaxpr.jaxpr.eqns), found
 
 
 def own_copy(function):
@@ -452,6 +454,13 @@ def check_order(data):
         equations, result = lowered_rows(*chosen[k])
         assert equations == first[k][0], chosen[k]
         np.testing.assert_array_equal(result, first[k][1], err_msg=str(chosen[k]))
+
+
+@pytest.mark.parametrize("kind", ROW_CODELETS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("lengths", [[0], [1], [0, 1], [1, 0, 1]], ids=str)
+def test_rows_of_no_element_and_of_one_are_lowered(kind, lengths):
+    """Where all of an array is one element, or none, many rules find nothing to do, and have to see it."""
+    lowered_rows(kind, lengths)
 
 
 @examples(2)

@@ -49,6 +49,17 @@ def test_slices_among_zeros_are_added_as_slices():
     assert not [eqn for eqn in closed.jaxpr.eqns if eqn.primitive.name == "add" and eqn.outvars[0].aval.shape == (5, 3)]
 
 
+def test_a_number_is_added_to_all_that_a_slice_lies_in():
+    """As JAX's own equations have it: of an operand without dimensions, beside one with some."""
+
+    def function(number, row, k):
+        among = lax.dynamic_update_slice(jnp.zeros((5, 3)), row[None], (k, 0), allow_negative_indices=False)
+        return lax.add_p.bind(number, among), lax.add_p.bind(among, number)
+
+    closed = after(as_one_slice, function, jnp.float32(2), jnp.arange(3.0), jnp.int32(4))
+    assert primitives(closed).count("add") == 2
+
+
 @pytest.mark.parametrize("dtype", PLACES)
 def test_one_slice_lies_where_jax_has_it(dtype):
     """Beyond the ends as well, in every dtype of places."""

@@ -171,8 +171,8 @@ def _added(eqn: jax_core.JaxprEqn, makers: Makers) -> tuple[Atomic, jax_core.Jax
         return None
     for atom, other in (eqn.invars, eqn.invars[::-1]):
         maker = makers.get(atom) if isinstance(atom, jax_core.Var) else None
-        if maker is None or not isinstance(other, jax_core.Var):
-            continue
+        if maker is None or not isinstance(other, jax_core.Var) or other.aval.shape != atom.aval.shape:  # type: ignore[attr-defined]
+            continue  # a number is added to all of it
         if is_understood(maker, "dynamic_update_slice") and _is_zero(maker.invars[0], makers):
             return other, maker
     return None
