@@ -115,6 +115,29 @@ def rebuild(closed: jax_core.ClosedJaxpr, run: Run, *, sources: Sources = operan
     return builder.closed(builder.inlined(closed, builder.invars, run, sources=sources))
 
 
+def opened(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr that is given its constants, before its inputs."""
+    jaxpr = closed.jaxpr
+    return jax_core.ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars]), [])
+
+
+Change = Callable[[jax_core.ClosedJaxpr], jax_core.ClosedJaxpr]
+"""What makes another jaxpr of one."""
+
+
+def each_once(change: Change) -> Change:
+    """A change that gives the same for the same jaxpr: what is called at many places stays one."""
+    made: dict[tuple[int, ...], jax_core.ClosedJaxpr] = {}
+
+    def changed(own: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+        key = (id(own.jaxpr), *map(id, own.consts))
+        if key not in made:
+            made[key] = change(own)
+        return made[key]
+
+    return changed
+
+
 def rewrite(closed: jax_core.ClosedJaxpr, rule: Rule, *, everywhere: bool = False) -> jax_core.ClosedJaxpr:
     """A jaxpr with functions in the place of some equations, in the bodies of loops and choices as well.
 
@@ -125,7 +148,6 @@ def rewrite(closed: jax_core.ClosedJaxpr, rule: Rule, *, everywhere: bool = Fals
             rules of their own. What is called at many places stays one.
     """
     applies: dict[int, bool] = {}
-    made: dict[tuple[int, ...], jax_core.ClosedJaxpr] = {}
 
     def within(eqn: jax_core.JaxprEqn) -> list[jax_core.Jaxpr]:
         if not everywhere:
@@ -137,11 +159,9 @@ def rewrite(closed: jax_core.ClosedJaxpr, rule: Rule, *, everywhere: bool = Fals
             applies[id(jaxpr)] = any(rule(eqn) or any(map(has_work, within(eqn))) for eqn in jaxpr.eqns)
         return applies[id(jaxpr)]
 
+    @each_once
     def changed(body: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-        key = (id(body.jaxpr), *map(id, body.consts))
-        if key not in made:
-            made[key] = rebuild(body, run) if has_work(body.jaxpr) else body
-        return made[key]
+        return rebuild(body, run) if has_work(body.jaxpr) else body
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
         function = rule(eqn)

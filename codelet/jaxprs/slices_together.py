@@ -26,7 +26,7 @@ from jax.interpreters import ad, batching, mlir
 
 from codelet.jaxprs.equations import Atomic, starts_of, variables, with_inner
 from codelet.jaxprs.primitives import CUSTOM, is_understood
-from codelet.jaxprs.rebuild import Builder
+from codelet.jaxprs.rebuild import Builder, each_once
 
 
 class Places:
@@ -238,15 +238,9 @@ def with_slices_together(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
 
     Functions with derivative rules of their own stay as they are, and what runs on several devices.
     """
-    made: dict[tuple[int, ...], jax_core.ClosedJaxpr] = {}
 
+    @each_once
     def changed(own: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-        key = (id(own.jaxpr), *map(id, own.consts))
-        if key not in made:
-            made[key] = of(own)
-        return made[key]
-
-    def of(own: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
         jaxpr = own.jaxpr
         before = _uses(jaxpr.eqns, jaxpr.outvars)
         apart = [(part, eqn) for eqn in jaxpr.eqns for part in _apart(eqn, before)]

@@ -22,7 +22,7 @@ from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import Atomic, bind, inner_jaxprs, with_inner
 from codelet.jaxprs.primitives import CUSTOM, is_understood
-from codelet.jaxprs.rebuild import Builder, rebuild
+from codelet.jaxprs.rebuild import Builder, each_once, rebuild
 from lowering.arrays import reshape
 from lowering.jaxprs.reshape_once import is_reshape
 
@@ -192,15 +192,10 @@ def with_slopes_added(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
             )
         return has[id(jaxpr)]
 
-    made: dict[tuple[int, ...], jax_core.ClosedJaxpr] = {}
-
+    @each_once
     def changed(own: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-        key = (id(own.jaxpr), *map(id, own.consts))
-        if key not in made:
-            made[key] = with_rules(own) if has_work(own.jaxpr) else own
-        return made[key]
-
-    def with_rules(own: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+        if not has_work(own.jaxpr):
+            return own
         makers = {var: eqn for eqn in own.jaxpr.eqns for var in eqn.outvars}
         found = {id(eqn): added for eqn in own.jaxpr.eqns if (added := _added(eqn, makers)) is not None}
 

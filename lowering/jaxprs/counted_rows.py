@@ -35,6 +35,7 @@ def is_integer(atom: Atomic) -> bool:
 
 
 def shape_of(atom: Atomic) -> tuple[int, ...]:
+    """The shape of a value; () of what is no array."""
     return tuple(getattr(atom.aval, "shape", ()))
 
 

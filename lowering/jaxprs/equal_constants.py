@@ -15,7 +15,7 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.hostcopies import lies_here
-from codelet.jaxprs.rebuild import Builder
+from codelet.jaxprs.rebuild import Builder, opened
 from lowering.arrays import SMALL
 
 
@@ -60,5 +60,4 @@ def equal_constants_once(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
         if np.shape(own) != shape:
             (table,) = builder.traced(lambda array, shape=shape: [jnp.reshape(array, shape)], [table])
         tables.append(table)
-    opened = jax_core.ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars]), [])
-    return builder.closed(builder.inlined(opened, [*tables, *builder.invars]))
+    return builder.closed(builder.inlined(opened(closed), [*tables, *builder.invars]))

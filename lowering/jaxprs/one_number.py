@@ -19,7 +19,7 @@ from jax.extend import core as jax_core
 from codelet.hostcopies import lies_here
 from codelet.jaxprs.equations import Atomic, bodies_of, scan_counts, variables
 from codelet.jaxprs.primitives import is_understood
-from codelet.jaxprs.rebuild import Builder
+from codelet.jaxprs.rebuild import Builder, opened
 from lowering.arrays import SMALL
 
 _MOVES = ("broadcast_in_dim", "reshape", "transpose", "slice", "rev")
@@ -116,8 +116,7 @@ def as_one_number(
         broadcast(number, var) if number is not None and var in read else own
         for own, number, var in zip(builder.invars, given, jaxpr.invars, strict=True)
     ]
-    opened = jax_core.ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars]), [])
     run = lambda builder, eqn, operands: builder.equation(numbers.within(eqn), operands)  # noqa: E731
-    results = builder.inlined(opened, atoms, run)
+    results = builder.inlined(opened(closed), atoms, run)
     inputs = dict(zip(map(id, jaxpr.invars), builder.invars, strict=True))  # what a loop carries on as it is
     return builder.closed([inputs.get(id(var), made) for var, made in zip(jaxpr.outvars, results, strict=True)])

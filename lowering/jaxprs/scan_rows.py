@@ -35,7 +35,7 @@ from codelet.jaxprs.equations import (
     with_inner,
 )
 from codelet.jaxprs.primitives import CUSTOM
-from codelet.jaxprs.rebuild import Builder, rebuild
+from codelet.jaxprs.rebuild import Builder, Change, each_once, rebuild
 from lowering.arrays import reshape
 from lowering.jaxprs.counted_rows import Counting, Rows, is_whole, shape_of
 from lowering.jaxprs.reshape_once import is_reshape
@@ -151,10 +151,7 @@ def scan_rows(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
 # --- slopes -----------------------------------------------------------------------------------------------------
 
 
-Rule = Callable[[jax_core.ClosedJaxpr], jax_core.ClosedJaxpr]
-
-
-def _with_slopes_of_scan(eqn: jax_core.JaxprEqn, rows: Mapping[int, Rows], then: Rule) -> Callable[..., list[Any]]:
+def _with_slopes_of_scan(eqn: jax_core.JaxprEqn, rows: Mapping[int, Rows], then: Change) -> Callable[..., list[Any]]:
     """The loop, with the slopes of the one that scans over its rows."""
 
     def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
@@ -166,7 +163,7 @@ def _with_slopes_of_scan(eqn: jax_core.JaxprEqn, rows: Mapping[int, Rows], then:
     return function
 
 
-def with_slopes_of_scans(closed: jax_core.ClosedJaxpr, then: Rule) -> jax_core.ClosedJaxpr:
+def with_slopes_of_scans(closed: jax_core.ClosedJaxpr, then: Change) -> jax_core.ClosedJaxpr:
     """A jaxpr whose loops that change rows in place have the slopes of scans over these, in all that it calls as well.
 
     Functions with derivative rules of their own stay as they are, and what runs on several devices.
@@ -175,18 +172,14 @@ def with_slopes_of_scans(closed: jax_core.ClosedJaxpr, then: Rule) -> jax_core.C
         closed: the jaxpr that is called.
         then: what else is done to a jaxpr before it is differentiated.
     """
-    made: dict[tuple[int, ...], jax_core.ClosedJaxpr] = {}
-
-    def changed(own: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-        key = (id(own.jaxpr), *map(id, own.consts))
-        if key not in made:
-            made[key] = of(own) if any(map(inner_jaxprs, own.jaxpr.eqns)) else own
-        return made[key]
 
     def whole(own: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
         return then(with_slopes_of_scans(own, then))
 
-    def of(own: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    @each_once
+    def changed(own: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+        if not any(map(inner_jaxprs, own.jaxpr.eqns)):
+            return own
         counting = Counting(own.jaxpr)
 
         def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:

@@ -17,14 +17,13 @@ import jax
 from jax.custom_derivatives import SymbolicZero
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.rebuild import opened
 from codelet.jaxprs.slices_together import with_slices_together
 from codelet.jaxprs.winners import with_steady_winners
 from codelet.tracing.statics import restored, trace_settings
 from lowering.jaxprs.added_in_place import with_slopes_added
 from lowering.jaxprs.recompute import recompute
 from lowering.jaxprs.scan_rows import with_slopes_of_scans
-
-_DEBUG_INFO = jax_core.DebugInfo("codelet", "called", None, None)
 
 
 def _with_rules(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
@@ -37,39 +36,30 @@ def with_slopes(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     return _with_rules(with_slopes_of_scans(closed, lambda scanned: _with_rules(recompute(scanned))))
 
 
-def _opened(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-    """A jaxpr that is given its constants before its inputs."""
-    jaxpr = closed.jaxpr
-    invars = [*jaxpr.constvars, *jaxpr.invars]
-    return jax_core.ClosedJaxpr(
-        jax_core.Jaxpr((), invars, jaxpr.outvars, jaxpr.eqns, jaxpr.effects, debug_info=_DEBUG_INFO), ()
-    )
-
-
 def differentiable(closed: jax_core.ClosedJaxpr) -> Callable[..., list[Any]]:
     """A jaxpr as a function of its constants and its inputs, whose derivatives are those of `with_slopes`.
 
     One that has effects, a print or a callback, runs as what is differentiated: JAX has no rules for those.
     """
-    opened, settings = _opened(closed), trace_settings()
+    own, settings = opened(closed), trace_settings()
 
     @functools.cache
     def sloped() -> Callable[..., list[Any]]:
         with restored(settings):
-            return jax_core.jaxpr_as_fun(with_slopes(opened))
+            return jax_core.jaxpr_as_fun(with_slopes(own))
 
     if closed.effects:
         return sloped()
 
     def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-        moved = [k for k, own in enumerate(tangents) if not isinstance(own, SymbolicZero)]
+        moved = [k for k, tangent in enumerate(tangents) if not isinstance(tangent, SymbolicZero)]
 
-        def of_moved(*own: Any) -> list[Any]:
-            values = dict(zip(moved, own, strict=True))
+        def of_moved(*given: Any) -> list[Any]:
+            values = dict(zip(moved, given, strict=True))
             return sloped()(*(values.get(k, primal) for k, primal in enumerate(primals)))
 
         return jax.jvp(of_moved, [primals[k] for k in moved], [tangents[k] for k in moved])
 
-    function = jax.custom_jvp(jax_core.jaxpr_as_fun(opened))
+    function = jax.custom_jvp(jax_core.jaxpr_as_fun(own))
     function.defjvp(rule, symbolic_zeros=True)
     return function
