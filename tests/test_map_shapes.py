@@ -1,5 +1,6 @@
 """Maps made in the shapes of what is around them, and meaning the same."""
 
+import functools
 import math
 
 import jax
@@ -12,6 +13,7 @@ from jax.extend import core as jax_core
 
 import codelet as cl
 from lowering.jaxprs.map_shapes import make_in_shape
+from lowering.jaxprs.reduce_in_shape import reduce_in_shape
 from lowering.jaxprs.reshape_once import reshape_once
 from tests.examples import examples
 from tests.same_jaxprs import after, assert_same_slopes
@@ -63,6 +65,28 @@ def test_maps_of_each_other_are_in_one_shape():
     made = shaped(function, X, X + 1, X.reshape(24))
     assert [eqn.outvars[0].aval.shape for eqn in made.jaxpr.eqns] == [(4, 6)] * 4
     assert names(made).count("reshape") == 1
+
+
+def test_maps_of_each_other_reshaped_are_in_one_shape():
+    """Rows in fours, rows in pairs: a softmax as JAX would write it, if its rows can be reduced in the shape of all."""
+
+    def softmax(x, rows=(2, 2)):
+        own = x.reshape(2, 2, 6)
+        own = jnp.exp(own - own.max(-1, keepdims=True))
+        return ((own := own.reshape(rows)) / own.sum(-1, keepdims=True)).reshape(4, 6)
+
+    closed = with_repeats(functools.partial(softmax, rows=(1, 4, 6)), X)
+    made = reshape_once(reduce_in_shape(make_in_shape(closed)))
+    assert {eqn.outvars[0].aval.shape for eqn in made.jaxpr.eqns if eqn.primitive.name in ("sub", "exp", "div")} == {
+        (4, 6)
+    }
+    assert {eqn.invars[0].aval.shape for eqn in made.jaxpr.eqns if eqn.primitive.name.startswith("reduce")} == {(4, 6)}
+    np.testing.assert_allclose(jax_core.jaxpr_as_fun(made)(X)[0], jax.nn.softmax(X), rtol=1e-6)
+
+
+def test_a_reduction_along_part_of_a_dimension_keeps_the_shape():
+    made = shaped(lambda x: ((own := 2 * x.reshape(4, 2, 3)).sum(1), own.max(2), own.reshape(4, 6)), X)
+    assert names(made)[:2] == ["reshape", "mul"]
 
 
 def test_maps_in_loops_are_made_in_their_shapes_too():
@@ -163,7 +187,9 @@ def maps_among_moves(draw):
     for _ in range(draw(st.integers(1, 8))):
         at = draw(st.integers(0, len(shapes) - 1))
         own = shapes[at]
-        name = draw(st.sampled_from(("two", "two", "choice", "one", "reshape", "transpose", "sum")))
+        name = draw(
+            st.sampled_from(("two", "two", "choice", "one", "reshape", "reshape", "transpose", "greatest", "less"))
+        )
         if name == "reshape":
             size = math.prod(own)
             to = draw(st.sampled_from([(size,), (1, size), (size, 1), *([(2, size // 2)] if size % 2 == 0 else [])]))
@@ -173,10 +199,14 @@ def maps_among_moves(draw):
             order = tuple(draw(st.permutations(range(len(own)))))
             steps.append((name, at, order))
             shapes.append(tuple(own[d] for d in order))
+        elif name in ("greatest", "less"):
+            axes = tuple(d for d in range(len(own)) if draw(st.booleans()))
+            steps.append((name, at, axes))
+            shapes.append(own if name == "less" else tuple(n for d, n in enumerate(own) if d not in axes))
         else:
             alike = [k for k, shape in enumerate(shapes) if shape == own]
             steps.append((name, at, draw(st.sampled_from(alike))))
-            shapes.append(() if name == "sum" else own)
+            shapes.append(own)
     looped = draw(st.booleans())
 
     def apply(values, name, at, how):
@@ -192,7 +222,9 @@ def maps_among_moves(draw):
                 return jax.lax.select_n(jax.lax.lt(a, values[how]), values[how], a)
             case "one":
                 return jax.lax.convert_element_type(jax.lax.ne(a, jax.lax.full_like(a, 1)), a.dtype)
-        return jax.lax.reduce_max(a, range(a.ndim)) if a.size else jnp.ones((), a.dtype)
+            case "less":  # than the greatest of its row
+                return jax.lax.convert_element_type(a < a.max(how, keepdims=True, initial=0), a.dtype)
+        return a.max(how, initial=0)
 
     def function(*given):
         values = list(map(jnp.asarray, given))
@@ -204,7 +236,10 @@ def maps_among_moves(draw):
         return jax.lax.scan(lambda held, _: (held, function(*held)), given, length=2)[1]
 
     arrays = [(np.arange(math.prod(shape)).reshape(shape) % n).astype(kind) for n in (5, 7)]
-    return (in_a_loop if looped else function), arrays
+    if looped:
+        return in_a_loop, arrays
+    repeated = with_repeats(function, *arrays) if draw(st.booleans()) else None
+    return (jax_core.jaxpr_as_fun(repeated) if repeated else function), arrays
 
 
 @examples(20)

@@ -56,6 +56,8 @@ EXACT = {
     ),
     "a call": (lambda x: jax.jit(lambda x: jnp.sin(x) + 1)(x), [LINE], 2 * N),
     "a call between maps": (lambda x: 2 * jax.jit(jnp.sin)(x + 1), [LINE], 2 * N),
+    "a choice by platform": (lambda x: 2 * lax.platform_dependent(x, cpu=jnp.sin, default=jnp.cumsum), [LINE], 2 * N),
+    "a choice of other platforms": (lambda x: lax.platform_dependent(x, tpu=jnp.cumsum, default=jnp.sin), [ROW], 2 * N),
     "with a rule of its own": (lambda x: _doubled(x) + 1, [LINE], 2 * N),
     "a reduction by a function": (lambda x: lax.reduce(x, 0.0, lambda a, b: a + jnp.sin(b), (0,)), [LINE], None),
 }

@@ -13,7 +13,8 @@ It is a model of what XLA makes of a jaxpr, and free of noise:
   it is this jaxpr's own: made here, or handed over. Otherwise all of it is copied. So are scatters.
 - A loop hands over what it carries; the rows that it scans over lie in memory, and so do those that it stacks.
 
-What is fused into several is counted once, and of a condition every branch. `tests/test_moved.py` holds the model
+What is fused into several is counted once, and of a condition every branch; but of a choice by platform, which XLA does
+not see, that of CPUs alone, as a call. `tests/test_moved.py` holds the model
 against the bytes that XLA itself counts of compiled programs.
 """
 
@@ -58,8 +59,24 @@ def num_bytes(aval: Any) -> int:
     return num_elements(aval) * (dtype.itemsize if isinstance(dtype, np.dtype) else 8)
 
 
+def _on_cpus(eqn: jax_core.JaxprEqn) -> jax_core.Jaxpr | None:
+    """The branch that is compiled for CPUs of a choice by platform; None of anything else, and of one without it."""
+    platforms_of = eqn.params.get("branches_platforms") or ()
+    for platforms, branch in zip(platforms_of, eqn.params["branches"] if platforms_of else (), strict=True):
+        if platforms is None or "cpu" in platforms:
+            return branch.jaxpr
+    return None
+
+
+def _called(eqn: jax_core.JaxprEqn) -> jax_core.Jaxpr:
+    """What a call runs, on the last of its operands."""
+    return _on_cpus(eqn) or inner_jaxprs(eqn)[0]
+
+
 def _is_call(eqn: jax_core.JaxprEqn) -> bool:
     """Whether an equation runs another jaxpr, once, on its operands."""
+    if _on_cpus(eqn) is not None:
+        return True
     inner = inner_jaxprs(eqn)
     if eqn.primitive.name in ("scan", "while", "cond") or len(inner) != 1 or _is_put(eqn):
         return False
@@ -139,7 +156,7 @@ class _Body:
     def _cost(self, number: int, eqn: jax_core.JaxprEqn, times: int, around: str | None) -> int:
         """What one equation moves."""
         name = eqn.primitive.name
-        if name in MOVES_NOTHING:
+        if name in (*MOVES_NOTHING, "platform_index"):
             for kind in (self.held, self.mine):
                 if not kind.isdisjoint(variables(eqn.invars)):
                     kind.update(eqn.outvars)
@@ -172,7 +189,7 @@ class _Body:
 
     def _call(self, number: int, eqn: jax_core.JaxprEqn, times: int, around: str | None) -> None:
         """Count what an equation calls."""
-        (inner,) = inner_jaxprs(eqn)
+        inner = _called(eqn)
         given = list(zip(eqn.invars[len(eqn.invars) - len(inner.invars) :], inner.invars, strict=True))
         held = [var for atom, var in given if isinstance(atom, jax_core.Literal) or atom in self.held]
         mine = [

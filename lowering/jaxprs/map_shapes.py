@@ -5,27 +5,29 @@ backend fuses these with what is around them, and then divides every position by
 elimination, `a - column * row` of 200 x 200, took 4 times as long with stretches of two. And where a map in such a
 shape is used several times, it is done again in whatever uses it, with the transposes before it.
 
-Maps that are made from each other are one group, in one form: that which the fewest of its values have to leave or be
-brought to, its own where as many do. A form is another shape, or another order of dimensions. What a group is given or
-gives counts in the form before or after its reshape or transpose. What a map repeats along some dimensions (a column
-times a row) counts nowhere, since it is small; but such a map is made only in forms in which it is repeated along whole
-dimensions too. Softmax of 32768 x 256 took 1.7 times as long with its exponentials made four rows at a time.
+Maps that are made from each other, reshaped or not, are one group, in one form: that which the fewest of its values
+have to leave or be brought to, its own where as many do. A form is another shape, or another order of dimensions. What
+a group is given or gives counts in the form before or after its reshape or transpose; what is reduced, in all forms in
+which it can be. What a map repeats along some dimensions (a column times a row) counts nowhere, since it is small; but
+such a map is made only in forms in which it is repeated along whole dimensions too. Softmax of 32768 x 256 took 1.7
+times as long with its exponentials made four rows at a time.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import Atomic, bind, bodies_of, variables, with_bodies
-from codelet.jaxprs.primitives import ELEMENTWISE, is_understood
+from codelet.jaxprs.primitives import ELEMENTWISE, REDUCTIONS, is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 from lowering.arrays import reshape, transpose
+from lowering.jaxprs.reduce_in_shape import reduces_along
 from lowering.jaxprs.reshape_once import is_reshape, stretches
 from lowering.jaxprs.traced_once import parameters_of, traced_once
 
@@ -119,56 +121,95 @@ def _before(atom: Atomic, maker: jax_core.JaxprEqn | None) -> _Form:
     return _Form(_shape(maker.invars[0] if maker is not None and is_reshape(maker) else atom))
 
 
-def _after(atom: Atomic, eqn: jax_core.JaxprEqn) -> _Form:
-    """The form that an equation brings a value to; its own where it does something else with it."""
-    if is_understood(eqn, "transpose"):
-        return _Form(_shape(eqn.outvars[0]), tuple(map(int, eqn.params["permutation"])))
-    return _Form(_shape(eqn.outvars[0] if is_reshape(eqn) else atom))
+def _after(eqn: jax_core.JaxprEqn) -> _Form:
+    """The form that a transpose brings a value to."""
+    return _Form(_shape(eqn.outvars[0]), tuple(map(int, eqn.params["permutation"])))
 
 
-def _votes(jaxpr: jax_core.Jaxpr, maps: dict[Any, jax_core.JaxprEqn], groups: _Groups) -> dict[Any, Counter[_Form]]:
-    """How many values each group of maps is given, or gives, in which form."""
-    makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
-    votes: dict[Any, Counter[_Form]] = {groups.root(var): Counter() for var in maps}
-    counted: set[tuple[Any, Any]] = set()
-    for made, eqn in maps.items():
-        root = groups.root(made)
-        for atom in variables(eqn.invars):
-            if _shape(atom) == _shape(made) and atom not in maps and (root, atom) not in counted:
-                counted.add((root, atom))
-                maker = makers.get(atom)
-                if maker is not None and is_understood(maker, "broadcast_in_dim"):
-                    continue  # repeats what is small: in any form
-                votes[root][_before(atom, maker)] += 1
-    for eqn in jaxpr.eqns:
-        made = eqn.outvars[0] if eqn.outvars and eqn.outvars[0] in maps else None
-        for atom in variables(eqn.invars):
-            if atom in maps and (made is None or groups.root(made) != groups.root(atom)):
-                votes[groups.root(atom)][_after(atom, eqn)] += 1
-    for atom in variables(jaxpr.outvars):
-        if atom in maps:
-            votes[groups.root(atom)][_Form(_shape(atom))] += 1
-    return votes
+class _Maps:
+    """The maps of a jaxpr by their results, in groups: those that are made from each other, reshaped or not."""
+
+    def __init__(self, jaxpr: jax_core.Jaxpr) -> None:
+        self._jaxpr = jaxpr
+        self._makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
+        self.maps = {eqn.outvars[0]: eqn for eqn in jaxpr.eqns if _is_map(eqn)}
+        self._groups = _Groups()
+        for made, atom in self._given():
+            if (before := self._unshaped(atom)) in self.maps:
+                self._groups.unite(made, before)
+
+    def _unshaped(self, atom: Any) -> Any:
+        """A value, or what it is a reshape of."""
+        maker = self._makers.get(atom)
+        return maker.invars[0] if maker is not None and is_reshape(maker) else atom
+
+    def _given(self) -> list[tuple[Any, Any]]:
+        """The results of maps with each array that they are made of, element by element."""
+        return [
+            (made, atom)
+            for made, eqn in self.maps.items()
+            for atom in variables(eqn.invars)
+            if _shape(atom) == _shape(made)
+        ]
+
+    def members(self) -> dict[Any, list[Any]]:
+        """The results of the maps of each group."""
+        found: dict[Any, list[Any]] = {}
+        for made in self.maps:
+            found.setdefault(self._groups.root(made), []).append(made)
+        return found
+
+    def _comes_in(self) -> Iterator[tuple[Any, _Form]]:
+        """Groups with the forms of what they are given; what is repeated to fill a shape is small, in any form."""
+        for root, atom in dict.fromkeys((self._groups.root(made), atom) for made, atom in self._given()):
+            maker = self._makers.get(atom)
+            repeats = maker is not None and is_understood(maker, "broadcast_in_dim")
+            if not repeats and self._unshaped(atom) not in self.maps:
+                yield root, _before(atom, maker)
+
+    def _goes_out(self) -> Iterator[tuple[Any, _Form, jax_core.JaxprEqn | None]]:
+        """Groups with the forms in which their results are read, and by which equation; None: they are results."""
+        for eqn in self._jaxpr.eqns:
+            reader = self._groups.root(eqn.outvars[0]) if eqn.outvars and eqn.outvars[0] in self.maps else None
+            for atom in () if is_reshape(eqn) else variables(eqn.invars):
+                made = self._unshaped(atom)
+                if made in self.maps and self._groups.root(made) is not reader:
+                    is_turned = made is atom and is_understood(eqn, "transpose")
+                    yield self._groups.root(made), _after(eqn) if is_turned else _Form(_shape(atom)), eqn
+        for atom in variables(self._jaxpr.outvars):
+            if (made := self._unshaped(atom)) in self.maps:
+                yield self._groups.root(made), _Form(_shape(atom)), None
+
+    def votes(self) -> dict[Any, Counter[_Form]]:
+        """How many values each group is given, or gives, in which form; what is reduced in each that allows it."""
+        votes: dict[Any, Counter[_Form]] = {root: Counter() for root in self.members()}
+        for root, form in self._comes_in():
+            votes[root][form] += 1
+        read = list(self._goes_out())
+        for root, form, _ in read:
+            votes[root][form] += 1
+        for root, own, eqn in read:
+            if eqn is not None and is_understood(eqn, *REDUCTIONS):
+                for form in votes[root].keys() - {own}:
+                    is_whole = form.order is None and reduces_along(eqn, form.shape, own.shape) is not None
+                    votes[root][form] += is_whole
+        return votes
 
 
 def _forms(jaxpr: jax_core.Jaxpr) -> dict[Any, _Form]:
     """The form in which each map is to be made, by its result, where that is another than its own."""
-    maps = {eqn.outvars[0]: eqn for eqn in jaxpr.eqns if _is_map(eqn)}
-    groups, repeated = _Groups(), dict[Any, set[Shape]]()
-    for made, eqn in maps.items():
-        for atom in variables(eqn.invars):
-            if atom in maps and _shape(atom) == _shape(made):
-                groups.unite(made, atom)
-    for made, eqn in maps.items():
-        own = {_shape(atom) for atom in eqn.invars} - {(), _shape(made)}
-        repeated.setdefault(groups.root(made), set()).update(own)
-    votes, chosen = _votes(jaxpr, maps, groups), {}
-    for made in maps:
-        found, was = votes[groups.root(made)], _Form(_shape(made))
-        possible = [form for form in found if all(form.takes(own, was.shape) for own in repeated[groups.root(made)])]
-        best = max((found[form] for form in possible), default=0)
-        if found[was] < best:
-            chosen[made] = min((form for form in possible if found[form] == best), key=str)
+    found, chosen = _Maps(jaxpr), dict[Any, _Form]()
+    votes = found.votes()
+    for root, members in found.members().items():
+        shapes = {_shape(made) for made in members}
+        both = {(_shape(atom), _shape(made)) for made in members for atom in found.maps[made].invars}
+        repeated = [(own, was) for own, was in both if own not in ((), was)]
+        possible = [form for form in votes[root] if form.order is None or len(shapes) == 1]
+        possible = [form for form in possible if all(form.takes(*own) for own in repeated)]
+        best = max((votes[root][form] for form in possible), default=0)
+        for made in members:
+            if votes[root][_Form(_shape(made))] < best:
+                chosen[made] = min((form for form in possible if votes[root][form] == best), key=str)
     return chosen
 
 

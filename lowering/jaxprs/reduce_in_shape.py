@@ -20,7 +20,7 @@ from lowering.arrays import reshape
 from lowering.jaxprs.reshape_once import is_reshape, stretches
 
 
-def _axes_before(reduction: jax_core.JaxprEqn, was: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...] | None:
+def reduces_along(reduction: jax_core.JaxprEqn, was: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """The axes of an array along which a reduction of it reshaped reduces; None where these are not whole."""
     axes, found = set(map(int, reduction.params["axes"])), list[int]()
     if 0 in shape:
@@ -54,7 +54,7 @@ def _found(eqns: Sequence[jax_core.JaxprEqn]) -> dict[int, tuple[Any, tuple[int,
     for eqn in reductions:
         root: Any = roots[eqn.invars[0]]  # type: ignore[index]
         shape: Any = eqn.invars[0].aval.shape  # type: ignore[attr-defined]
-        axes = _axes_before(eqn, root.aval.shape, shape) if root.aval.shape != shape else None
+        axes = reduces_along(eqn, root.aval.shape, shape) if root.aval.shape != shape else None
         if axes is not None and (root, root.aval.shape) in read:
             found[id(eqn)] = root, axes
     return found
