@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax.extend import core as jax_core
 
+from codelet.frontends.one_vertex import warn_of_one_vertex
 from codelet.frontends.values import Value, unwrapped, wrapped
 from codelet.tracing.codelet_from_jaxpr import codelet_from_jaxpr
 from codelet.views.symbols import grid
@@ -92,6 +93,8 @@ def add_for_each_view(
     with walk.graph.scope(name, unique=True):
         made = walk.graph.add_vertex("run", codelet, **fields)
     found = [made] if len(outputs) == 1 else [made[own] for own in outputs]
+    if math.prod(batch) == 1:
+        warn_of_one_vertex(walk, codelet, fields, found, as_planned=True)
     return [own.reshape((*batch, *aval.shape)) for own, aval in zip(found, jaxpr.out_avals, strict=True)]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -13,6 +14,8 @@ from jax.extend import core as jax_core
 from codelet.errors import CollectiveError, OneVertexWarning
 from codelet.frontends.values import Value, data_type, number_of, unwrapped, wrapped
 from codelet.jaxprs.equations import bind, inner_jaxprs
+from codelet.ops.planning import vertex_cycles
+from codelet.tracing.codelets import Codelet
 from codelet.tracing.codelet_from_jaxpr import codelet_from_jaxpr
 from codelet.views.tensor import Tensor
 
@@ -43,8 +46,19 @@ def check_no_collective(eqn: jax_core.JaxprEqn) -> None:
         )
 
 
-def add_one_vertex(walk: Walk, eqn: jax_core.JaxprEqn, given: Sequence[Value]) -> list[Value]:
+def add_one_vertex(
+    walk: Walk, eqn: jax_core.JaxprEqn, given: Sequence[Value], *, as_planned: bool = False
+) -> list[Value]:
     """Add a vertex that runs an equation: its results.
+
+    Args:
+        walk: where.
+        eqn: which.
+        given: its operands.
+        as_planned: whether a rule says that one vertex is what it takes, so that only one of many elements is told.
+
+    Warns:
+        OneVertexWarning: of what it takes.
 
     Raises:
         CollectiveError: it speaks to other devices.
@@ -74,21 +88,37 @@ def add_one_vertex(walk: Walk, eqn: jax_core.JaxprEqn, given: Sequence[Value]) -
     codelet = codelet_from_jaxpr(jax.make_jaxpr(run)(*structs), list(fields), outputs, name=name)
     with walk.graph.scope(name, unique=True):
         made = walk.graph.add_vertex("run", codelet, **fields)
-    results = iter([made] if len(outputs) == 1 else [made[own] for own in outputs])
+    found = [made] if len(outputs) == 1 else [made[own] for own in outputs]
+    warn_of_one_vertex(walk, codelet, fields, found, as_planned=as_planned)
+    results = iter(found)
     return [
         np.zeros(()) if isinstance(var, jax_core.DropVar) else next(results).reshape(data_type(var.aval)[0])
         for var in eqn.outvars
     ]
 
 
-def warn_of_one_vertex(walk: Walk, eqn: jax_core.JaxprEqn) -> None:
-    """Say, once for each primitive, that one vertex runs it."""
-    name = eqn.primitive.name
-    if name not in walk.told:
-        walk.told.add(name)
-        warnings.warn(
-            f"one vertex on one tile runs {name!r}, for which there is no rule; docs/frontends.md has the table "
-            "of those that are spread over the tiles",
-            OneVertexWarning,
-            stacklevel=2,
-        )
+MANY = 4_096
+"""Elements beyond which every vertex that is alone is told, not only the first of a primitive without a rule."""
+
+
+def warn_of_one_vertex(
+    walk: Walk, codelet: Codelet, fields: Mapping[str, Tensor], results: Sequence[Value], *, as_planned: bool
+) -> None:
+    """Say what one vertex takes that runs the equation being added.
+
+    Of many elements always, of few once for each primitive, and not where a rule plans it so.
+    """
+    name = walk.equation.primitive.name
+    size = sum(math.prod(own.shape) for own in (*fields.values(), *results))
+    if size <= MANY and (as_planned or name in walk.told):
+        return
+    walk.told.add(name)
+    target = walk.graph.target
+    types = {field: (own.shape, own.dtype) for field, own in fields.items()}
+    cycles = vertex_cycles(target, codelet, types).tile_cycles(target.num_workers)
+    warnings.warn(
+        f"one vertex on one tile runs {name!r}, of {size:,} elements, in about {cycles:,} cycles: no rule spreads it as "
+        "it is here; docs/frontends.md has the table of what is spread over the tiles, and how",
+        OneVertexWarning,
+        stacklevel=2,
+    )

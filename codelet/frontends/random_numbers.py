@@ -95,7 +95,7 @@ def derived_keys(walk: Walk, *operands: Value, impl: Any = None) -> Any:
     each = NotImplemented
     if own.ndim and made.size:
         each = add_for_each(walk, operands, own.ndim, functools.partial(rebound, walk.equation))
-    return add_one_vertex(walk, walk.equation, operands) if each is NotImplemented else each
+    return add_one_vertex(walk, walk.equation, operands, as_planned=True) if each is NotImplemented else each
 
 
 @rule("random_gamma", by="a vertex for each key")

@@ -13,6 +13,7 @@ from codelet.frontends.for_each import add_for_each_line
 from codelet.frontends.rules import RULES, rule
 from codelet.frontends.values import Value
 from codelet.jaxprs.folds import begins_with_nothing, plain_operation
+from codelet.jaxprs.primitives import says_nothing
 from codelet.views.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -148,6 +149,6 @@ def top_k(walk: Walk, x: Value, *, k: int, axis: int = -1, is_stable: Any = None
 @rule("iota", by="`ops.iota`")
 def iota(walk: Walk, *sizes: Value, dtype: Any, shape: tuple[int, ...], dimension: int, sharding: Any = None) -> Any:
     """Numbers that count along a dimension."""
-    if sizes or sharding is not None:
+    if sizes or not says_nothing(sharding):
         return NotImplemented
     return ops.iota(walk.graph, np.dtype(dtype), shape, dimension, grain=walk.grain)

@@ -19,7 +19,7 @@ from codelet.errors import at_line
 from codelet.frontends.by_element import is_by_element
 from codelet.frontends.elementwise import add_by_element
 from codelet.frontends.labels import labels, line_of, origins
-from codelet.frontends.one_vertex import add_one_vertex, warn_of_one_vertex
+from codelet.frontends.one_vertex import add_one_vertex
 from codelet.frontends.read_together import read_together
 from codelet.frontends.rules import RULES
 from codelet.frontends.values import LARGEST_KNOWN, Value, data_type, known, number_of, unwrapped, wrapped
@@ -182,9 +182,7 @@ class Walk:
             results = rule.function(self, *given, **rule.understood(eqn.params))
             if results is not NotImplemented:
                 return results if isinstance(results, (list, tuple)) else [results]
-        results = add_one_vertex(self, eqn, given)
-        warn_of_one_vertex(self, eqn)
-        return results
+        return add_one_vertex(self, eqn, given)
 
     def _computed(self, eqn: jax_core.JaxprEqn, given: list[Value]) -> list[Value] | None:
         """The results of an equation of which all operands are known; None where they are not, or are too large."""

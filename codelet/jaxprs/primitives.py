@@ -3,7 +3,7 @@
 A rule that looks through an equation, or takes it apart, asks here first, and does not apply where a parameter is
 not in the table or has another value than it says. JAX adds parameters from time to time (`dimensions` of a
 reshape, which `order="F"` sets; `out_sharding`; `out_dtype` of a product), each with a default that keeps the
-old meaning, which is None: only that is understood of a parameter that the table does not name.
+old meaning, which is None or says nothing: only that is understood of a parameter that the table does not name.
 """
 
 from __future__ import annotations
@@ -13,14 +13,19 @@ from typing import Any
 
 from jax import lax
 from jax.extend import core as jax_core
+from jax.sharding import NamedSharding
 
 
 def _any(_: Any) -> bool:
     return True
 
 
-def _nothing(value: Any) -> bool:
-    return value is None
+def says_nothing(value: Any) -> bool:
+    """Whether a parameter of an equation says nothing: it is None, or a sharding over a mesh of no devices.
+
+    JAX writes such a sharding where an array is converted as another one is sharded, as in the gradient of a mean.
+    """
+    return value is None or (isinstance(value, NamedSharding) and value.mesh.empty)
 
 
 def _is_empty(value: Any) -> bool:
@@ -174,4 +179,4 @@ def is_understood(eqn: jax_core.JaxprEqn, *primitives: str) -> bool:
     if eqn.primitive.name not in primitives:
         return False
     known = UNDERSTOOD[eqn.primitive.name]
-    return all(known.get(name, _nothing)(value) for name, value in eqn.params.items())
+    return all(known.get(name, says_nothing)(value) for name, value in eqn.params.items())

@@ -18,7 +18,7 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import CALLS
-from codelet.jaxprs.primitives import CUSTOM
+from codelet.jaxprs.primitives import CUSTOM, says_nothing
 from codelet.tracing.lengths import Symbol, size_at
 
 _DEBUG_INFO = jax_core.DebugInfo("alike", "one equation", None, None)
@@ -184,7 +184,7 @@ class _Numbers:
 
 
 def _keeps_dtype(eqn: jax_core.JaxprEqn) -> bool:
-    return _dtype(eqn.invars[0]) == eqn.params["new_dtype"] and eqn.params.get("sharding") is None
+    return _dtype(eqn.invars[0]) == eqn.params["new_dtype"] and says_nothing(eqn.params.get("sharding"))
 
 
 def _keeps_order(eqn: jax_core.JaxprEqn, size: Callable[[Any], int]) -> bool:

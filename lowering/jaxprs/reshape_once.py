@@ -22,7 +22,7 @@ from codelet.jaxprs.rebuild import Builder, rebuild
 def is_reshape(eqn: jax_core.JaxprEqn) -> bool:
     """Whether an equation reshapes an array, in row-major order."""
     given = eqn.invars[0] if is_understood(eqn, "reshape") and len(eqn.invars) == 1 else None
-    return isinstance(given, jax_core.Var) and eqn.params["dimensions"] is None and eqn.params["sharding"] is None
+    return isinstance(given, jax_core.Var) and eqn.params["dimensions"] is None
 
 
 def stretches(was: Sequence[int], shape: Sequence[int]) -> list[tuple[slice, slice]]:
