@@ -6,7 +6,8 @@ that is no array is anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -150,3 +151,81 @@ def flatten(tree: Any) -> Flat:
 def is_array(leaf: Any) -> bool:
     """Whether a leaf that a traced function returns is an array."""
     return _is_array(leaf) or isinstance(leaf, Tracer)
+
+
+def together(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Arguments as one pytree: those by keyword behind the others, where there are any."""
+    return (*arguments, dict(keywords)) if keywords else tuple(arguments)
+
+
+class Convention(NamedTuple):
+    """How a function was called when it was traced.
+
+    Attributes:
+        name: of the function, for errors.
+        signature: its parameters; None where Python does not know them.
+        num_positional: how many of its arguments came by position.
+        keywords: the names of those that came by keyword.
+    """
+
+    name: str
+    signature: inspect.Signature | None
+    num_positional: int
+    keywords: frozenset[str]
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Convention:
+        """That of a function and arguments for it."""
+        try:
+            signature = inspect.signature(function)
+        except (TypeError, ValueError):
+            signature = None
+        name = getattr(function, "__name__", type(function).__name__)
+        return cls(name, signature, len(arguments), frozenset(keywords))
+
+    def arranged(self, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Arguments of another call as one pytree, each by position or keyword as it was traced.
+
+        Raises:
+            ArrayError: one has another value than its default, with which the function was traced.
+        """
+        if self.signature is None or (len(arguments) == self.num_positional and keywords.keys() == self.keywords):
+            return together(arguments, keywords)
+        try:
+            bound = self.signature.bind(*arguments, **keywords)
+        except TypeError:
+            return together(arguments, keywords)
+        bound.apply_defaults()
+        positional, named = self._by_kind(bound)
+        kept, left = positional[: self.num_positional], positional[self.num_positional :]
+        named.update((name, value) for name, value in left if name is not None)
+        for name in sorted(named.keys() - self.keywords):
+            parameter = self.signature.parameters.get(name)
+            if parameter is None or named[name] is not parameter.default:
+                raise ArrayError(
+                    f"the traced function {self.name!r} is given an argument that it was traced without",
+                    given=f"{name}={named[name]!r:.80}",
+                    expected="no such argument" if parameter is None else f"its default, {parameter.default!r:.80}",
+                    fix=f"cl.trace again, with kwargs={{{name!r}: ...}}",
+                )
+        extra = [value for name, value in left if name is None]
+        return together(
+            [*(value for _, value in kept), *extra], {name: named[name] for name in self.keywords & named.keys()}
+        )
+
+    def _by_kind(self, bound: inspect.BoundArguments) -> tuple[list[tuple[str | None, Any]], dict[str, Any]]:
+        """What may come by position, with the names of parameters, in order, and what comes by keyword alone."""
+        positional: list[tuple[str | None, Any]] = []
+        named: dict[str, Any] = {}
+        for name, parameter in bound.signature.parameters.items():
+            value = bound.arguments[name]
+            match parameter.kind:
+                case inspect.Parameter.VAR_POSITIONAL:
+                    positional += [(None, own) for own in value]
+                case inspect.Parameter.VAR_KEYWORD:
+                    named.update(value)
+                case inspect.Parameter.KEYWORD_ONLY:
+                    named[name] = value
+                case _:
+                    positional.append((name, value))
+        return positional, named

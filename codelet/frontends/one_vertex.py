@@ -15,8 +15,8 @@ from codelet.errors import CollectiveError, OneVertexWarning
 from codelet.frontends.values import Value, data_type, number_of, unwrapped, wrapped
 from codelet.jaxprs.equations import bind, inner_jaxprs
 from codelet.ops.planning import vertex_cycles
-from codelet.tracing.codelets import Codelet
 from codelet.tracing.codelet_from_jaxpr import codelet_from_jaxpr
+from codelet.tracing.codelets import Codelet
 from codelet.views.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -117,8 +117,8 @@ def warn_of_one_vertex(
     types = {field: (own.shape, own.dtype) for field, own in fields.items()}
     cycles = vertex_cycles(target, codelet, types).tile_cycles(target.num_workers)
     warnings.warn(
-        f"one vertex on one tile runs {name!r}, of {size:,} elements, in about {cycles:,} cycles: no rule spreads it as "
-        "it is here; docs/frontends.md has the table of what is spread over the tiles, and how",
+        f"one vertex on one tile runs {name!r}, of {size:,} elements, in about {cycles:,} cycles: no rule spreads it "
+        "as it is here; docs/frontends.md has the table of what is spread over the tiles, and how",
         OneVertexWarning,
         stacklevel=2,
     )

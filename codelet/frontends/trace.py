@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,7 +21,7 @@ from codelet.frontends import (  # noqa: F401 (they register the rules)
     views,
     windows,
 )
-from codelet.frontends.arguments import Flat, Leaf, flatten, is_array
+from codelet.frontends.arguments import Convention, Flat, Leaf, flatten, is_array, together
 from codelet.frontends.functions import SharedFunctions
 from codelet.frontends.passes import simplify
 from codelet.frontends.passes.fuse_elementwise import saved_by_fusion
@@ -44,6 +43,7 @@ from codelet.views.sources import source_variables
 def trace(
     function: Callable[..., Any],
     *examples: Any,
+    kwargs: Mapping[str, Any] | None = None,
     target: Target | None = None,
     grain: int | None = None,
     donate_argnums: int | Sequence[int] = (),
@@ -55,6 +55,7 @@ def trace(
         function: any function that JAX traces.
         examples: its arguments: arrays, or `jax.ShapeDtypeStruct`s, in any pytrees. What is no array is static, as are
             numbers in Equinox modules.
+        kwargs: its keyword arguments by name, likewise. The traced function is called with them as the function is.
         target: the machine that the graph is for.
         grain: about how many elements, or multiply-adds, a vertex has; the planners choose when it is left off.
         donate_argnums: which arguments are not needed after a run, as in `jax.jit`: on the machine, results may take
@@ -81,25 +82,35 @@ def trace(
             given=f"{function!r:.80}",
             expected="cl.trace(function, *examples), of a function that takes arrays",
         )
+    keywords = {} if kwargs is None else kwargs
+    if not isinstance(keywords, Mapping) or not all(isinstance(name, str) for name in keywords):
+        raise TraceError(
+            "keyword arguments are no mapping by name",
+            given=f"kwargs={kwargs!r:.80}",
+            expected='a mapping such as {"scale": 2.0}',
+        )
     checked_grain("trace", grain)
     with collecting_seldom():
-        return _traced(function, examples, target, grain, donate_argnums, {} if replace is None else replace)
+        return _traced(function, examples, keywords, target, grain, donate_argnums, {} if replace is None else replace)
 
 
 def _traced(
     function: Callable[..., Any],
     examples: Sequence[Any],
+    keywords: Mapping[str, Any],
     target: Target | None,
     grain: int | None,
     donate_argnums: int | Sequence[int],
     replaced: Mapping[Any, Callable[..., Any]],
 ) -> Traced:
-    given = flatten(examples).described
+    convention = Convention.of(function, examples, keywords)
+    given = flatten(together(examples, keywords)).described
     kept: list[tuple[list[Any], list[bool], Any]] = []
     fresh = apart(function)
 
     def of_arrays(*arrays: Any) -> list[Any]:
-        result = fresh(*given.filled(arrays))
+        filled = given.filled(arrays)
+        result = fresh(*filled[: len(examples)], **(filled[-1] if keywords else {}))
         leaves, tree = jax.tree.flatten(result)
         arrays_of = [is_array(leaf) for leaf in leaves]
         kept.append(([None if own else leaf for own, leaf in zip(arrays_of, leaves, strict=True)], arrays_of, tree))
@@ -108,7 +119,7 @@ def _traced(
     closed = jax.make_jaxpr(of_arrays)(*given.arrays)
     if any(isinstance(constant, Tracer) for constant in closed.consts):
         raise CapturedTracerError(
-            f"the traced function {_name(function)!r} closes over a value of an enclosing JAX transformation",
+            f"the traced function {convention.name!r} closes over a value of an enclosing JAX transformation",
             given="a traced value",
             expected="values that are known, or arguments",
             fix="make the value an argument of the function",
@@ -122,7 +133,7 @@ def _traced(
     simple = simplify(Replacements(replaced).marked(closed), given.paths, owned)
     walk = Walk(graph, SharedFunctions(simple), grain)
     inputs = []
-    for path, var in zip(_names(function, given.paths), simple.jaxpr.invars, strict=True):
+    for path, var in zip(_names(convention, given.paths), simple.jaxpr.invars, strict=True):
         inputs.append(graph.add_variable(path, *data_type(var.aval)))
     paths = dict(zip(simple.jaxpr.invars, given.paths, strict=True))
     outputs = [walk.tensor(own) for own in walk.closed(simple, inputs, paths)]
@@ -130,19 +141,20 @@ def _traced(
     for tensor in (inputs[k] for k in owned):
         if tensor.source not in held:
             walk.run(WriteUndef(tensor))
-    return Traced(function, graph, walk.program, (given, inputs), (result, outputs), closed, saved_by_fusion(simple))
+    return Traced(
+        function, convention, graph, walk.program, (given, inputs), (result, outputs), closed, saved_by_fusion(simple)
+    )
 
 
-def _name(function: Callable[..., Any]) -> str:
-    return getattr(function, "__name__", type(function).__name__)
-
-
-def _names(function: Callable[..., Any], paths: list[str]) -> list[str]:
+def _names(convention: Convention, paths: list[str]) -> list[str]:
     """Names of variables, of the paths of what they hold: arguments by the names of the parameters."""
-    try:
-        own = [p.name for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-    except (TypeError, ValueError):
-        own = []
-    parts = [path.partition("/") for path in paths]
-    named = [own[int(first)] if int(first) < len(own) else f"argument{first}" for first, _, _ in parts]
-    return [name + slash + rest for name, (_, slash, rest) in zip(named, parts, strict=True)]
+    known = {} if convention.signature is None else convention.signature.parameters
+    own = [p.name for p in known.values() if p.kind is not p.VAR_POSITIONAL]
+    names = []
+    for path in paths:
+        first, slash, rest = path.partition("/")
+        if int(first) == convention.num_positional:  # by keyword: its name comes next
+            names.append(rest)
+        else:
+            names.append((own[int(first)] if int(first) < len(own) else f"argument{first}") + slash + rest)
+    return names

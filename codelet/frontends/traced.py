@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from codelet.errors import SavingError
-from codelet.frontends.arguments import Flat, flatten
+from codelet.frontends.arguments import Convention, Flat, flatten
 from codelet.frontends.layers import layer_of
 from codelet.frontends.passes.fuse_elementwise import Saved
 from codelet.frontends.values import is_key, unwrapped, wrapped
@@ -29,6 +29,7 @@ class Traced:
     def __init__(
         self,
         function: Callable[..., Any],
+        convention: Convention,
         graph: Graph,
         program: Program,
         arguments: tuple[Flat, Sequence[Tensor]],
@@ -37,15 +38,16 @@ class Traced:
         fusion: Saved,
     ):
         self.function, self.graph, self.program, self.jaxpr, self.fusion = function, graph, program, jaxpr, fusion
-        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        self.__name__ = convention.name
         self.__doc__ = function.__doc__
+        self._convention = convention
         self._arguments, self._inputs = arguments[0], tuple(arguments[1])
         self._results, self._outputs = results[0], tuple(results[1])
         self._lowered: Any = None
 
     @property
     def inputs(self) -> Any:
-        """The variables of the arguments, as these lie in them."""
+        """The variables of the arguments, as these lie in them: a tuple, those by keyword in a dictionary behind."""
         return self._arguments.filled(self._inputs)
 
     @property
@@ -72,13 +74,13 @@ class Traced:
             self._lowered = cl.lower(self)
         return self._lowered
 
-    def arrays(self, *arguments: Any) -> dict[Tensor, Any]:
+    def arrays(self, *arguments: Any, **keywords: Any) -> dict[Tensor, Any]:
         """What an engine is to write of arguments, by variable: `engine.write(traced.arrays(x, y))`.
 
         Raises:
             ArrayError: other arguments than those that were traced.
         """
-        return dict(zip(self._inputs, self._given(arguments), strict=True))
+        return dict(zip(self._inputs, self._given(arguments, keywords), strict=True))
 
     @property
     def ends(self) -> tuple[Tensor, ...]:
@@ -106,15 +108,15 @@ class Traced:
 
         return cl.draw(self, path, **options)
 
-    def _given(self, arguments: tuple[Any, ...]) -> list[Any]:
+    def _given(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
         """The arrays of arguments, which fit."""
-        given = flatten(arguments)
+        given = flatten(self._convention.arranged(arguments, keywords))
         self._arguments.check_like(given, self.__name__)
         return [_array(own, kind.dtype) for own, kind in zip(given.arrays, self._arguments.arrays, strict=True)]
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """What the function gives, computed by the graph."""
-        results = self.lowered.flat(self._given(arguments))
+        results = self.lowered.flat(self._given(arguments, keywords))
         avals = self.jaxpr.out_avals
         return self._results.filled([wrapped(own, aval) for own, aval in zip(results, avals, strict=True)])
 
