@@ -8,7 +8,7 @@ import importlib
 from typing import Any
 
 from codelet.draw.drawing import draw as draw
-from codelet.errors import *  # noqa: F403
+from codelet.errors import *  # noqa: F403 (what `__all__` of it names)
 from codelet.graphs.graph import Graph as Graph
 from codelet.graphs.vertices import Edge as Edge
 from codelet.graphs.vertices import Vertex as Vertex
@@ -37,6 +37,107 @@ from codelet.views.symbols import minimum as minimum
 from codelet.views.symbols import table as table
 from codelet.views.symbols import where as where
 from codelet.views.tensor import Tensor as Tensor
+
+__all__ = [
+    "IPU",
+    "AbortOn",
+    "ArrayError",
+    "Call",
+    "CapturedTracerError",
+    "CheckpointError",
+    "Checkpoints",
+    "Codelet",
+    "CodeletDefinitionError",
+    "CodeletError",
+    "CodeletTraceError",
+    "CollectiveError",
+    "Comparison",
+    "Copy",
+    "CyclesError",
+    "DrawError",
+    "DuplicateNameError",
+    "Edge",
+    "Engine",
+    "EngineInUseError",
+    "Execute",
+    "FieldTypeError",
+    "FigureError",
+    "FileError",
+    "ForeignGraphError",
+    "Gradient",
+    "GradientCheck",
+    "GradientError",
+    "Graph",
+    "If",
+    "Index",
+    "Lowered",
+    "LoweredFunction",
+    "Machine",
+    "MissingExtraError",
+    "MissingFieldError",
+    "NotFiniteError",
+    "NotInGraphError",
+    "OneVertexWarning",
+    "OperationError",
+    "OutOfBoundsError",
+    "OutOfInterleavedMemoryError",
+    "OutOfTileMemoryError",
+    "PartlyMappedError",
+    "Print",
+    "ProcessesError",
+    "Profile",
+    "Program",
+    "ProgramAbortedError",
+    "ProgramError",
+    "ReadWriteRaceError",
+    "Recompute",
+    "Record",
+    "Repeat",
+    "RepeatWhile",
+    "Revolve",
+    "Route",
+    "SavingError",
+    "SelfAliasError",
+    "Sequence",
+    "SizeError",
+    "StateLostError",
+    "StaticFamiliesWarning",
+    "StreamError",
+    "Switch",
+    "SymbolError",
+    "Tables",
+    "TargetError",
+    "Tensor",
+    "TensorError",
+    "TileError",
+    "TraceError",
+    "Traced",
+    "UninitializedReadError",
+    "UnknownCyclesWarning",
+    "UnknownFieldError",
+    "UnnamedError",
+    "VariableError",
+    "Vertex",
+    "ViewError",
+    "WriteRaceError",
+    "WriteUndef",
+    "check_gradient",
+    "codelet",
+    "codelet_from_jaxpr",
+    "compare",
+    "concat",
+    "draw",
+    "gradient",
+    "grid",
+    "interpret",
+    "lower",
+    "maximum",
+    "minimum",
+    "ops",
+    "table",
+    "trace",
+    "where",
+]
 
 _ELSEWHERE = {
     "check_gradient": "lowering",
@@ -75,4 +176,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), "ops", "trace", "Traced", *_ELSEWHERE]
+    return __all__

@@ -15,6 +15,53 @@ from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+__all__ = [
+    "ArrayError",
+    "CapturedTracerError",
+    "CheckpointError",
+    "CodeletDefinitionError",
+    "CodeletError",
+    "CodeletTraceError",
+    "CollectiveError",
+    "DrawError",
+    "DuplicateNameError",
+    "EngineInUseError",
+    "FieldTypeError",
+    "FileError",
+    "ForeignGraphError",
+    "GradientError",
+    "MissingExtraError",
+    "MissingFieldError",
+    "NotFiniteError",
+    "NotInGraphError",
+    "OneVertexWarning",
+    "OperationError",
+    "OutOfBoundsError",
+    "OutOfInterleavedMemoryError",
+    "OutOfTileMemoryError",
+    "PartlyMappedError",
+    "ProcessesError",
+    "ProgramAbortedError",
+    "ProgramError",
+    "ReadWriteRaceError",
+    "SavingError",
+    "SelfAliasError",
+    "SizeError",
+    "StateLostError",
+    "StaticFamiliesWarning",
+    "StreamError",
+    "SymbolError",
+    "TensorError",
+    "TileError",
+    "TraceError",
+    "UninitializedReadError",
+    "UnknownFieldError",
+    "UnnamedError",
+    "VariableError",
+    "ViewError",
+    "WriteRaceError",
+]
+
 
 class SavedLine(NamedTuple):
     """What a line of the user's program was when it was pickled, in place of its code object."""

@@ -1,16 +1,34 @@
-"""The machine: IPU targets, the cost of graphs on them, and the engine that runs graphs on their model."""
+"""The machine: IPU targets, the cost of graphs on them, and the engine that runs graphs on their model.
 
-from ipu_backend.model.costs import CyclesError as CyclesError
-from ipu_backend.model.costs import UnknownCyclesWarning as UnknownCyclesWarning
-from ipu_backend.model.ipu import IPU as IPU
-from ipu_backend.model.machine import Machine as Machine
-from ipu_backend.model.machine import Route as Route
-from ipu_backend.model.machine import TargetError as TargetError
-from ipu_backend.model.profile import FigureError as FigureError
-from ipu_backend.model.profile import Profile as Profile
-from ipu_backend.model.report.comparison import Comparison as Comparison
-from ipu_backend.model.report.comparison import compare as compare
-from ipu_backend.model.report.record import Record as Record
-from ipu_backend.model.tables import Tables as Tables
-from ipu_backend.running.checkpoints import Checkpoints as Checkpoints
-from ipu_backend.running.engine import Engine as Engine
+Each name is looked up when it is first used: a graph asks for a target alone, which needs little of what is here.
+"""
+
+import importlib
+from typing import Any
+
+_WHERE = {
+    "Checkpoints": "running.checkpoints",
+    "Comparison": "model.report.comparison",
+    "CyclesError": "model.costs",
+    "Engine": "running.engine",
+    "FigureError": "model.profile",
+    "IPU": "model.ipu",
+    "Machine": "model.machine",
+    "Profile": "model.profile",
+    "Record": "model.report.record",
+    "Route": "model.machine",
+    "Tables": "model.tables",
+    "TargetError": "model.machine",
+    "UnknownCyclesWarning": "model.costs",
+    "compare": "model.report.comparison",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        return getattr(importlib.import_module(f"ipu_backend.{_WHERE[name]}"), name)
+    raise AttributeError(f"module 'ipu_backend' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(_WHERE)
