@@ -7,7 +7,6 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from codelet.errors import ArrayError
 from codelet.hostcopies import copied, on_device
@@ -67,32 +66,78 @@ def _kind(dtype: np.dtype) -> int:
 def as_array(value: Any, variable: Place) -> jax.Array:
     """`value` as a JAX array for a variable, converted as `jnp.asarray` converts.
 
+    Plain numbers go wherever the dtype takes them; arrays have that dtype.
+
     Raises:
-        ArrayError: another shape, or a dtype from which the variable's would lose meaning.
+        ArrayError: another shape, a dtype from which the variable's would lose meaning, a number that it does not hold.
     """
-    plain = not hasattr(value, "dtype")
-    try:
-        array = on_device(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ArrayError(
-            f"what was given for {variable.name!r} is not an array",
-            given=f"{type(value).__name__} {value!r:.60}",
-            expected=type_text(variable.dtype, variable.shape),
-        ) from error
-    fits = array.dtype == variable.dtype
-    if not fits and plain:
-        # Plain Python numbers have no dtype to lose: integers may stand for floats, not the reverse.
-        own, wanted = _kind(array.dtype), _kind(variable.dtype)
-        fits = own < wanted or (own == wanted and _holds(variable.dtype, value))
-    if array.shape != variable.shape or not fits:
-        what = "shape" if array.shape != variable.shape else "dtype"
+    held = _of_numbers(value, variable)
+    if held is None:
+        try:
+            held = on_device(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ArrayError(
+                f"what was given for {variable.name!r} is not an array",
+                given=f"{type(value).__name__} {value!r:.60}",
+                expected=type_text(variable.dtype, variable.shape),
+                fix="give an array, a number, or lists of numbers that are all as long",
+            ) from error
+    # Traced numbers without a dtype to lose: integers may stand for floats, not the reverse.
+    is_wider = not hasattr(value, "dtype") and _kind(held.dtype) < _kind(variable.dtype)
+    fits = held.dtype == variable.dtype or is_wider
+    if held.shape != variable.shape or not fits:
+        what = "shape" if held.shape != variable.shape else "dtype"
         raise ArrayError(
             f"the array for {variable.name!r} has the wrong {what}",
-            given=type_text(array.dtype, array.shape),
+            given=type_text(held.dtype, held.shape),
             expected=type_text(variable.dtype, variable.shape),
             fix=None if what == "shape" else f"convert it first: jnp.asarray(..., {variable.dtype.name!r})",
         )
-    return array if array.dtype == variable.dtype else array.astype(variable.dtype)
+    return held if held.dtype == variable.dtype else held.astype(variable.dtype)
+
+
+def _of_numbers(value: Any, variable: Place) -> jax.Array | None:
+    """Plain numbers, or lists of these, for a variable; None of anything else.
+
+    Raises:
+        ArrayError: a number that the dtype does not hold.
+    """
+    if hasattr(value, "dtype") or any(type(leaf) not in (bool, int, float, complex) for leaf in jax.tree.leaves(value)):
+        return None
+    try:
+        given = np.asarray(value)
+    except ValueError:  # lists of several lengths
+        return None
+    dtype = variable.dtype
+    are_whole = given.dtype.kind in "iu" or (given.dtype.kind == "O" and all(type(n) is int for n in given.reshape(-1)))
+    if not are_whole and given.dtype.kind not in "bfc":
+        return None
+    if (_KINDS.index(jnp.integer) if are_whole else _kind(given.dtype)) > _kind(dtype):
+        return None
+    lost = _beyond(given, dtype) if are_whole else None
+    if lost is None:
+        with np.errstate(all="ignore"):
+            held = given.astype(dtype)
+        lost = None if are_whole else lost_number(given, held)
+    if lost is not None:
+        raise ArrayError(
+            f"a number for {variable.name!r} does not fit its dtype",
+            given=f"{lost!s:.60}, for {type_text(dtype, variable.shape)}",
+            expected=f"numbers that {dtype.name} holds",
+        )
+    return jnp.asarray(held)
+
+
+def _beyond(numbers: np.ndarray, dtype: np.dtype) -> int | None:
+    """The first of whole numbers that lies beyond those of a dtype; None where all lie within."""
+    if dtype == np.bool_:
+        return None
+    if jnp.issubdtype(dtype, jnp.integer):
+        ends: Any = jnp.iinfo(dtype)
+    else:
+        ends = jnp.finfo(dtype)
+    least, most = int(ends.min), int(ends.max)
+    return next((own for own in numbers.reshape(-1).tolist() if not least <= own <= most), None)
 
 
 def as_own_array(value: Any, variable: Place) -> jax.Array:
@@ -103,13 +148,3 @@ def as_own_array(value: Any, variable: Place) -> jax.Array:
     """
     array = as_array(value, variable)
     return copied(array) if isinstance(value, jax.Array) or hasattr(value, "__jax_array__") else array
-
-
-def _holds(dtype: np.dtype, value: Any) -> bool:
-    """Whether plain numbers keep their kind's values in another dtype; traced ones among them may not."""
-    if not jnp.issubdtype(dtype, jnp.integer):
-        return True
-    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value)):
-        return False
-    numbers, limits = known_array(value), jnp.iinfo(dtype)
-    return not numbers.size or (int(numbers.min()) >= limits.min and int(numbers.max()) <= limits.max)

@@ -392,3 +392,50 @@ def test_a_copy_is_aligned_and_made_once(dtype, shape):
     assert not copy.size or copy.ctypes.data % 64 == 0
     np.testing.assert_array_equal(copy, given)
     assert own_copy(np.ones(shape)).dtype == jnp.ones(shape).dtype  # 64 bits are 32 without x64
+
+
+# --- plain numbers ----------------------------------------------------------------------------------------------
+
+
+def _wholes(dtype):
+    """Whole numbers at both ends of what a dtype holds, and one beyond each."""
+    ends = jnp.iinfo(dtype) if jnp.issubdtype(dtype, jnp.integer) else jnp.finfo(dtype)
+    least, most = int(ends.min), int(ends.max)
+    return [least, 0, most], [least - 1, most + 1 if jnp.issubdtype(dtype, jnp.integer) else 2 * most]
+
+
+@pytest.mark.parametrize(
+    "dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "float16", "bfloat16", "float32"]
+)
+def test_a_number_goes_wherever_its_dtype_takes_it(dtype):
+    kind = jnp.dtype(dtype)
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    x, y = (graph.add_variable(name, (), kind) for name in "xy")
+    several = graph.add_variable("several", (1, 3), kind)
+    engine = cl.Engine(graph, cl.Copy(x, y))
+    held, beyond = _wholes(kind)
+    for number in held:
+        engine.write({x: number, several: [held]})
+        engine.run()
+        assert float(engine.read(y)) == float(np.asarray(number, kind))
+        assert cl.interpret(graph, {"x": number}, [y], cl.Copy(x, y))["y"] == engine.read(y)
+    assert engine.read(several).tolist() == np.asarray([held], kind).tolist()
+    for number in beyond:
+        with pytest.raises(cl.ArrayError, match=r"(?s)'x' does not fit its dtype.*numbers that " + dtype):
+            engine.write({x: number})
+        with pytest.raises(cl.ArrayError, match="'several' does not fit"):
+            engine.write({several: [[0, number, 1]]})
+
+
+def test_what_a_number_cannot_be():
+    graph = cl.Graph()
+    whole, half, flag = (graph.add_variable(name, (), name) for name in ("int32", "float16", "bool"))
+    engine = cl.Engine(graph)
+    for given, name in (({whole: 1.5}, "wrong dtype"), ({half: 1e6}, "does not fit"), ({flag: 2}, "wrong dtype")):
+        with pytest.raises(cl.ArrayError, match=name):
+            engine.write(given)
+    engine.write({half: float("inf"), flag: True, whole: False})
+    assert (engine.read(half), engine.read(flag), engine.read(whole)) == (np.inf, True, 0)
+    for other in ([1, [2]], {"a": 1}, None, object()):
+        with pytest.raises(cl.ArrayError, match=r"(?s)is not an array|wrong shape"):
+            engine.write({whole: other})
