@@ -136,7 +136,7 @@ def _beyond(numbers: np.ndarray, dtype: np.dtype) -> int | None:
         ends: Any = jnp.iinfo(dtype)
     else:
         ends = jnp.finfo(dtype)
-    least, most = int(ends.min), int(ends.max)
+    least, most = int(float(ends.min)), int(float(ends.max))
     return next((own for own in numbers.reshape(-1).tolist() if not least <= own <= most), None)
 
 

@@ -37,6 +37,7 @@ from codelet.ops.arguments import checked_grain
 from codelet.programs.tensor_steps import WriteUndef
 from codelet.target import Target
 from codelet.tracing.captured import apart
+from codelet.tracing.concrete import mend_of_asking
 from codelet.views.sources import source_variables
 
 
@@ -65,6 +66,10 @@ def trace(
 
     Returns:
         The graph, its program, what goes in and what comes out; it can be called as the function itself.
+
+    Raises:
+        TraceError: what cannot be traced.
+        CollectiveError: it speaks to other devices.
 
     Warns:
         OneVertexWarning: of each primitive that has no rule, and is run by one vertex.
@@ -116,7 +121,18 @@ def _traced(
         kept.append(([None if own else leaf for own, leaf in zip(arrays_of, leaves, strict=True)], arrays_of, tree))
         return [leaf for own, leaf in zip(arrays_of, leaves, strict=True) if own]
 
-    closed = jax.make_jaxpr(of_arrays)(*given.arrays)
+    try:
+        closed = jax.make_jaxpr(of_arrays)(*given.arrays)
+    except Exception as error:
+        mend = mend_of_asking(error)
+        if mend is None:
+            raise
+        raise TraceError(
+            f"the function {convention.name!r} asks for a value that is not known while it is traced",
+            given=str(error).partition("\n")[0],
+            expected="a function that JAX traces",
+            fix=mend,
+        ) from error
     if any(isinstance(constant, Tracer) for constant in closed.consts):
         raise CapturedTracerError(
             f"the traced function {convention.name!r} closes over a value of an enclosing JAX transformation",

@@ -34,6 +34,7 @@ from codelet.jaxprs.batchable import batchable
 from codelet.jaxprs.own_constants import with_own_constants
 from codelet.saving import Unchanging, reduced
 from codelet.tracing.captured import Captured, Capturing, apart, captured
+from codelet.tracing.concrete import mend_of_asking
 from codelet.tracing.field_types import FieldType
 from codelet.tracing.hints import NO_HINTS, Hints, Issue, check_hints
 from codelet.tracing.lengths import fresh_lengths, length_symbols, watched
@@ -297,7 +298,7 @@ class Codelet(Unchanging, Capturing):
                 f"codelet {self.name!r} fails for these fields: {type(error).__name__}: {message}",
                 given=types,
                 expected="a pure JAX function that returns an array, or a dict of arrays",
-                fix=f"call `{self.name}` on arrays of these shapes to see it happen",
+                fix=mend_of_asking(error) or f"call `{self.name}` on arrays of these shapes to see it happen",
             ) from error
         if any(isinstance(const, Tracer) for const in jaxpr.consts):
             raise CapturedTracerError(

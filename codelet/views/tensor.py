@@ -20,6 +20,7 @@ from codelet.views.extents import as_dimension, as_integers, as_order, as_shape
 from codelet.views.grids import Axis, union_axes
 from codelet.views.index import Index, as_index, row_major
 from codelet.views.indexing import expanded_items
+from codelet.views.mends import function_of_jax, mend_of
 from codelet.views.operators import NoNumber, shown
 from codelet.views.padding import MODES, as_padding, as_widths, repeated_positions
 from codelet.views.patchwork import padded
@@ -282,6 +283,8 @@ class Tensor(NoNumber, Frozen, _Parts):
 
     def _refuse(self, use: str, given: str) -> TensorError:
         fix = "add a vertex that computes it: graph.add_vertex(compute_set, codelet, field=tensor)"
+        if (mend := mend_of(use, given)) is not None:
+            fix = f"{mend}, or {fix}"
         if use in ("`bool`", "`int`", "`float`", "`complex`"):
             fix = "decide by jnp.where in a codelet that computes it, or by cl.If or cl.RepeatWhile on its result"
         elif use == "`[...] =`":
@@ -298,7 +301,8 @@ class Tensor(NoNumber, Frozen, _Parts):
     @property
     def __jax_array__(self) -> Any:
         # Not a method: JAX's compiled functions look for it, call it never, and word a mistake of their own.
-        raise self._refuse("`jax.numpy.asarray`", repr(self))
+        name = function_of_jax()
+        raise self._refuse(f"`{name}`", repr(self) if name == "jax.numpy.asarray" else f"{name}({shown(self)})")
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self[k] for k in range(len(self)))
