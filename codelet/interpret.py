@@ -101,14 +101,18 @@ class _Memory:
         elements = tensor.elements()
         elements = elements[elements >= 0]  # padding holds its value from the start
         if not self.written[elements].all():
-            missing = self.graph.element_text(int(elements[~self.written[elements]][0]))
+            first = int(elements[~self.written[elements]][0])
+            variable, _ = self.graph.locate(first)
             vertex = by if isinstance(by, Vertex) else None
             if vertex is not None:
                 family = vertex.family
                 by = f"a vertex of codelet {family.codelet.name!r} in compute set {family.compute_set.name!r}"
                 line = vertex.line
             raise UninitializedReadError(
-                f"{missing} is read by {by} before anything has given it a value", given=vertex, line=line
+                f"{self.graph.element_text(first)} is read by {by} before anything has given it a value",
+                given=vertex,
+                fix=variable.mend if variable.is_aside else None,
+                line=line,
             )
         return gather(self.arrays, tensor)
 

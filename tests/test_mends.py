@@ -81,3 +81,29 @@ def test_what_asks_for_values_is_told_what_to_do(name):
         graph.add_vertex("ask", cl.codelet(function), x=graph.add_variable("x", (4,)))
     with pytest.raises(cl.TraceError, match=f"fix: .*{re.escape(mend)}"):
         cl.trace(function, jnp.ones(4))
+
+
+def test_a_backward_pass_after_the_program_alone_names_forward():
+    def loss(x):
+        return jnp.sum(jax.lax.fori_loop(0, 3, lambda k, own: jnp.sin(own) * x, x))
+
+    traced = cl.trace(loss, jnp.ones(40), target=cl.IPU(num_tiles=4))
+    found = cl.gradient(traced.graph, traced.outputs, traced.flat_inputs, program=traced.program)
+    (x,) = traced.flat_inputs
+    alone = cl.Sequence(traced.program, found.backward)
+
+    def engine():
+        run = cl.Engine(traced.graph, alone)
+        run.write({x: np.ones(40, np.float32)})
+        run.run()
+
+    for run in (
+        engine,
+        lambda: cl.lower(traced.graph, alone, inputs=[x], outputs=[found[x]]),
+        lambda: cl.interpret(traced.graph, {x.name: np.ones(40, np.float32)}, [found[x]], alone),
+    ):
+        with pytest.raises(cl.UninitializedReadError, match=r"fix: +run the `forward` of the gradient in place of the"):
+            run()
+    both = cl.Sequence(found.forward, found.backward)
+    run = cl.lower(traced.graph, both, inputs=[x], outputs=[found[x]])
+    np.testing.assert_allclose(run.flat([jnp.ones(40)])[0], jax.grad(loss)(jnp.ones(40)), rtol=1e-5)

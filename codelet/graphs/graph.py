@@ -121,7 +121,10 @@ class Graph:
         whose = f"{what} {name!r}"
         extents, canonical = checked_shape(shape, whose), checked_dtype(dtype, whose)
         with self._lock:
-            return self._variables.add(self, self._names.claim(name, what), extents, canonical, value)
+            recording = self._recordings.current
+            is_aside = recording is not None and recording.is_aside
+            name = self._names.claim(name, what)
+            return self._variables.add(self, name, extents, canonical, value, is_aside=is_aside)
 
     def add_variable(self, name: str, shape: tuple[int, ...] | int, dtype: object = jnp.float32) -> Tensor:
         """Add state of the given shape and dtype, and return a view of all of it.

@@ -31,9 +31,18 @@ class Variables:
         self.num_elements = 0
         self.copied: dict[tuple[object, ...], tuple[Tensor, Tensor | Stream]] = {}
 
-    def add(self, graph: Graph, name: str, shape: tuple[int, ...], dtype: np.dtype, value: np.ndarray | None) -> Tensor:
+    def add(
+        self,
+        graph: Graph,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+        value: np.ndarray | None,
+        *,
+        is_aside: bool = False,
+    ) -> Tensor:
         """A new variable, or a constant of this value; all of it is returned."""
-        variable = Variable(graph, name, shape, dtype, len(self.by_name), self.num_elements, value)
+        variable = Variable(graph, name, shape, dtype, len(self.by_name), self.num_elements, value, is_aside)
         self.by_name[name] = variable
         self.num_elements += variable.size + 1
         return whole_view(variable)

@@ -29,6 +29,7 @@ class Variable:
         first_element: the number of its first element among all elements of the graph; between two
             variables one number is left out, so that no run of numbers spans both.
         value: the value of a constant, None for a variable.
+        is_aside: whether it was added with what runs only where a program names it, as a gradient is.
         layouts: those of its views that were met, by shape and strides; see `codelet/views/strided.py`.
     """
 
@@ -39,6 +40,7 @@ class Variable:
     number: int
     first_element: int
     value: np.ndarray | None = None
+    is_aside: bool = False
     layouts: Layouts = field(default_factory=dict, init=False)
     has_padding: ClassVar[bool] = False
 
@@ -46,6 +48,13 @@ class Variable:
     def size(self) -> int:
         """The number of elements."""
         return math.prod(self.shape)
+
+    @property
+    def mend(self) -> str:
+        """What to do where an element of it is read that has no value."""
+        if self.is_aside:
+            return "run the `forward` of the gradient in place of the program, which also saves what its `backward` reads"
+        return f"inputs=[{self.name!r}, ...] where the graph is lowered, or engine.write({{{self.name!r}: ...}})"
 
     def __repr__(self) -> str:
         return f"{self.name}: {type_text(self.dtype, self.shape)}"

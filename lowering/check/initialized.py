@@ -102,7 +102,7 @@ class _Reader(Elementwise[ElementSet]):
         raise UninitializedReadError(
             f"{self.plan.graph.element_text(missing)} is read by {touch.by()} before anything has given it a value",
             expected=f"that {name!r} is given a value from outside, or written by an earlier step",
-            fix=f"inputs=[{name!r}, ...] where the graph is lowered, or engine.write({{{name!r}: ...}})",
+            fix=variable.mend,
             line=touch.line,
         )
 
