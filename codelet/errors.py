@@ -12,6 +12,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path, PurePath
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -91,6 +92,13 @@ class Line(NamedTuple):
         cell = _notebook_cell(self.code.co_filename)
         return f"{self.code.co_filename}:{self.number}" if cell is None else f"{cell}, line {self.number}"
 
+    @property
+    def written(self) -> str:
+        """It as files have it that others may read: without the folders of this machine."""
+        file, colon, number = self.place.rpartition(":")
+        own = f"{without_folders(file)}:{number}" if colon and number.isdigit() else self.place
+        return own + (f": {self.text}" if self.text else "")
+
     def __str__(self) -> str:
         return self.place + (f": {self.text}" if self.text else "")
 
@@ -98,7 +106,20 @@ class Line(NamedTuple):
         return self
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Line, (SavedLine(self.place, self.text), self.number)
+        place = self.written.removesuffix(f": {self.text}") if self.text else self.written
+        return Line, (SavedLine(place, self.text), self.number)
+
+
+def without_folders(file: str) -> str:
+    """A source file from where its package is installed, or from the working directory; else its name."""
+    if file.startswith("<"):
+        return file
+    path, folders = PurePath(file), sorted(filter(None, sys.path), key=len, reverse=True)
+    installed = [own for own in folders if own.endswith("-packages")]  # site-packages, dist-packages
+    for folder in (*installed, str(Path.cwd()), *folders):
+        if path.is_relative_to(folder):
+            return path.relative_to(folder).as_posix()
+    return path.name
 
 
 def _notebook_cell(filename: str) -> str | None:

@@ -259,7 +259,7 @@ class Vertex:
         for field in self.family.fields:
             rows.append(f"  {field.kind:5} {field.name}: {field.type} = {self.fields[field.name]!r}")
         rows.append(f"  tile  {'chosen by placement' if self.tile is None else self.tile}")
-        rows.append(f"  at    {self.line}")
+        rows.append(f"  at    {self.line.written}")
         return "\n".join(rows)
 
 

@@ -53,7 +53,9 @@ class Variable:
     def mend(self) -> str:
         """What to do where an element of it is read that has no value."""
         if self.is_aside:
-            return "run the `forward` of the gradient in place of the program, which also saves what its `backward` reads"
+            return (
+                "run the `forward` of the gradient in place of the program, which also saves what its `backward` reads"
+            )
         return f"inputs=[{self.name!r}, ...] where the graph is lowered, or engine.write({{{self.name!r}: ...}})"
 
     def __repr__(self) -> str:

@@ -90,7 +90,8 @@ def _codelets(profile: Profile) -> Columns:
     vertices: dict[str, int] = {}
     for family in machine.placement.vertex_tiles:
         name, own = family.codelet.name, family.codelet.codelet
-        lines.setdefault(name, str(defined_at(own) or ""))
+        line = defined_at(own)
+        lines.setdefault(name, "" if line is None else line.written)
         vertices[name] = vertices.get(name, 0) + family.num_vertices
     names = found["name"].tolist()
     return {

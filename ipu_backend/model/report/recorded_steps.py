@@ -47,7 +47,8 @@ def _kind(moment: Moment) -> str:
 
 def _line(moment: Moment) -> str:
     step = moment.step
-    return str(step.families[0].compute_set.line or "") if isinstance(step, ExecuteStep) and step.families else ""
+    line = step.families[0].compute_set.line if isinstance(step, ExecuteStep) and step.families else None
+    return "" if line is None else line.written
 
 
 def steps_table(profile: Profile, liveness: Liveness, layer_of: LayerOf) -> Columns:
