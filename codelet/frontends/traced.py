@@ -87,16 +87,15 @@ class Traced:
         """What goes in and what comes out: what keeps its memory, as it is the host's or the next step's."""
         return (*self._inputs, *self._outputs)
 
-    def profile(self, *, keep: Any = None, **options: Any) -> Any:
+    def profile(self, **options: Any) -> Any:
         """What the graph costs on its machine, as an engine of it says.
 
         Args:
-            keep: the variables that keep their memory; those of arguments and results when left off. All else shares.
-            options: further ones of `cl.Engine.profile`.
+            options: those of `cl.Engine.profile`.
         """
         import codelet as cl
 
-        return cl.Engine(self).profile(keep=self.ends if keep is None else keep, **options)
+        return cl.Engine(self).profile(**options)
 
     def layer_of(self, name: str) -> str:
         """The layer of the model that a compute set is of, by its name; "" where it is of none."""

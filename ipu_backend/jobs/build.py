@@ -91,7 +91,10 @@ def find_function(name: str, batch: int | None = None) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes taken of the tiles' memories, what part of all memory that is, and how many tiles cannot hold theirs."""
+    """Bytes taken of the tiles' memories, what part of all memory that is, and how many tiles cannot hold theirs.
+
+    All of it as of what keeps its memory from run to run, which `kept` says.
+    """
 
     fullest_tile: int
     fullest_tile_bytes: int
@@ -99,6 +102,7 @@ class Memory:
     bytes_per_tile: int
     share: float
     tiles_over: int
+    kept: str
 
 
 @dataclass(frozen=True)
@@ -146,6 +150,7 @@ class BuildResult:
                 f"mean, tile {own.fullest_tile} the most: {own.fullest_tile_bytes:,} of {own.bytes_per_tile:,} "
                 f"({full:.1%})"
             )
+            lines.append(f"of it, {own.kept}")
             if own.tiles_over:
                 lines.append(f"out of memory: {counted(own.tiles_over, 'tile', 'tiles')} would hold more than there is")
             lines.append(f"cycles: {self.cycles:,}")
@@ -232,6 +237,7 @@ def build(
         target.bytes_per_tile,
         float(by_tile.sum() / there),
         int((by_tile > target.bytes_per_tile).sum()),
+        profile.kept_text,
     )
     layers = layers_of(profile, graph)
     return BuildResult(name, *counts, target.num_tiles, memory, profile.total_cycles, layers, stages.seconds)

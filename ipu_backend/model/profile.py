@@ -51,6 +51,9 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  " + "  ".join(cells).rstrip()
 
 
+_FEW_KEPT = 6
+"""Variables that a profile names of those that keep their memory."""
+
 _ALWAYS = ("exchange_before", "compute", "exchange_after", "sync", "total")
 _OF_THOSE = ("launch", "fitted", "guessed")
 _COLUMNS = (*_ALWAYS[:-1], "external_exchange", "external_sync", "host", "total", *_OF_THOSE)
@@ -172,6 +175,29 @@ class Profile(CountedByKind):
         """
         return self.vertex_tiles.of(family)
 
+    @property
+    def kept(self) -> tuple[str, ...] | None:
+        """The variables that keep their memory from before the program to after it, by name; others share theirs.
+
+        Those that `keep` names, and what is read before it is written. None where nothing was planned on the machine.
+        """
+        if self.machine is None:
+            return None
+        kept = (variable for own in self.machine.liveness.ranges if own.always for variable in own.variables)
+        return tuple(variable.name for variable in kept if variable.value is None)
+
+    @property
+    def kept_text(self) -> str:
+        """What all figures of memory rest on, in a sentence."""
+        if self.kept is None:
+            return "no live ranges were planned: all variables keep their memory"
+        count = self.num_variables
+        if len(self.kept) >= count:
+            return "all variables keep their memory"
+        some = ", ".join(self.kept[:_FEW_KEPT]) + ", ..." * (len(self.kept) > _FEW_KEPT)
+        named = f" ({some})" if self.kept else ""
+        return f"{len(self.kept):,} of {count:,} variables keep their memory{named}; the others share theirs"
+
     # --- as text --------------------------------------------------------------------------------------
 
     def _graph_lines(self) -> Iterator[str]:
@@ -190,6 +216,7 @@ class Profile(CountedByKind):
         total = int(self.memory_by_tile.sum())
         yield "Memory, in bytes"
         yield f"  {total:,} of {there:,} ({_percent(total, there)})"
+        yield f"  {self.kept_text}"
         kinds = list(self.memory)
         rows = [("", *kinds, "total", "of a tile")]
         rows += [("all tiles", *(f"{n:,}" for n in self.memory_by_kind.values()), f"{total:,}", "")]

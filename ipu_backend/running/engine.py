@@ -102,6 +102,7 @@ class Engine:
         placement: Place = "balanced",
         mesh: Mesh | None = None,
     ):
+        self._ends = graph.ends if isinstance(graph, Traced) else None
         graph, program = checked_options(graph, program, execution, placement, stream_bytes)
         self.graph = graph
         self.check_finite = check_finite
@@ -376,7 +377,8 @@ class Engine:
                 `"rows"`, `"blocks"` (see `machine/place.py`), or a function from the program's plan to its placement;
                 as the engine was told, and with all its programs together, when left off.
             keep: the variables whose values the host writes before the program and reads after it, as in Poplar
-                those with a host write or read; all when left off. The memory of the others is shared where they
+                those with a host write or read. When left off, those of the arguments and results of a `cl.Traced` that
+                the engine was made of; of a graph all. The memory of the others is shared where they
                 are not live together. Constants, and what is read before it is written, are kept anyway.
             allow_out_of_memory: report what a tile cannot hold rather than refuse it.
 
@@ -385,7 +387,8 @@ class Engine:
             NotInGraphError: a name in `keep` that no variable has.
             ProgramError: a placement that there is not, or a function that returns something else.
         """
-        plan, kept = chosen_program(self._programs, program).plan, None if keep is None else self._names.kept(keep)
+        plan, keep = chosen_program(self._programs, program).plan, self._ends if keep is None else keep
+        kept = None if keep is None else self._names.kept(keep)
         return self._machine.plan(plan, placement, kept, allow_out_of_memory=allow_out_of_memory)
 
     def profile(
@@ -433,8 +436,17 @@ class Engine:
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy or a pickle: the graph, the programs, and the state. Nothing is connected to the streams of a copy."""
         programs = {name: loaded.program for name, loaded in self._programs.items()}
-        remade = partial(Engine, **{**self._options, "mesh": saved_mesh(self._options["mesh"])})
-        return remade, (self.graph, programs), self.state()
+        options = {**self._options, "mesh": saved_mesh(self._options["mesh"])}
+        return partial(_remade, options), (self.graph, programs, self._ends), self.state()
 
     def __setstate__(self, state: Mapping[str, np.ndarray]) -> None:
         self.load_state(state)
+
+
+def _remade(
+    options: Mapping[str, Any], graph: Graph, programs: Mapping[str, Any], ends: tuple[Tensor, ...] | None
+) -> Engine:
+    """A copy of an engine, without its state."""
+    engine = Engine(graph, programs, **options)
+    engine._ends = ends
+    return engine

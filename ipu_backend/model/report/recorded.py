@@ -127,6 +127,7 @@ def _about(profile: Profile, title: str) -> dict[str, Any]:
         "guessed_cycles": profile.guessed_cycles,
         "tile_balance": profile.tile_balance,
         "total_bytes": int(profile.memory_by_tile.sum()),
+        "kept": profile.kept_text,
         "memory_kinds": list(profile.memory),
         "notes": list(profile.notes),
     }

@@ -79,7 +79,7 @@ function summaryView() {
     bar.append(part);
   }
   const notes = document.createElement("div");
-  for (const note of about.notes) notes.append(Object.assign(document.createElement("p"), { textContent: "Note: " + note, className: "says" }));
+  for (const note of ["of memory, " + about.kept, ...about.notes]) notes.append(Object.assign(document.createElement("p"), { textContent: "Note: " + note, className: "says" }));
   document.getElementById("summary").replaceChildren(list, bar, legendOf(shares.map(([kind, cycles]) => [kind, percent(cycles, about.total_cycles)])), notes);
   const advice = document.getElementById("advice");
   advice.replaceChildren(...advices.map(adviceItem));
