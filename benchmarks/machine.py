@@ -17,8 +17,8 @@ from pathlib import Path
 
 from benchmarks.measured_programs import figures_of
 from benchmarks.measurements import BOUND, MEASURED, Series
+from codelet.files import written_whole
 from ipu_backend import UnknownCyclesWarning
-from ipu_backend.files import written_whole
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "machine.md"
 BEGIN, END = "<!-- the table of python -m benchmarks.machine --write -->", "<!-- end of the table -->"

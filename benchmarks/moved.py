@@ -21,8 +21,8 @@ import numpy as np
 from benchmarks.every import BENCHMARKS
 from benchmarks.fresh import NoProcess, without_processes
 from benchmarks.harness import Comparison, Row
+from codelet.files import written_whole
 from codelet.jaxprs.moved import moved, num_bytes
-from ipu_backend.files import written_whole
 
 KEPT = Path(__file__).parent / "moved.json"
 

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import codelet as cl
 from codelet.draw.picture import Picture
 from codelet.frontends.trace import trace
-from ipu_backend.jobs.build import find_function
+from ipu_backend.jobs.found import find_function
 
 FOLDER = Path(__file__).parent / "pictures"
 SIZE = 1536

@@ -18,7 +18,8 @@ from codelet.models.training import train_step
 from codelet.views.sources import source_variables
 from ipu_backend.cli import main
 from ipu_backend.jobs.adjoint import network_loss, training_step
-from ipu_backend.jobs.build import ADJOINT_STAGES, STAGES, BuildError, build, find_function
+from ipu_backend.jobs.build import ADJOINT_STAGES, STAGES, build
+from ipu_backend.jobs.found import BuildError, find_function
 from ipu_backend.jobs.layers import COPIES, NO_LAYER, Cost, Layer, LayerNames, layer_table
 from ipu_backend.jobs.stages import Stages
 

@@ -8,7 +8,7 @@ import pytest
 
 import codelet as cl
 from codelet.display import Text, as_table
-from ipu_backend.files import written_whole
+from codelet.files import written_whole
 
 
 class Balanced(HTMLParser):

@@ -17,8 +17,9 @@ import numpy as np
 from codelet.draw.colours import class_colours, to_hex
 from codelet.draw.groups import LayerOf, group_points
 from codelet.draw.links import LinkSearch
+from codelet.draw.paths import check_path
 from codelet.draw.point_lists import Points
-from codelet.errors import DrawError
+from codelet.files import written_whole
 from codelet.graphs.family import Family, Field
 from codelet.graphs.graph import Graph
 from codelet.graphs.vertices import Vertex, family_vertices
@@ -68,15 +69,10 @@ class Diagram:
 
         Raises:
             DrawError: another ending.
+            FileError: a path at which no file can be written.
         """
-        if not os.fspath(path).lower().endswith(".svg"):
-            raise DrawError(
-                "a diagram is saved as something else",
-                given=os.fspath(path),
-                expected="a name that ends in .svg",
-                fix="draw(..., diagram=False) draws small graphs as light, too",
-            )
-        with open(path, "w", encoding="utf-8") as file:
+        check_path(path, diagram=True)
+        with written_whole(path) as file:
             file.write(self.svg)
 
     def _repr_svg_(self) -> str:

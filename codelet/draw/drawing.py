@@ -13,6 +13,7 @@ from codelet.draw.diagram import MOST as DIAGRAM
 from codelet.draw.diagram import Diagram, draw_diagram
 from codelet.draw.layout import OPEN, PACKED, lay_out
 from codelet.draw.links import find_links
+from codelet.draw.paths import check_path
 from codelet.draw.picture import INKS, Picture, picture_of
 from codelet.draw.tiles import KnowsTiles, tiles_of
 from codelet.errors import DrawError
@@ -78,6 +79,7 @@ def draw(
     Raises:
         DrawError: a size, style, colour, palette or highlight that there is none of, a graph without vertices, a
             profile that is none, or colours of tiles where nobody says where any vertex is.
+        FileError: a path at which no file can be written.
         ProgramError, ForeignGraphError: a program that is none of this graph, or a profile of another.
         MissingExtraError: a library that the extra `draw` brings is not installed.
     """
@@ -88,9 +90,11 @@ def draw(
     _check("the palette", palette, PALETTES)
     if not own.num_vertices:
         raise DrawError("a graph without vertices is drawn", given=own)
-    tile = tiles_of(own, profile)
     if diagram is None:
-        diagram = own.num_vertices < DIAGRAM and (path is None or os.fspath(path).endswith(".svg"))
+        diagram = own.num_vertices < DIAGRAM and (path is None or str(path).lower().endswith(".svg"))
+    if path is not None:  # before anything is drawn, which may take long
+        check_path(path, diagram=diagram)
+    tile = tiles_of(own, profile)
     if diagram:
         drawn = draw_diagram(own, given, style=style, palette=palette, title=title, layer_of=layer_of, tile=tile)
         if path is not None:

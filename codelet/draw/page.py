@@ -5,10 +5,10 @@ from __future__ import annotations
 import html
 import json
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from codelet.draw.view import SCRIPT, SHEET, view_of
+from codelet.files import written_whole
 
 if TYPE_CHECKING:
     from codelet.draw.picture import Picture
@@ -51,4 +51,6 @@ def page_of(picture: Picture) -> str:
 
 def write_page(picture: Picture, path: str | os.PathLike[str]) -> None:
     """Write the page of a picture to a file."""
-    Path(path).write_text(page_of(picture), encoding="utf-8")
+    text = page_of(picture)
+    with written_whole(path) as file:
+        file.write(text)

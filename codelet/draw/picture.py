@@ -17,6 +17,7 @@ from codelet.draw.layout import Layout
 from codelet.draw.libraries import need
 from codelet.draw.links_seen import draw_links_seen
 from codelet.draw.page import write_page
+from codelet.draw.paths import check_path
 from codelet.draw.raster import draw_links, draw_points, pixels_of
 from codelet.draw.tone import LINES, POINTS, Exposure, develop, expose
 from codelet.draw.widget import picture_widget
@@ -29,8 +30,6 @@ GROUNDS = {"dark": (0, 0, 0), "light": (255, 255, 255)}
 
 SEEN = 1 << 23
 """Of how many links a window as large as the whole takes its sample; of more where it is smaller, as it sees fewer."""
-
-FORMATS = ("png", "webp", "jpg", "html")
 
 
 class Window(NamedTuple):
@@ -143,14 +142,9 @@ class Picture:
 
         Raises:
             DrawError: another ending.
+            FileError: a path at which no file can be written.
         """
-        ending = os.fspath(path).rpartition(".")[2].lower()
-        if ending not in FORMATS:
-            raise DrawError(
-                "a picture is saved as something else",
-                given=os.fspath(path),
-                expected="a name that ends in " + ", ".join(f".{own}" for own in FORMATS),
-            )
+        ending = check_path(path)
         if ending == "html":
             write_page(self, path)
             return

@@ -8,23 +8,18 @@ backward pass and the update, and the time that every stage took.
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import equinox as eqx
-import jax
-
-from codelet.errors import CodeletError, SizeError
+from codelet.errors import SizeError
 from codelet.frontends.trace import trace
 from codelet.graphs.family import counted
-from codelet.models.networks import NETWORKS, step_arguments
-from codelet.models.training import train_step
+from codelet.models.networks import NETWORKS
 from codelet.target import Target
 from codelet.views.sources import source_variables
 from ipu_backend.jobs.adjoint import Step, network_loss, step_of, training_step, with_gradient
+from ipu_backend.jobs.found import find_function, telling_of
 from ipu_backend.jobs.layers import Layer, layer_table, layers_of
 from ipu_backend.jobs.stages import Stages
 from ipu_backend.model.ipu import IPU
@@ -38,55 +33,6 @@ from lowering.plan.plan import Plan
 
 STAGES = ("trace", "plan", "check", "lower", "profile")
 ADJOINT_STAGES = ("trace", "differentiate", *STAGES[1:])
-
-
-class BuildError(CodeletError, ValueError):
-    """Something that cannot be built, as it is no network and no function of JAX."""
-
-
-# --- what is built ------------------------------------------------------------------------------------
-
-
-def find_function(name: str, batch: int | None = None) -> tuple[Any, ...]:
-    """A function of JAX and examples of its arguments, by the name of a network or of a function that returns them.
-
-    Args:
-        name: of a network, whose training step it is; or `package.module:function`.
-        batch: how many inputs a network's step takes, one when left off; given on to the function of that name.
-
-    Raises:
-        BuildError: a name of neither, or a function that returns something else.
-
-    >>> step, training, inputs, labels = find_function("strain", batch=4)
-    >>> inputs.shape
-    (4, 1024)
-    """
-    if name in NETWORKS:
-        key = jax.random.key(0)
-        return train_step, *eqx.filter_eval_shape(step_arguments, name, batch=batch or 1, key=key)
-    module_name, colon, attribute = name.partition(":")
-    if not colon:
-        expected = f"{', '.join(NETWORKS)}, or package.module:function"
-        raise BuildError("there is no such network", given=name, expected=expected)
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # as `python -m` does; a console script looks beside itself alone
-    try:
-        made = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        expected = "a module that can be imported from here, and a function in it"
-        raise BuildError("there is no such function", given=f"{name}: {error}", expected=expected) from error
-    found = made(**({} if batch is None else {"batch": batch}))
-    if not isinstance(found, tuple) or not found or not callable(found[0]):
-        raise BuildError(
-            "what should be traced is no function with examples of its arguments",
-            given=f"{name} returns {type(found).__name__}: {found!r:.80}",
-            expected="a tuple: the function, then an example of each argument",
-            fix="return step, parameters, inputs",
-        )
-    return found
-
-
-# --- what it costs ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -199,7 +145,7 @@ def build(
     stages = Stages(ADJOINT_STAGES if adjoint else STAGES)
     function, *examples = find_function(name, batch)
     is_network = name in NETWORKS
-    with stages.stage("trace"):
+    with stages.stage("trace"), telling_of(name):
         if is_network and adjoint:
             function = network_loss
         # A step's parameters are those that the step before has left: new ones take their place.

@@ -6,9 +6,10 @@ from typing import Any
 
 from codelet.draw.diagram import Diagram
 from codelet.draw.drawing import STAGES, draw
+from codelet.draw.paths import check_path
 from codelet.draw.picture import Picture
 from codelet.frontends.trace import trace
-from ipu_backend.jobs.build import find_function
+from ipu_backend.jobs.found import find_function, telling_of
 from ipu_backend.jobs.stages import Stages
 
 
@@ -33,13 +34,15 @@ def draw_function(
         options: further ones of `cl.draw`.
 
     Raises:
-        BuildError: a name that nothing has.
+        BuildError: a name that nothing has, or a function that cannot be traced.
+        FileError: a path at which no file can be written.
         DrawError, MissingExtraError: as `cl.draw` does.
         SizeError: placing it would take more memory than this computer has.
     """
+    check_path(path, diagram=path.lower().endswith(".svg"))
     stages = Stages(["trace", "profile", *STAGES])
     function, *examples = find_function(name, batch)
-    with stages.stage("trace"):
+    with stages.stage("trace"), telling_of(name):
         traced = trace(function, *examples, grain=grain)
     placed = None
     by_tile = options.get("colour") == "tile" and any(family.tile is None for family in traced.graph.families)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from codelet.files import check_writable, written_whole
 from codelet.frontends.trace import trace
-from ipu_backend.files import written_whole
-from ipu_backend.jobs.build import find_function
+from ipu_backend.jobs.found import find_function, telling_of
 from ipu_backend.jobs.stages import Stages
 from ipu_backend.model.profile import Profile
 from ipu_backend.model.report.advice import advice_of
@@ -34,14 +34,16 @@ def report_function(
         json: where all that the page shows is written as JSON, if anywhere.
 
     Raises:
-        BuildError: a name that nothing has.
+        BuildError: a name that nothing has, or a function that cannot be traced.
         FileError: a path at which no file can be written.
         MissingExtraError: a library that the extra `report` brings is not installed.
         SizeError: placing it would take more memory than this computer has.
     """
+    for own in (path, *(() if json is None else (json,))):
+        check_writable(own)
     stages = Stages(["trace", "profile", "collect", "write"])
     function, *examples = find_function(name, batch)
-    with stages.stage("trace"):
+    with stages.stage("trace"), telling_of(name):
         traced = trace(function, *examples, grain=grain)
     with stages.stage("profile"):
         profile = traced.profile(allow_out_of_memory=True)

@@ -17,9 +17,9 @@ import numpy as np
 
 from codelet.display import Text, as_html, as_table
 from codelet.errors import CodeletError, TileError
+from codelet.files import written_whole
 from codelet.graphs.family import Family
 from codelet.target import Target
-from ipu_backend.files import written_whole
 from ipu_backend.model.report.advice import Advice, advice_of
 from ipu_backend.model.report.page import Page, page_of
 from ipu_backend.model.report.picture import picture_of_graph

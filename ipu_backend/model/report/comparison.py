@@ -11,7 +11,7 @@ import numpy as np
 
 from codelet.display import Text
 from codelet.errors import CodeletError
-from ipu_backend.files import written_whole
+from codelet.files import written_whole
 from ipu_backend.model.report.record import Columns, Record
 
 if TYPE_CHECKING:

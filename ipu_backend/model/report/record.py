@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from codelet.errors import CodeletError
-from ipu_backend.files import written_whole
+from codelet.files import written_whole
 
 FORMAT, VERSION = "codelet report", 1
 """What its JSON says of itself; the version grows when a column goes or means something else."""
