@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
-from ipu_backend.running.checkpoint_files import ABOUT
+from ipu_backend.running.checkpoint_files import ABOUT, _sum_of
 from tests.examples import examples
 from tests.meshes import mesh_of
 from tests.strategies import Case, cases
@@ -229,11 +229,11 @@ def test_a_checkpoint_of_a_newer_codelet(tmp_path):
     checkpoints, engine = cl.Checkpoints(tmp_path), filled(counting())
     checkpoints.save(engine, 7)
     path = tmp_path / "7" / ABOUT
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2, "codelet": "9.1", "variables": "other"}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 3, "codelet": "9.1", "variables": "other"}))
     with refused(
         "was written by a newer codelet",
-        given="format 2, of codelet 9.1",
-        expected="format 1 or an older one",
+        given="format 3, of codelet 9.1",
+        expected="format 2 or an older one",
         fix="pip install --upgrade codelet",
     ):
         checkpoints.restore(engine)
@@ -288,3 +288,144 @@ def test_a_checkpoint_without_orbax(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "orbax.checkpoint", None)
     with pytest.raises(cl.MissingExtraError, match=r"expected: the extra `checkpoints`"):
         cl.Checkpoints(tmp_path)
+
+
+# --- what comes from elsewhere ------------------------------------------------------------------------------------
+
+
+def _saved(folder: Path) -> tuple[cl.Checkpoints, cl.Engine, Path]:
+    """Checkpoints with one of step 7, the engine, and the directory of it."""
+    engine = cl.Engine(_two())
+    engine.write({"a": np.arange(4, dtype=np.float32), "b": np.ones(3, np.float32)})
+    checkpoints = cl.Checkpoints(folder / "own")
+    checkpoints.save(engine, 7)
+    return checkpoints, engine, folder / "own" / "7"
+
+
+def _two() -> cl.Graph:
+    graph = cl.Graph()
+    graph.add_variable("a", (4,))
+    graph.add_variable("b", (3,))
+    return graph
+
+
+def _with(change: Any) -> Any:
+    """A change of what a checkpoint says of itself, with the checksum that this has then."""
+
+    def changed(told: dict[str, Any]) -> dict[str, Any]:
+        told = change(told)
+        own = {name: value for name, value in told.items() if name != "checksum"}
+        return {**told, "checksum": _sum_of(own)} if "checksum" in told else told
+
+    return changed
+
+
+def _files(told: dict[str, Any], **others: Any) -> dict[str, Any]:
+    return {**told, "files": {**told["files"], **{name.replace("__", "/"): own for name, own in others.items()}}}
+
+
+def _first(told: dict[str, Any], name: str) -> dict[str, Any]:
+    """The first file by another name."""
+    (_, own), *rest = told["files"].items()
+    return {**told, "files": {name: own, **dict(rest)}}
+
+
+WRONG = {
+    "a format as text": lambda told: {**told, "format": "2"},
+    "a format below the first": lambda told: {**told, "format": -1},
+    "no format": lambda told: {name: own for name, own in told.items() if name != "format"},
+    "a format that is true": lambda told: {**told, "format": True},
+    "a fraction of a format": lambda told: {**told, "format": 2.0},
+    "no checksum": lambda told: {name: own for name, own in told.items() if name != "checksum"},
+    "the first format with a checksum": lambda told: {**told, "format": 1},
+    "no files": lambda told: {**told, "files": {}},
+    "files as a list": lambda told: {**told, "files": list(told["files"])},
+    "a file outside": lambda told: _first(told, "../../elsewhere"),
+    "a file by its whole path": lambda told: _first(told, "/etc/hostname"),
+    "a file by a detour": lambda told: _first(told, "arrays/../arrays/x"),
+    "a file of another system": lambda told: _first(told, "..\\elsewhere"),
+    "a file on a drive": lambda told: _first(told, "c:elsewhere"),
+    "the folder itself": lambda told: _first(told, "."),
+    "itself": lambda told: _first(told, ABOUT),
+    "a file that is not there": lambda told: _files(told, other={"size": 1, "checksum": 1}),
+    "a size as text": lambda told: _first({**told, "files": {"x": {"size": "1", "checksum": 1}}}, "x"),
+    "a size below nothing": lambda told: {**told, "files": {"x": {"size": -1, "checksum": 1}}},
+    "a held of none": lambda told: {**told, "variables": [{**own, "held": "most"} for own in told["variables"]]},
+    "a name that is none": lambda told: {**told, "variables": [{**own, "name": 3} for own in told["variables"]]},
+    "more than is known": lambda told: {**told, "more": 1},
+    "a list": lambda told: [told],
+    "nothing": lambda told: None,
+}
+"""What a checkpoint may say of itself that it does not say, with the checksum of that."""
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_a_checkpoint_says_of_itself_is_looked_at(name, tmp_path):
+    checkpoints, engine, path = _saved(tmp_path)
+    (tmp_path / "own" / "elsewhere").write_text("x")
+    told = json.loads((path / ABOUT).read_text())
+    change = WRONG[name]
+    made = change(told) if "checksum" in name or name in ("a list", "nothing") else _with(change)(told)
+    (path / ABOUT).write_text(json.dumps(made))
+    before = engine.state()
+    with pytest.raises(cl.CheckpointError, match=r"is damaged"):
+        checkpoints.restore(engine)
+    assert all(same(engine.state()[own], value) for own, value in before.items())
+
+
+def test_every_byte_of_what_it_says_is_looked_at(tmp_path):
+    """But for those between words, which mean nothing."""
+    checkpoints, engine, path = _saved(tmp_path)
+    text = (path / ABOUT).read_bytes()
+    told = json.loads(text)
+    for place in range(0, len(text), 7):
+        changed = bytes([*text[:place], text[place] ^ 1, *text[place + 1 :]])
+        (path / ABOUT).write_bytes(changed)
+        try:
+            means_the_same = json.loads(changed) == told
+        except ValueError:
+            means_the_same = False
+        if not means_the_same:
+            with pytest.raises(cl.CheckpointError, match=r"is damaged|newer codelet"):
+                checkpoints.restore(engine)
+    (path / ABOUT).write_bytes(text)
+    assert checkpoints.restore(engine) == 7
+
+
+def test_links_are_not_followed(tmp_path):
+    checkpoints, engine, path = _saved(tmp_path)
+    files = [name for name in json.loads((path / ABOUT).read_text())["files"] if "/" in name]
+    for linked in (path / files[0], path / files[0].partition("/")[0], path / ABOUT, path):
+        kept = tmp_path / "kept"
+        linked.rename(kept)
+        linked.symlink_to(kept)
+        with pytest.raises(cl.CheckpointError, match="is damaged"):
+            checkpoints.restore(engine)
+        linked.unlink()
+        kept.rename(linked)
+    assert checkpoints.restore(engine) == 7
+
+
+def test_a_file_more_is_told(tmp_path):
+    checkpoints, engine, path = _saved(tmp_path)
+    (path / ".left by a system").write_text("x")
+    assert checkpoints.restore(engine) == 7
+    (path / "more").write_text("x")
+    with pytest.raises(cl.CheckpointError, match=r"(?s)is damaged.*a file that was not written: more"):
+        checkpoints.restore(engine)
+
+
+def test_a_checkpoint_of_the_first_format_is_read(tmp_path):
+    checkpoints, engine, path = _saved(tmp_path)
+    told = json.loads((path / ABOUT).read_text())
+    del told["checksum"]
+    (path / ABOUT).write_text(json.dumps({**told, "format": 1}))
+    other = cl.Engine(_two())
+    assert checkpoints.restore(other) == 7
+    assert same(other.state()["a"], engine.state()["a"])
+
+
+@pytest.mark.parametrize("directory", [None, 3, "nul\0", object(), ["a"]])
+def test_a_directory_is_a_path(directory):
+    with pytest.raises(cl.CheckpointError, match="something that is no path"):
+        cl.Checkpoints(directory)

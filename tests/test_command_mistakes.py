@@ -44,7 +44,7 @@ MISTAKES = {
     "mistakes:": ("there is no such function", "package.module:function"),
     ":sine": ("there is no such function", "package.module:function"),
     "mistakes:a b": ("there is no such function", "package.module:function"),
-    "mistakes:other": ("there is no such function", "module 'mistakes' has no 'other'"),
+    "mistakes:other": ("there is no such function", "module 'mistakes' has no attribute 'other'"),
     "nowhere.at.all:other": ("there is no such function", "No module named 'nowhere'"),
     "mistakes:number": ("what should be called is no function", "mistakes:number is 3"),
     "mistakes:fails": ("a function fails where it is called", r"IndexError.*mistakes.py:7: return \[\]\[1\]"),

@@ -81,7 +81,7 @@ def _imported(name: str, module_name: str, attribute: str) -> Any:
             "a module cannot be imported", given=f"{name}: {_told(error)}", expected=expected, fix=_where(error)
         ) from error
     if not hasattr(module, attribute):
-        given = f"{name}: module {module_name!r} has no {attribute!r}"
+        given = f"{name}: module {module_name!r} has no attribute {attribute!r}"
         raise BuildError("there is no such function", given=given, expected=expected)
     return getattr(module, attribute)
 

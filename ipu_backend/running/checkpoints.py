@@ -195,8 +195,18 @@ class Checkpoints:
             raise CheckpointError(
                 "so many checkpoints cannot be kept", given=f"{keep=!r}", expected="a number from 1 on, or None for all"
             )
+        try:
+            path = os.path.abspath(os.fsdecode(directory))
+            if "\0" in path:
+                raise ValueError("a path has no null character")
+        except (TypeError, ValueError) as error:
+            raise CheckpointError(
+                "checkpoints are kept at something that is no path",
+                given=f"{directory!r:.80}: {error}",
+                expected="a directory, which need not be there yet",
+            ) from error
         _orbax()
-        self.directory = Path(os.path.abspath(os.fspath(directory)))
+        self.directory = Path(path)
         self.keep = keep
 
     def steps(self) -> list[int]:
