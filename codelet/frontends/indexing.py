@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,46 +13,84 @@ from codelet import ops
 from codelet.frontends.known_places import Box, Promises, box_of, is_written_at_once, scattered
 from codelet.frontends.rules import rule
 from codelet.frontends.values import Value, data_type
-from codelet.ops.lookup_codelets import position_dtype
 from codelet.views.concat import concat
 
 if TYPE_CHECKING:
     from codelet.frontends.walk import Walk
 
+Mode = lax.GatherScatterMode
 
-_PARTS = {
-    lax.GatherDimensionNumbers: ("collapsed_slice_dims", "start_index_map"),
-    lax.ScatterDimensionNumbers: ("inserted_window_dims", "scatter_dims_to_operand_dims"),
+
+class _Rows(NamedTuple):
+    """A look-up as one of rows: without places that say nothing, and slices without dimensions of one place each.
+
+    So is `vmap(lambda i: e[i])`, whose slices are of one row and all columns, the same as `e[ids]`.
+
+    Attributes:
+        numbers: the dimension numbers.
+        indices: the places, of the dimensions that are looked up.
+        sizes: of slices.
+        slices: the shape of what is looked up, or of updates.
+        is_cut: whether places were left out, so that what is promised of all of them is not of these.
+    """
+
+    numbers: Any
+    indices: Value
+    sizes: tuple[int, ...]
+    slices: tuple[int, ...]
+    is_cut: bool
+
+
+_NAMES = {
+    lax.GatherDimensionNumbers: ("offset_dims", "collapsed_slice_dims", "start_index_map"),
+    lax.ScatterDimensionNumbers: ("update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims"),
 }
 
 
-def _without_batches(walk: Walk, numbers: Any, indices: Value) -> tuple[Any, Value]:
-    """Dimension numbers without batches, and indices that say the place in each of these: their number there."""
-    batches = getattr(numbers, "operand_batching_dims", ())
-    if not batches:
-        return numbers, indices
-    left_out, places = _PARTS[type(numbers)]
-    shape = (*indices.shape[:-1], 1)
-    own = walk.tensor(indices)
-    dtype = position_dtype(own.dtype)  # that of the indices may not count all batches
-    if own.dtype != dtype:
-        own = ops.cast(walk.graph, own, dtype, grain=walk.grain)
-    counts = []
-    for d in numbers.start_indices_batching_dims if left_out[0] == "c" else numbers.scatter_indices_batching_dims:
-        row = walk.tensor(np.arange(indices.shape[d], dtype=dtype))
-        counts.append(row.reshape([-1 if k == d else 1 for k in range(len(shape))]).broadcast_to(shape))
-    parts = {
-        left_out: tuple(sorted((*getattr(numbers, left_out), *batches))),
-        places: (*batches, *getattr(numbers, places)),
-    }
-    offsets = {name: getattr(numbers, name) for name in ("offset_dims", "update_window_dims") if hasattr(numbers, name)}
-    return type(numbers)(**offsets, **parts), concat([*counts, own], len(shape) - 1)
+def _as_rows(
+    walk: Walk,
+    numbers: Any,
+    indices: Value,
+    shape: Sequence[int],
+    sizes: Sequence[int],
+    slices: Sequence[int],
+    mode: Any,
+) -> _Rows:
+    """A look-up as one of rows.
+
+    A place of a dimension of which slices have all is the first, wherever places beyond the ends lead to the ends.
+    """
+    offset, gone, indexed = (getattr(numbers, name) for name in _NAMES[type(numbers)])
+    clips = lax.GatherScatterMode.from_any(mode) in (Mode.CLIP, Mode.PROMISE_IN_BOUNDS)
+    kept = [k for k, d in enumerate(indexed) if not (clips and sizes[d] == shape[d])] or list(range(len(indexed)))[:1]
+    held = [d for d in range(len(shape)) if d not in gone and d not in numbers.operand_batching_dims]
+    left = [d for d in held if not (d in indexed and sizes[d] == 1)]
+    out = {at for at, d in zip(offset, held, strict=True) if d not in left}
+    place = lambda at: at - sum(own < at for own in out)  # noqa: E731
+    changed = dict(
+        zip(
+            _NAMES[type(numbers)],
+            (
+                tuple(place(at) for at in offset if at not in out),
+                tuple(sorted({*gone, *(d for d in held if d not in left)})),
+                tuple(indexed[k] for k in kept),
+            ),
+            strict=True,
+        )
+    )
+    if len(kept) < len(indexed):
+        parts = [walk.tensor(indices)[..., k : k + 1] for k in kept]
+        indices = parts[0] if len(parts) == 1 else concat(parts, len(indices.shape) - 1)
+    slices = tuple(n for at, n in enumerate(slices) if at not in out)
+    return _Rows(numbers._replace(**changed), indices, tuple(sizes), slices, len(kept) < len(indexed))
 
 
-def _promises(indices: Value, indexed: Sequence[int], shape: Any, sizes: Any, unique: bool, in_order: bool) -> Promises:
-    """What is promised of indices that say the place in every batch."""
-    last, is_single = [shape[d] - sizes[d] for d in indexed], all(sizes[d] == 1 for d in indexed)
-    return Promises(unique, in_order).or_known(indices, indexed, last, is_single)
+def _promises(own: _Rows, shape: Any, unique: bool, in_order: bool) -> Promises:
+    """What is promised of indices, in every batch."""
+    indexed = [int(d) for d in getattr(own.numbers, _NAMES[type(own.numbers)][2])]
+    last, is_single = [shape[d] - own.sizes[d] for d in indexed], all(own.sizes[d] == 1 for d in indexed)
+    promised = Promises(unique and not own.is_cut, in_order and not own.is_cut)
+    return promised.or_known(own.indices, indexed, last, is_single)
 
 
 @rule("gather", by="`ops.gather`; a view where a box is known to be gathered")
@@ -70,16 +108,16 @@ def gather(
 ) -> Any:
     """Slices at places that are known late."""
     table, numbers, shape = walk.tensor(operand), dimension_numbers, operand.shape
-    own, places = _without_batches(walk, numbers, indices)
-    gone, indexed = own.collapsed_slice_dims, [int(d) for d in own.start_index_map]
+    made = data_type(walk.equation.outvars[0].aval)[0]
+    gone, indexed = numbers.collapsed_slice_dims, [int(d) for d in numbers.start_index_map]
     if not numbers.operand_batching_dims:
-        box = box_of(indices, indexed, gone, own.offset_dims, shape, slice_sizes, mode)
+        box = box_of(indices, indexed, gone, numbers.offset_dims, shape, slice_sizes, mode)
         if box is not None:
-            return box.gathered(table, data_type(walk.equation.outvars[0].aval)[0])
-    in_order = indices_are_sorted and places is indices  # that of batches comes first where it says the place in them
-    promises = _promises(places, indexed, shape, slice_sizes, unique_indices, in_order)
+            return box.gathered(table, made)
+    own = _as_rows(walk, numbers, indices, shape, slice_sizes, made, mode)
+    promises = _promises(own, shape, unique_indices, indices_are_sorted)
     options = {"mode": mode, "fill_value": fill_value, "grain": walk.grain, **promises._asdict()}
-    return ops.gather(walk.graph, table, walk.tensor(places), own, slice_sizes, **options)
+    return ops.gather(walk.graph, table, walk.tensor(own.indices), own.numbers, own.sizes, **options).reshape(made)
 
 
 _PUTS = {
@@ -111,22 +149,24 @@ def _scatter(primitive: str, op: str) -> None:
             return NotImplemented
         if op == "set" and update_jaxpr is not None:  # of `lax.scatter_apply`: any function of what is there
             return NotImplemented
-        numbers, places = _without_batches(walk, dimension_numbers, indices)
+        numbers = dimension_numbers
         values = walk.tensor(updates)
         if primitive == "scatter-sub":
             values = ops.map(walk.graph, jnp.negative, values, grain=walk.grain, name="negative")
         table, name = walk.tensor(operand), primitive.replace("-", "_")
         gone, indexed = list(map(int, numbers.inserted_window_dims)), list(numbers.scatter_dims_to_operand_dims)
         windows = iter(updates.shape[d] for d in numbers.update_window_dims)
-        sizes = [1 if d in gone else next(windows) for d in range(len(table.shape))]
-        if not dimension_numbers.operand_batching_dims:
+        alone = {*gone, *numbers.operand_batching_dims}
+        sizes = [1 if d in alone else next(windows) for d in range(len(table.shape))]
+        if not numbers.operand_batching_dims:
             box = box_of(indices, indexed, gone, numbers.update_window_dims, table.shape, sizes, mode)
             if box is not None and is_written_at_once(box, table.shape, op):
                 return scattered(walk, box, table, values, op, name)
-        in_order = indices_are_sorted and places is indices
-        promises = _promises(places, indexed, table.shape, sizes, unique_indices, in_order)
+        own = _as_rows(walk, numbers, indices, table.shape, sizes, updates.shape, mode)
+        promises = _promises(own, table.shape, unique_indices, indices_are_sorted)
         options = {"op": op, "mode": mode, "grain": walk.grain, "name": name, **promises._asdict()}
-        return ops.scatter(walk.graph, table, walk.tensor(places), values, numbers, **options)
+        values = values.reshape(own.slices)
+        return ops.scatter(walk.graph, table, walk.tensor(own.indices), values, own.numbers, **options)
 
 
 for _primitive, _op in _PUTS.items():

@@ -6,8 +6,8 @@ receives the columns that others look up too; of columns that are cut each recei
 what is indexed: it cuts the indices only where it adds to zeros, and sums what the tiles have found thereafter.
 
 Where the rows of a column are more than a tile's memory takes they are cut as well: a tile looks which indices are for
-its own rows, and what is gathered is summed over the blocks of rows, all but one of which give zeros. It never saves
-cycles, since every block goes through all the indices.
+its own rows, and what is gathered is summed over the blocks of rows, all but one of which give zeros. Every block goes
+through all the indices, so that it saves cycles only where the rows themselves have to be brought, as those of a batch.
 
 Source: PopLibs plans embeddings by the same splits, and one of the table's rows besides (lib/popops/DynamicSlice.cpp).
 """
@@ -100,6 +100,16 @@ class Lookup:
         return math.prod(cuts[k].vertices for k in self.summed)
 
     @property
+    def is_batched(self) -> bool:
+        """Whether each of a batch is looked up in what is its own.
+
+        Such a table is made by another step, as logits are whose labels are picked, and lies all over the tiles: it is
+        brought, and what is written in its place is for others. A table that all share is a parameter, which lives
+        where it is looked up.
+        """
+        return "batch" in self.names
+
+    @property
     def summed(self) -> tuple[int, ...]:
         """The dimensions that may be cut and that what is written has not: over their vertices it is summed."""
         kept = dict(self.writes.dimensions).values()
@@ -154,9 +164,16 @@ def _lay_out(target: Target, own: Lookup, cuts: tuple[Cut, ...]) -> list[StepCos
 
 def _received(own: Lookup, array: Array, cuts: tuple[Cut, ...], moved: bool) -> int:
     shared = {k for _, k in array.dimensions}
-    if not moved and all(cuts[k].parts == 1 or k in shared for k in range(len(cuts))):
+    brought = moved or (array.name == "operand" and own.is_batched)
+    if not brought and all(cuts[k].parts == 1 or k in shared for k in range(len(cuts))):
         return 0
     return array.num_bytes(tuple(cut.block for cut in cuts))
+
+
+def _moved(own: Lookup, cuts: tuple[Cut, ...], laid_out: bool) -> int:
+    """Bytes that the fullest tile receives, or sends of what is written where that is for others."""
+    received = sum(_received(own, array, cuts, laid_out and array.name == "operand") for array in own.reads)
+    return received + (_received(own, own.writes, cuts, False) if own.writes.name == "operand" else 0)
 
 
 def _vertex(target: Target, own: Lookup, codelet: cl.Codelet, grains: tuple[int, ...]) -> VertexCycles:
@@ -180,7 +197,7 @@ def _price(
     """What the steps take; what adds up partial results as it is planned, or at least."""
     vertex = _vertex(target, own, own.codelet(cuts, codelet), tuple(cut.grain for cut in cuts))
     first = _lay_out(target, own, cuts)
-    received = sum(_received(own, array, cuts, bool(first) and array.name == "operand") for array in own.reads)
+    received = _moved(own, cuts, bool(first))
     held = _held(target, own, cuts)
     step = step_cost(target, own.name, cuts, vertex, received_bytes=received, tile_bytes=held)
     count = own.num_partials(cuts)
@@ -233,7 +250,7 @@ def _worker_cycles(target: Target, own: Lookup, codelet: cl.Codelet, grains: Seq
 
 def _bound(target: Target, own: Lookup, codelet: cl.Codelet, cuts: tuple[Cut, ...]) -> float:
     """About what it takes at least: the exchange, what the workers of a tile compute, and the sums."""
-    moved = sum(_received(own, array, cuts, False) for array in own.reads)
+    moved = _moved(own, cuts, False)
     fixed = target.sync_cycles + target.exchange_overhead_cycles if moved else 0
     turns = -(-math.prod(cut.vertices_of_tile for cut in cuts) // target.num_workers)
     vertex = _worker_cycles(target, own, codelet, [cut.grain for cut in cuts])
@@ -289,8 +306,8 @@ def _options(
 ) -> Iterator[Option]:
     memory, found, blocks = memory_share * target.bytes_per_tile, [], 1
     most = min(target.num_tiles, own.extents[own.names.index("rows")]) if "rows" in own.names else 1
-    while not found and blocks <= most:
-        found = list(_ways(target, own, codelet, grain, blocks, memory))
+    while blocks <= most and (not found or (own.is_batched and grain is None)):
+        found += _ways(target, own, codelet, grain, blocks, memory)
         blocks *= 2
     found = found or list(_ways(target, own, codelet, grain, 1, math.inf))
     ordered = sorted(found, key=lambda entry: entry[0])
