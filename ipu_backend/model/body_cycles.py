@@ -140,9 +140,11 @@ def _conversion(atom: Any, mode: Mode) -> Conversion | None:
 
 def _with_conversions(cost: Cost, eqn: Equation, mode: Mode) -> Cost:
     """What an equation takes, what it reads and writes converted; products take float8 as it is where a unit does."""
+    updates = size_of(eqn.operands[2]) if eqn.primitive.startswith("scatter") else None  # the others stay as they are
     for is_read, atoms in ((True, eqn.operands), (False, eqn.results)):
         for atom in atoms:
-            own, share = _conversion(atom, mode), mode.share(size_of(atom))
+            size = size_of(atom) if updates is None else min(updates, size_of(atom))
+            own, share = _conversion(atom, mode), mode.share(size)
             if own is None or (eqn.primitive in _PRODUCTS and not own.is_guess):
                 continue
             cycles = own.read_cycles(share) if is_read else own.written_cycles(share)
@@ -183,11 +185,27 @@ class BodyCycles(NamedTuple):
 def body_cycles(jaxpr: jax_core.Jaxpr, mode: Mode, over: Sequence[Any] = ()) -> BodyCycles:
     """What the equations of a jaxpr take, the vertex's entry aside.
 
+    Whoever writes assembly writes what the compiler would where that is faster: it never takes more than compiled,
+    but where it is one vertex of a library, which takes what it takes.
+
     Args:
         jaxpr: of what.
         mode: how the vertex runs.
         over: for each result in order the operand that it is written over, or None; left off for none.
     """
+    own = _of_mode(jaxpr, mode, over)
+    if mode.compiled or own.is_vertex:
+        return own
+    causes: dict[str, None] = {}
+    compiled = _of_mode(jaxpr, replace(mode, compiled=True, causes=causes), over)
+    alone = lambda cost: cost.supervisor + mode.machine.num_workers * cost.worker  # noqa: E731
+    if alone(compiled.cost) >= alone(own.cost):
+        return own
+    mode.causes.update(causes)
+    return compiled
+
+
+def _of_mode(jaxpr: jax_core.Jaxpr, mode: Mode, over: Sequence[Any]) -> BodyCycles:
     total, paid_base, parts, is_vertex = FREE, False, 0, True
     fusion, tables = Fusion(), mode.machine.tables
     names: dict[Any, Any] = {}
