@@ -11,6 +11,8 @@ In come the equations of a jaxpr in order, and what leaves it; out come the equa
   the data: PopLibs' `Histogram` counts so, and then subtracts.
 - `scaled_add`: `x + s * y`, or with `subtracts` `x - s * y`, of a number s, where a codelet does nothing else with
   arrays: beside other operations on the same elements it is part of their loop.
+- an update that is chosen as a whole, `where(p, x.at[i].set(v), x)` of a number p: the update alone, which a machine
+  makes, or does not.
 
 What is folded is used nowhere else, and has no parameter that is not named here.
 """
@@ -176,6 +178,27 @@ def _scaled_add(eqn: Equation, uses: _Uses) -> Equation | None:
     return None
 
 
+_UPDATES = ("scatter", "scatter-add", "scatter_add", "scatter-mul", "scatter_mul", "dynamic_update_slice")
+
+
+def _chosen_update(eqn: Equation, uses: _Uses) -> Equation | None:
+    """The update of what it is chosen with, by one predicate for all; None where a choice is not of that."""
+    predicate, *cases = eqn.operands
+    spread = uses.maker(predicate)
+    if spread is not None and _is_plain(spread, "broadcast_in_dim", "shape", "broadcast_dimensions"):
+        predicate = spread.operands[0]
+    if size_of(predicate) != 1 or len(cases) != 2:
+        return None
+    for updated, before in (cases, cases[::-1]):
+        update = uses.maker(updated)
+        if update is not None and update.primitive in _UPDATES and update.operands[0] is before:
+            uses.fold(update)
+            if spread is not None and predicate is spread.operands[0]:
+                uses.fold(spread)
+            return update._replace(results=eqn.results)
+    return None
+
+
 def folded(equations: Iterable[Equation], outvars: Sequence[Any], names: Mapping[Any, Any]) -> list[Equation]:
     """The equations of a jaxpr, those folded that PopLibs has one vertex for.
 
@@ -194,4 +217,6 @@ def folded(equations: Iterable[Equation], outvars: Sequence[Any], names: Mapping
             uses.equations[place] = _histogram(eqn, uses) or _folded_sum(eqn, uses)
         elif _is_plain(eqn, "add") or _is_plain(eqn, "sub"):
             uses.equations[place] = _scaled_add(eqn, uses) or eqn
+        elif _is_plain(eqn, "select_n"):
+            uses.equations[place] = _chosen_update(eqn, uses) or eqn
     return list(uses.equations.values())
