@@ -112,7 +112,7 @@ class Line(NamedTuple):
 
 def without_folders(file: str) -> str:
     """A source file from where its package is installed, or from the working directory; else its name."""
-    if file.startswith("<"):
+    if file.startswith("<") or not PurePath(file).is_absolute():
         return file
     path, folders = PurePath(file), sorted(filter(None, sys.path), key=len, reverse=True)
     installed = [own for own in folders if own.endswith("-packages")]  # site-packages, dist-packages

@@ -109,6 +109,8 @@ def _of_numbers(value: Any, variable: Place) -> jax.Array | None:
     except ValueError:  # lists of several lengths
         return None
     dtype = variable.dtype
+    if given.shape != variable.shape:
+        return None
     are_whole = given.dtype.kind in "iu" or (given.dtype.kind == "O" and all(type(n) is int for n in given.reshape(-1)))
     if not are_whole and given.dtype.kind not in "bfc":
         return None
@@ -117,7 +119,8 @@ def _of_numbers(value: Any, variable: Place) -> jax.Array | None:
     lost = _beyond(given, dtype) if are_whole else None
     if lost is None:
         with np.errstate(all="ignore"):
-            held = given.astype(dtype)
+            known = given if given.dtype.kind != "O" else given.astype(np.float64)  # of which short floats are made
+            held = known.astype(dtype)
         lost = None if are_whole else lost_number(given, held)
     if lost is not None:
         raise ArrayError(

@@ -257,7 +257,7 @@ def simple():
         ({"x": np.ones(4), "n": 1}, r"given:    float32\[4\]"),
         ({"x": np.ones(3), "n": 1.5}, "wrong dtype"),
         ({"x": np.ones(3, np.int32), "n": 1}, "convert it first"),
-        ({"x": np.ones(3), "n": 2**40}, "is not an array"),
+        ({"x": np.ones(3), "n": 2**40}, "does not fit its dtype"),
         ({"x": "text", "n": 1}, "is not an array"),
     ],
 )

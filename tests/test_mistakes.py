@@ -410,7 +410,7 @@ TENSORS = [
         "an array of JAX plus a tensor",
         lambda w: jnp.ones(4) + w.x,
         cl.TensorError,
-        "jax.numpy.asarray",
+        "jax.numpy.add(x)",
         "add a vertex that computes it",
     ),
     Mistake(
@@ -424,14 +424,14 @@ TENSORS = [
         "a sum by JAX",
         lambda w: jnp.sum(w.x),
         cl.TensorError,
-        "of x: f0",
+        "jax.numpy.sum(x)",
         "add a vertex that computes it",
     ),
     Mistake(
         "a product by JAX",
         lambda w: jnp.dot(w.x, jnp.ones(4)),
         cl.TensorError,
-        "of x: f0",
+        "jax.numpy.dot(x)",
         "add a vertex that computes it",
     ),
     Mistake(

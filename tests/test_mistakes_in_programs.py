@@ -170,7 +170,13 @@ MISTAKES = [
     Mistake("a copy of None", lambda w: cl.Copy(None, w.x), cl.ProgramError, NUMBERS, "broadcasts to float32[4]"),
     Mistake("a copy of too many", lambda w: cl.Copy(np.ones(5), w.x), cl.ProgramError, NUMBERS, "broadcasts to"),
     Mistake("a copy of fractions", lambda w: cl.Copy(0.5, w.whole), cl.ArrayError, "float32[]", "convert it first"),
-    Mistake("a copy of a large number", lambda w: cl.Copy(2**40, w.n), cl.ArrayError, "1099511627776", "int32[]"),
+    Mistake(
+        "a copy of a large number",
+        lambda w: cl.Copy(2**40, w.n),
+        cl.ArrayError,
+        "1099511627776",
+        "numbers that int32 holds",
+    ),
     Mistake(
         "a copy of a traced value",
         lambda w: jax.eval_shape(lambda value: cl.Copy(value, w.x), np.zeros(4, np.float32)),

@@ -261,6 +261,7 @@ Graph
   compute sets  2
 Memory, in bytes
   348 of 4,000 (8.7%)
+  no live ranges were planned: all variables keep their memory
              variables  code  total  of a tile
   all tiles         68   280    348
   tile 0            32   100    132      13.2%

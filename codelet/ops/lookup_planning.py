@@ -173,7 +173,8 @@ def _received(own: Lookup, array: Array, cuts: tuple[Cut, ...], moved: bool) -> 
 def _moved(own: Lookup, cuts: tuple[Cut, ...], laid_out: bool) -> int:
     """Bytes that the fullest tile receives, or sends of what is written where that is for others."""
     received = sum(_received(own, array, cuts, laid_out and array.name == "operand") for array in own.reads)
-    return received + (_received(own, own.writes, cuts, False) if own.writes.name == "operand" else 0)
+    sends = own.is_batched and own.writes.name == "operand"
+    return received + (own.writes.num_bytes(tuple(cut.block for cut in cuts)) if sends else 0)
 
 
 def _vertex(target: Target, own: Lookup, codelet: cl.Codelet, grains: tuple[int, ...]) -> VertexCycles:

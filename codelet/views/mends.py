@@ -35,6 +35,8 @@ _UNARY = {"-": "negative", "+": "positive", "~": "invert", "abs": "abs", "round"
 _AS_OPERATIONS = {"amax": "max", "amin": "min", "where": "select", "dot": "matmul", "astype": "cast", "clip": "clamp"}
 """Functions of NumPy's that operations have other names for."""
 
+_OF_SEVERAL = ("dot", "matmul", "where", "clip")
+
 _BY_ELEMENT = {*("relu", "gelu", "silu", "swish", "elu", "selu", "celu", "softplus", "sigmoid", "log_sigmoid", "round")}
 """Functions by element that are no ufunc of NumPy's."""
 
@@ -55,8 +57,13 @@ def mend_of(use: str, given: str) -> str | None:
         return _call(_OPERATORS[own], ", ".join(parts))
     if own in _UNARY:
         return _call(_UNARY[own], given[given.index("(") + 1 : -1] if "(" in given else given.removeprefix(own))
-    _, _, name = own.rpartition(".")
-    return _call(name, given[given.index("(") + 1 : -1] if given.endswith(")") and "." in own else "x")
+    module, _, name = own.rpartition(".")
+    if not module or not given.endswith(")"):
+        return None
+    operands = given[given.index("(") + 1 : -1]
+    # Of what JAX is given one operand is known, that which it asks for its values.
+    is_one = not module.startswith("jax") or (name not in _OF_SEVERAL and getattr(getattr(np, name, 0), "nin", 1) == 1)
+    return _call(name, operands if is_one else f"{operands}, ...")
 
 
 def _call(name: str, operands: str) -> str | None:
