@@ -3,7 +3,8 @@
 Vertices that reduce rows read a table of rows, and others read the array as it is. XLA's CPU backend fuses what makes
 the array with one of these, and goes by its shape: the gradient of softmax took 1.6 times as long with an array of four
 dimensions of which the rows were summed as two. In comes a jaxpr, out comes one whose reductions of a reshaped array
-are of the array itself, where dimensions stay together that are reduced and something else reads the array as it is.
+are of the array itself, where dimensions stay together that are reduced, and where something else reads the array as it
+is, or all that reads the result reads it in the shape that it has then.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def reduces_along(reduction: jax_core.JaxprEqn, was: tuple[int, ...], shape: tup
     return tuple(found) or None
 
 
-def _found(eqns: Sequence[jax_core.JaxprEqn]) -> dict[int, tuple[Any, tuple[int, ...]]]:
+def _found(eqns: Sequence[jax_core.JaxprEqn], results: Sequence[Atomic]) -> dict[int, tuple[Any, tuple[int, ...]]]:
     """Of each reduction that is to be made in another shape, by its identity: of which array, along which axes."""
     roots: dict[Any, Any] = {}
     for eqn in eqns:
@@ -50,19 +51,27 @@ def _found(eqns: Sequence[jax_core.JaxprEqn]) -> dict[int, tuple[Any, tuple[int,
         for var in variables(eqn.invars)
         if hasattr(var.aval, "shape")
     }
+    as_read: dict[Any, set[tuple[int, ...]]] = {var: {var.aval.shape} for var in variables(results)}
+    for eqn in eqns:
+        for var in variables(eqn.invars):
+            made: Any = eqn.outvars[0] if is_reshape(eqn) else var
+            as_read.setdefault(var, set()).add(getattr(made.aval, "shape", ()))
     found = {}
     for eqn in reductions:
         root: Any = roots[eqn.invars[0]]  # type: ignore[index]
         shape: Any = eqn.invars[0].aval.shape  # type: ignore[attr-defined]
         axes = reduces_along(eqn, root.aval.shape, shape) if root.aval.shape != shape else None
-        if axes is not None and (root, root.aval.shape) in read:
+        if axes is None:
+            continue
+        left = tuple(n for d, n in enumerate(root.aval.shape) if d not in axes)
+        if (root, root.aval.shape) in read or as_read.get(eqn.outvars[0], set()) == {left}:
             found[id(eqn)] = root, axes
     return found
 
 
 def reduce_in_shape(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr whose reductions are of arrays in the shapes that these have, in the bodies of loops as well."""
-    found = _found(closed.jaxpr.eqns)
+    found = _found(closed.jaxpr.eqns, closed.jaxpr.outvars)
     if not found and not any(map(bodies_of, closed.jaxpr.eqns)):
         return closed
 
