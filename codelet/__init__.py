@@ -4,6 +4,7 @@ What is defined here comes from this package. `lower`, `Engine`, `IPU` and the `
 packages built on it, `lowering` and `ipu_backend`, and are looked up when first used, so that imports point one way.
 """
 
+# pyright: reportUnsupportedDunderAll=false
 import importlib
 from typing import Any
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
 from jax import lax
+from jax.extend import core as jax_core
 
 import codelet as cl
 from codelet.jaxprs.primitives import ELEMENTWISE
@@ -45,10 +47,12 @@ CALLED = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "not":
 """What JAX calls primitives where that is no word of Python's."""
 
 
-def _made(name: str, dtype: str, size: int) -> jax.core.ClosedJaxpr | None:
+def _made(name: str, dtype: str, size: int) -> jax_core.ClosedJaxpr | None:
     """A jaxpr of one equation of a primitive, where it takes a dtype."""
-    function = getattr(lax, CALLED.get(name, name), None)
-    for count in (1, 2, 3) if function is not None else ():
+    if not hasattr(lax, own := CALLED.get(name, name)):
+        return None
+    function: Any = getattr(lax, own)
+    for count in (1, 2, 3):
         try:
             closed = jax.make_jaxpr(function)(*[jnp.ones(size, dtype)] * count)
         except (TypeError, ValueError):

@@ -417,9 +417,9 @@ def test_a_number_goes_wherever_its_dtype_takes_it(dtype):
     for number in held:
         engine.write({x: number, several: [held]})
         engine.run()
-        assert float(engine.read(y)) == float(np.asarray(number, kind))
+        assert float(engine.read(y)) == float(np.asarray(float(number)).astype(kind))
         assert cl.interpret(graph, {"x": number}, [y], cl.Copy(x, y))["y"] == engine.read(y)
-    assert engine.read(several).tolist() == np.asarray([held], kind).tolist()
+    assert engine.read(several).tolist() == np.asarray([[float(own) for own in held]]).astype(kind).tolist()
     for number in beyond:
         with pytest.raises(cl.ArrayError, match=r"(?s)'x' does not fit its dtype.*numbers that " + dtype):
             engine.write({x: number})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +14,7 @@ import codelet as cl
 X = jnp.arange(4.0)
 
 
-def affine(x, scale=1.0, *, shift=0.0):
+def affine(x: Any, scale: Any = 1.0, *, shift: Any = 0.0) -> Any:
     return x * scale + shift
 
 

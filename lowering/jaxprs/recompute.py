@@ -3,8 +3,9 @@
 In reverse mode a loop keeps for every turn whatever its derivative needs: of a codelet of a hundred equations some
 forty arrays, and writing them takes far longer than computing them. With the body of a scan under `jax.checkpoint`,
 what goes into a turn is kept, and what is costly in it (products, reductions, gathers, random numbers); the rest is
-computed again, unless a small body would keep no more as it is: of `tanh(s + x.mean(0))` the result alone. Measured on two CPU cores: the gradient of 20 steps of lattice Boltzmann on 512 x 128 cells takes 5 to
-7 ms a step so, and 68 ms else. Nothing changes for the value alone.
+computed again, unless a small body would keep no more as it is: of `tanh(s + x.mean(0))` the result alone. Measured on
+two CPU cores: the gradient of 20 steps of lattice Boltzmann on 512 x 128 cells takes 5 to 7 ms a step so, and 68 ms
+else. Nothing changes for the value alone.
 """
 
 from __future__ import annotations
