@@ -5,6 +5,7 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
 `cl.lower`; every one that has a gradient has it as an operation as well.
 
     arguments, blocks      what operations are given, and vertices block by block
+    schema                 what arguments that are no tensors may be, by name
     planning, partials     the search for the cheapest way, and sums of partial results
     homes, followed        where operands lie, and the plan of an operation of several parts
     blockwise              what is done to the blocks of a grid (block_planning plans it)

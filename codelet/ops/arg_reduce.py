@@ -13,6 +13,7 @@ from codelet.ops.arguments import check_tensors, checked_axis, checked_grain
 from codelet.ops.pairs import both
 from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.rows import Rows
+from codelet.ops.schema import checked
 
 PLACES = {"argmax": jnp.argmax, "argmin": jnp.argmin}
 
@@ -84,6 +85,7 @@ def _place(
         return last.add(work, last.plan(work), value=value, place=found)[0].reshape(shape)
 
 
+@checked
 def argmax(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -115,6 +117,7 @@ def argmax(
     return _place("argmax", graph, x, axis, keepdims, grain, memory_share, name)
 
 
+@checked
 def argmin(
     graph: cl.Graph,
     x: cl.Tensor,

@@ -25,6 +25,7 @@ from codelet.ops.dot_general import dot_general
 from codelet.ops.elementwise import map as map_of
 from codelet.ops.partials import sums_dtype
 from codelet.ops.reduce import sum as sum_of
+from codelet.ops.schema import checked
 from codelet.ops.softmax import softmax, softmax_gradient
 
 _MASKED = float(np.float32(-0.7) * np.finfo(np.float32).max)
@@ -228,6 +229,7 @@ class _Attention:
 # --- operations ---------------------------------------------------------------------------------------------
 
 
+@checked
 def dot_product_attention(
     graph: cl.Graph,
     query: cl.Tensor,
@@ -271,6 +273,7 @@ def dot_product_attention(
         return own.over_keys(own.in_own(own.weights(own.masks())), own.value, "multiply_values")
 
 
+@checked
 def dot_product_attention_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,

@@ -18,6 +18,7 @@ from codelet.errors import OperationError
 from codelet.ops.arguments import check_same_dtype, check_tensors, checked_dtype
 from codelet.ops.element_functions import is_smooth
 from codelet.ops.elementwise import map, map_gradient
+from codelet.ops.schema import checked
 
 
 def converted(x, *, dtype):
@@ -25,6 +26,7 @@ def converted(x, *, dtype):
     return lax.convert_element_type(x, dtype)
 
 
+@checked
 def cast(graph: cl.Graph, x: cl.Tensor, dtype: Any, *, grain: int | None = None, name: str = "cast") -> cl.Tensor:
     """A tensor in another dtype, as `jax.lax.convert_element_type`; itself where it has it already.
 
@@ -49,6 +51,7 @@ def cast(graph: cl.Graph, x: cl.Tensor, dtype: Any, *, grain: int | None = None,
     return map(graph, functools.partial(converted, dtype=own), x, grain=grain, name=name)
 
 
+@checked
 def cast_gradient(
     graph: cl.Graph, cotangent: cl.Tensor, x: cl.Tensor, *, grain: int | None = None, name: str = "cast_gradient"
 ) -> cl.Tensor:
@@ -67,6 +70,7 @@ def cast_gradient(
     return cast(graph, cotangent, x.dtype, grain=grain, name=name)
 
 
+@checked
 def select(
     graph: cl.Graph, predicate: Any, on_true: Any, on_false: Any, *, grain: int | None = None, name: str = "select"
 ) -> cl.Tensor:
@@ -90,6 +94,7 @@ def select(
     return map(graph, jnp.where, predicate, on_true, on_false, grain=grain, name=name)
 
 
+@checked
 def select_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -118,6 +123,7 @@ def _checked_cases(name: str, graph: cl.Graph, which: cl.Tensor, cases: tuple[cl
         )
 
 
+@checked
 def select_n(
     graph: cl.Graph, which: cl.Tensor, *cases: cl.Tensor, grain: int | None = None, name: str = "select_n"
 ) -> cl.Tensor:
@@ -137,6 +143,7 @@ def select_n(
     return map(graph, lax.select_n, which, *cases, grain=grain, name=name)
 
 
+@checked
 def select_n_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -166,6 +173,7 @@ def _checked_bounds(name: str, graph: cl.Graph, low: Any, x: cl.Tensor, high: An
             )
 
 
+@checked
 def clamp(
     graph: cl.Graph, low: Any, x: cl.Tensor, high: Any, *, grain: int | None = None, name: str = "clamp"
 ) -> cl.Tensor:
@@ -190,6 +198,7 @@ def clamp(
     return map(graph, _clamped, low, x, high, grain=grain, name=name)
 
 
+@checked
 def clamp_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,

@@ -25,6 +25,7 @@ from codelet.ops.conv_planning import plan_convolved
 from codelet.ops.conv_vertices import add_planned
 from codelet.ops.partials import checked_sums
 from codelet.ops.planning import MEMORY_SHARE, Plan
+from codelet.ops.schema import checked
 from codelet.target import Target
 
 
@@ -38,6 +39,7 @@ def _add(graph: cl.Graph, seen: Seen, grain: int | None, memory_share: float, na
 # --- operations -------------------------------------------------------------------------------------------
 
 
+@checked
 def conv_general_dilated(
     graph: cl.Graph,
     lhs: cl.Tensor,
@@ -101,6 +103,7 @@ def conv_general_dilated(
     return _add(graph, seen, checked_grain(name, grain), memory_share, name)
 
 
+@checked
 def plan_conv(
     target: Target,
     lhs: Sequence[int],
@@ -176,6 +179,7 @@ def plan_conv(
     return plan_convolved(target, ways[of]().own, checked_grain("plan_conv", grain), memory_share)
 
 
+@checked
 def conv_input_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -237,6 +241,7 @@ def conv_input_gradient(
     return _add(graph, seen, checked_grain(name, grain), memory_share, name)
 
 
+@checked
 def conv_kernel_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,

@@ -14,6 +14,7 @@ from codelet.ops.lookup_codelets import positions
 from codelet.ops.pairs import Pair, both
 from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.rows import Rows
+from codelet.ops.schema import checked
 
 
 def _loss(logits, labels, axes):
@@ -93,6 +94,7 @@ def _check_cotangent(operation: str, graph: cl.Graph, cotangent: cl.Tensor, rows
         )
 
 
+@checked
 def cross_entropy(
     graph: cl.Graph,
     logits: cl.Tensor,
@@ -132,6 +134,7 @@ def cross_entropy(
         return rows.add(work, rows.plan(work), logits=logits, labels=labels)[0]
 
 
+@checked
 def cross_entropy_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -156,6 +159,7 @@ def cross_entropy_gradient(
         return rows.add(work, rows.plan(work), cotangent=cotangent, logits=logits, labels=labels)[0]
 
 
+@checked
 def cross_entropy_label_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,

@@ -20,6 +20,7 @@ from codelet.ops.arguments import check_floating, check_tensors, checked_axis, c
 from codelet.ops.pairs import both
 from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.rows import Rows
+from codelet.ops.schema import checked
 
 RUNNING = {
     "cumsum": (lax.cumsum, lax.add),
@@ -133,6 +134,7 @@ def _slopes(
         return rows.add(work, rows.plan(work), cotangent=cotangent, x=x)[0]
 
 
+@checked
 def cumsum(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -164,6 +166,7 @@ def cumsum(
     return _running("cumsum", graph, x, axis, reverse, grain, memory_share, name)
 
 
+@checked
 def cumsum_gradient(
     graph: cl.Graph, cotangent: cl.Tensor, axis: int = 0, *, reverse: bool = False, name: str = "cumsum_gradient"
 ) -> cl.Tensor:
@@ -171,6 +174,7 @@ def cumsum_gradient(
     return _running("cumsum", graph, cotangent, axis, not reverse, None, MEMORY_SHARE, name)
 
 
+@checked
 def cumprod(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -185,6 +189,7 @@ def cumprod(
     return _running("cumprod", graph, x, axis, reverse, grain, memory_share, name)
 
 
+@checked
 def cumprod_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -214,6 +219,7 @@ def cumprod_gradient(
     return _slopes("cumprod", graph, cotangent, x, axis, reverse, grain, memory_share, name)
 
 
+@checked
 def cummax(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -228,6 +234,7 @@ def cummax(
     return _running("cummax", graph, x, axis, reverse, grain, memory_share, name)
 
 
+@checked
 def cummax_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -243,6 +250,7 @@ def cummax_gradient(
     return _slopes("cummax", graph, cotangent, x, axis, reverse, grain, memory_share, name)
 
 
+@checked
 def cummin(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -257,6 +265,7 @@ def cummin(
     return _running("cummin", graph, x, axis, reverse, grain, memory_share, name)
 
 
+@checked
 def cummin_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,

@@ -31,6 +31,7 @@ from codelet.ops.product_planning import (
     num_partials,
     plan_product,
 )
+from codelet.ops.schema import checked
 from codelet.target import Target
 
 DimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
@@ -53,6 +54,7 @@ class _Options:
         return plan_product(self.target, own, self.codelets, self.grain, self.memory_share)
 
 
+@checked
 def dot_general(
     graph: cl.Graph,
     a: cl.Tensor,
@@ -248,6 +250,7 @@ def _inverse(order: Sequence[int]) -> list[int]:
     return sorted(range(len(order)), key=lambda d: order[d])
 
 
+@checked
 def dot_general_gradients(
     graph: cl.Graph,
     cotangent: cl.Tensor,

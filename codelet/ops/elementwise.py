@@ -31,10 +31,12 @@ from codelet.ops.homes import home_of, settle, settle_read
 from codelet.ops.pairs import Pair
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.reduce import sum
+from codelet.ops.schema import checked
 
 _SEVERAL = "tensors and numbers, which are broadcast to one another"
 
 
+@checked
 def map(
     graph: cl.Graph,
     function: Any,
@@ -77,6 +79,7 @@ def map(
     return jax.tree.unflatten(structure, made)
 
 
+@checked
 def plan_map(
     graph: cl.Graph,
     function: Any,
@@ -98,6 +101,7 @@ def plan_map(
     return _spread(name, graph, tensors, dtypes, value_codelets(own), checked_grain(name, grain), memory_share).plan
 
 
+@checked
 def map_gradient(
     graph: cl.Graph,
     function: Any,

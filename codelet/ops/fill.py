@@ -18,6 +18,7 @@ from codelet.errors import OperationError
 from codelet.ops.arguments import check_tensors, checked_axis, checked_dtype, checked_grain
 from codelet.ops.blocks import Block, Cut, add_blocks
 from codelet.ops.pairs import both
+from codelet.ops.schema import checked
 from codelet.target import Target
 
 
@@ -78,6 +79,7 @@ def checked_shape(operation: str, shape: Any) -> tuple[int, ...]:
     return own
 
 
+@checked
 def fill(
     graph: cl.Graph,
     shape: Sequence[int],
@@ -124,6 +126,7 @@ def fill(
         return out
 
 
+@checked
 def iota(
     graph: cl.Graph,
     dtype: Any,

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 
 import codelet as cl
 from codelet.ops.planning import Plan
+from codelet.ops.schema import checked
 from codelet.target import Target
 
 _FOLLOWED: ContextVar[list[Plan] | None] = ContextVar("followed", default=None)
@@ -33,6 +34,7 @@ def follow(plan: Plan) -> Plan:
     return plan
 
 
+@checked
 def plan_operation(target: Target, operation: Callable[..., Any], *operands: Any, **options: Any) -> Plan:
     """The plan of any operation: of all that it does, one part after another. It prints.
 

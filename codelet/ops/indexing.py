@@ -36,6 +36,7 @@ from codelet.ops.lookup_codelets import (
 from codelet.ops.lookup_planning import Array, Lookup, columns_of, plan_lookup, rows_to_lay_out
 from codelet.ops.partials import sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
+from codelet.ops.schema import checked
 from codelet.ops.slice_forms import SliceForm, gather_form, scatter_form
 
 Mode = lax.GatherScatterMode
@@ -187,6 +188,7 @@ def _gather_lookup(
     return form.lookup("look up", True, indices.dtype, "slices", static, cuts_indices=True, by_rows=by_rows)
 
 
+@checked
 def gather(
     graph: cl.Graph,
     operand: cl.Tensor,
@@ -232,6 +234,7 @@ def gather(
         return form.slices_back(_add(graph, gather_block, lookup, fields, grain, memory_share))
 
 
+@checked
 def plan_gather(
     graph: cl.Graph,
     operand: cl.Tensor,
@@ -250,6 +253,7 @@ def plan_gather(
     return plan_lookup(graph.target, lookup, gather_block, checked_grain("gather", grain), memory_share)
 
 
+@checked
 def gather_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -292,6 +296,7 @@ def _placeholder(form: SliceForm, dtype: np.dtype) -> cl.Tensor:
     return cl.Graph().add_variable("slices", (*form.counts, *(form.sizes[d] for d in form.slices)), dtype)
 
 
+@checked
 def scatter(
     graph: cl.Graph,
     operand: cl.Tensor,

@@ -22,6 +22,7 @@ from codelet.ops.fill import fill
 from codelet.ops.indexing import from_beginning, gather, gather_gradient, scatter
 from codelet.ops.lookup_codelets import positions
 from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.schema import checked
 
 _MODES = {None: "fill", "fill": "fill", "clip": "clip", "wrap": "promise_in_bounds"}
 
@@ -63,6 +64,7 @@ def _from_beginning(graph: cl.Graph, indices: cl.Tensor, extent: int, mode: str 
     return indices.expand(indices.ndim)
 
 
+@checked
 def take(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -104,6 +106,7 @@ def take(
         return gather(graph, source, own, numbers, sizes, **options)
 
 
+@checked
 def take_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -129,6 +132,7 @@ def take_gradient(
         return gather_gradient(graph, cotangent, source, own, numbers, sizes, **options).reshape(x.shape)
 
 
+@checked
 def embedding(
     graph: cl.Graph,
     table: cl.Tensor,
@@ -148,6 +152,7 @@ def embedding(
     return take(graph, table, indices, 0, grain=grain, memory_share=memory_share, name=name)
 
 
+@checked
 def embedding_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -239,6 +244,7 @@ def _known(
     return tuple(found)
 
 
+@checked
 def dynamic_slice(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -275,6 +281,7 @@ def dynamic_slice(
         return gather(graph, x, starts, numbers, slice_sizes, mode="clip", grain=grain, memory_share=memory_share)
 
 
+@checked
 def dynamic_update_slice(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -309,6 +316,7 @@ def dynamic_update_slice(
         return scatter(graph, x, starts, update, numbers, mode="clip", grain=grain, memory_share=memory_share)
 
 
+@checked
 def dynamic_slice_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -341,6 +349,7 @@ def dynamic_slice_gradient(
         )
 
 
+@checked
 def dynamic_update_slice_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,

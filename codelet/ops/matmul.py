@@ -14,6 +14,7 @@ from codelet.ops.dot_general import DimensionNumbers, dimension, dot_general, do
 from codelet.ops.partials import checked_sums
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.product_planning import CODELETS, ROLES, Codelets, Product, Role, plan_product
+from codelet.ops.schema import checked
 from codelet.target import Target
 
 
@@ -45,6 +46,7 @@ def _matmul_numbers(name: str, a: cl.Tensor, b: cl.Tensor) -> tuple[cl.Tensor, c
     return a, b, (((n + 1,), (n,)), (tuple(range(n)), tuple(range(n))))
 
 
+@checked
 def matmul(
     graph: cl.Graph,
     a: cl.Tensor,
@@ -99,6 +101,7 @@ def matmul(
     return out
 
 
+@checked
 def plan_matmul(
     target: Target,
     rows: int,
@@ -139,6 +142,7 @@ def plan_matmul(
     return plan_product(target, product, codelets, checked_grain("plan_matmul", grain), memory_share)
 
 
+@checked
 def matmul_gradients(
     graph: cl.Graph,
     cotangent: cl.Tensor,

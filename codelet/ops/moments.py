@@ -24,6 +24,7 @@ from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.reduce import Axes, sum
 from codelet.ops.reduce_gradients import reduced_rows
 from codelet.ops.rows import Rows
+from codelet.ops.schema import checked
 
 
 @both
@@ -53,6 +54,7 @@ def _divided(graph: cl.Graph, total: cl.Tensor, count: float, dtype: np.dtype) -
     return map(graph, functools.partial(divide, count=count, dtype=dtype), total, name="divide")
 
 
+@checked
 def mean(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -90,6 +92,7 @@ def mean(
         return _divided(graph, total, math.prod(x.shape[d] for d in axes), dtype)
 
 
+@checked
 def mean_gradient(
     graph: cl.Graph, cotangent: cl.Tensor, x: cl.Tensor, axis: Axes = None, *, name: str = "mean_gradient"
 ) -> cl.Tensor:
@@ -100,6 +103,7 @@ def mean_gradient(
         return _divided(graph, cotangent.reshape(held), rows.length, x.dtype).broadcast_to(x.shape)
 
 
+@checked
 def var(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -139,6 +143,7 @@ def _means(graph: cl.Graph, rows: Rows, x: cl.Tensor, dtype: np.dtype) -> cl.Ten
     return _divided(graph, sum(graph, x, rows.axes, dtype=sums, **options), rows.length, sums)
 
 
+@checked
 def var_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -190,6 +195,7 @@ def _checked_averages(operation: str, graph: cl.Graph, average: cl.Tensor, own: 
         raise OperationError(f"what ops.{operation} is given is not alike", given=own, expected=f"like {average}")
 
 
+@checked
 def running_average(
     graph: cl.Graph,
     average: cl.Tensor,
@@ -226,6 +232,7 @@ def moved(average, own, *, momentum):
     return momentum * average + (1 - momentum) * own
 
 
+@checked
 def running_average_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,

@@ -21,11 +21,13 @@ from codelet.ops.arguments import check_tensors, checked_axes, checked_axis
 from codelet.ops.choices import cast
 from codelet.ops.elementwise import map
 from codelet.ops.reduce import sum
+from codelet.ops.schema import checked
 
 Padding = Sequence[tuple[int, int, int]]
 """For each dimension how many elements are put before it, after it, and between any two of its own."""
 
 
+@checked
 def concatenate(
     graph: cl.Graph, tensors: Sequence[cl.Tensor], axis: int | None = 0, *, name: str = "concatenate"
 ) -> cl.Tensor:
@@ -51,6 +53,7 @@ def concatenate(
         return cl.concat([cast(graph, tensor, dtype) for tensor in flat], at)
 
 
+@checked
 def concatenate_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -103,6 +106,7 @@ def _checked_parts(name: str, graph: cl.Graph, tensors: Sequence[cl.Tensor], axi
     return at
 
 
+@checked
 def pad(graph: cl.Graph, x: cl.Tensor, padding_value: Any, padding_config: Padding, *, name: str = "pad") -> cl.Tensor:
     """An array with elements before, after and between its own, as `jax.lax.pad`: a view.
 
@@ -184,6 +188,7 @@ def _checked_padding(
     return own
 
 
+@checked
 def pad_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -221,6 +226,7 @@ def pad_gradient(
         return own, map(graph, jnp.subtract, whole, inside, name="beside")
 
 
+@checked
 def reverse(
     graph: cl.Graph, x: cl.Tensor, axis: int | Iterable[int] | None = None, *, name: str = "reverse"
 ) -> cl.Tensor:

@@ -17,6 +17,7 @@ from codelet.ops.attention import dot_product_attention, dot_product_attention_g
 from codelet.ops.dot_general import dot_general, dot_general_gradients
 from codelet.ops.elementwise import map as map_of
 from codelet.ops.reduce import sum as sum_of
+from codelet.ops.schema import checked
 
 Four = Sequence[cl.Tensor | None]
 """What projections have: those of queries, keys, values, and of the output."""
@@ -99,6 +100,7 @@ def _merged(heads: cl.Tensor) -> cl.Tensor:
     return heads.reshape((*heads.shape[:-2], heads.shape[-2] * heads.shape[-1]))
 
 
+@checked
 def multi_head_attention(
     graph: cl.Graph,
     query: cl.Tensor,
@@ -144,6 +146,7 @@ def multi_head_attention(
         return output.of(_merged(heads))
 
 
+@checked
 def multi_head_attention_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,

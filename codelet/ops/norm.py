@@ -19,6 +19,7 @@ from codelet.ops.elementwise import map
 from codelet.ops.norm_codelets import move_slopes_by_channel
 from codelet.ops.normalizing import Norm
 from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.schema import checked
 
 
 def _channels(operation: str, x: cl.Tensor, axis: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -27,6 +28,7 @@ def _channels(operation: str, x: cl.Tensor, axis: int) -> tuple[tuple[int, ...],
     return tuple(d for d in range(x.ndim) if d != channel), (channel,)
 
 
+@checked
 def batch_norm(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -72,6 +74,7 @@ def batch_norm(
         return own.normalized(x=x, mean=mean, variance=variance, **scales), mean, variance
 
 
+@checked
 def batch_norm_inference(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -105,6 +108,7 @@ def by_statistics(products, total, scale, variance, *, eps):
     return -total * scale * lax.rsqrt(variance + eps), -products * scale / (2 * (variance + eps))
 
 
+@checked
 def batch_norm_inference_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -140,6 +144,7 @@ def batch_norm_inference_gradient(
         return slopes, by_scale, by_offset, own.as_dtype(by_mean, mean.dtype), own.as_dtype(by_variance, variance.dtype)
 
 
+@checked
 def batch_norm_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -167,6 +172,7 @@ def batch_norm_gradient(
         return slopes, own.as_dtype(products, scale.dtype), own.as_dtype(total, scale.dtype)
 
 
+@checked
 def layer_norm(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -206,6 +212,7 @@ def layer_norm(
         return _rows_normalized(Norm("layer_norm", graph, axes, axes, eps, grain, memory_share, x, scales), x, scales)
 
 
+@checked
 def layer_norm_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -259,6 +266,7 @@ def _grouped(operation: str, x: cl.Tensor, num_groups: int, axis: int) -> tuple[
     return channel, (*x.shape[:channel], num_groups, channels // num_groups, *x.shape[channel + 1 :])
 
 
+@checked
 def group_norm(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -300,6 +308,7 @@ def group_norm(
         return _rows_normalized(own, wide, scales).reshape(x.shape)
 
 
+@checked
 def group_norm_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,

@@ -22,6 +22,7 @@ from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.pool_planning import Pooled, plan_pooled
 from codelet.ops.pool_vertices import add_pooled
 from codelet.ops.pooling_codelets import CODELETS, least
+from codelet.ops.schema import checked
 from codelet.ops.windows import Along, along, checked_padding, num_windows, whole_numbers
 
 # --- what they are given ----------------------------------------------------------------------------------
@@ -140,6 +141,7 @@ def _check_cotangent(name: str, cotangent: cl.Tensor, own: _Window) -> None:
 # --- operations -------------------------------------------------------------------------------------------
 
 
+@checked
 def max_pool(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -181,6 +183,7 @@ def max_pool(
         return add_pooled(graph, "pool", "greatest", own.forward, windows, {}, x.dtype, grain, memory_share)
 
 
+@checked
 def plan_max_pool(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -215,6 +218,7 @@ def plan_max_pool(
     return plan_pooled(graph.target, work, checked_grain(name, grain), memory_share)
 
 
+@checked
 def max_pool_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -270,6 +274,7 @@ def max_pool_gradient(
         )
 
 
+@checked
 def avg_pool(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -317,6 +322,7 @@ def avg_pool(
         )
 
 
+@checked
 def avg_pool_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,

@@ -35,6 +35,7 @@ from codelet.ops.random_codelets import (
     make_keys,
 )
 from codelet.ops.random_planning import add_draws, draw_work
+from codelet.ops.schema import checked
 
 # --- what is given ------------------------------------------------------------------------------------------
 
@@ -141,6 +142,7 @@ def _draw(
 # --- operations ---------------------------------------------------------------------------------------------
 
 
+@checked
 def random_bits(
     graph: cl.Graph,
     key: cl.Tensor,
@@ -177,6 +179,7 @@ def random_bits(
     return _draw(graph, name, key, draw_bits, shape, own, grain, dtype=own.name)
 
 
+@checked
 def uniform(
     graph: cl.Graph,
     key: cl.Tensor,
@@ -216,6 +219,7 @@ def uniform(
     return _draw(graph, name, key, draw_between, shape, own, grain, operands, dtype=own.name)
 
 
+@checked
 def normal(
     graph: cl.Graph,
     key: cl.Tensor,
@@ -243,6 +247,7 @@ def normal(
     return _draw(graph, name, key, draw_normal, shape, own, grain, dtype=own.name)
 
 
+@checked
 def bernoulli(
     graph: cl.Graph,
     key: cl.Tensor,
@@ -281,6 +286,7 @@ def bernoulli(
     return _draw(graph, name, key, draw_truth, own, bool, grain, p=number, dtype=dtype, **static)
 
 
+@checked
 def dropout(
     graph: cl.Graph,
     key: cl.Tensor,
@@ -316,6 +322,7 @@ def dropout(
     return _draw(graph, name, key, drop, x.shape, x.dtype, grain, {"x": x.flatten()}, kept=kept, dtype=dtype)
 
 
+@checked
 def dropout_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -341,6 +348,7 @@ def dropout_gradient(
     return dropout(graph, key, cotangent, rate, grain=grain, name=name)
 
 
+@checked
 def split_key(
     graph: cl.Graph, key: cl.Tensor, num: int | Sequence[int] = 2, *, grain: int | None = None, name: str = "split_key"
 ) -> cl.Tensor:
@@ -376,6 +384,7 @@ def split_key(
     return out
 
 
+@checked
 def fold_in(graph: cl.Graph, key: cl.Tensor, data: cl.Tensor | int, *, name: str = "fold_in") -> cl.Tensor:
     """A new key of a key and a number, as `jax.random.fold_in` makes it: in a program that repeats, one for each turn.
 

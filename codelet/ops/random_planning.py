@@ -18,6 +18,7 @@ from codelet.ops.followed import follow
 from codelet.ops.pairs import Pair
 from codelet.ops.planning import Plan
 from codelet.ops.random_codelets import draw_bits, draw_normal, draw_uniform, drop
+from codelet.ops.schema import checked
 from codelet.target import Target
 
 
@@ -66,6 +67,7 @@ def add_draws(graph: cl.Graph, work: Work, grain: int | None, fields: Callable[[
     add_blocks(graph, work.name, codelet, plan.cuts, own)
 
 
+@checked
 def plan_draw(
     target: Target, operation: str, count: int, dtype: Any = jnp.float32, *, grain: int | None = None
 ) -> Plan:

@@ -33,6 +33,7 @@ from codelet.ops.pairs import Pair, both
 from codelet.ops.partials import add_planned
 from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.reduce import sum as sum_of
+from codelet.ops.schema import checked
 
 # --- the gates ----------------------------------------------------------------------------------------------
 
@@ -195,6 +196,7 @@ def _checked(
 # --- operations ---------------------------------------------------------------------------------------------
 
 
+@checked
 def lstm_cell(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -267,6 +269,7 @@ def _lstm_fields(
     }
 
 
+@checked
 def lstm_cell_gradient(
     graph: cl.Graph,
     cotangent_h: cl.Tensor,
@@ -316,6 +319,7 @@ def lstm_cell_gradient(
     return by_x, by_h, by_c.reshape(c.shape), by_ih, by_hh, by_bias
 
 
+@checked
 def gru_cell(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -379,6 +383,7 @@ def _gru_fields(
     }
 
 
+@checked
 def gru_cell_gradient(
     graph: cl.Graph,
     cotangent_h: cl.Tensor,

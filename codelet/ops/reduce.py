@@ -24,6 +24,7 @@ from codelet.ops.homes import home_of
 from codelet.ops.pairs import both
 from codelet.ops.partials import add_planned, sums_dtype
 from codelet.ops.planning import MEMORY_SHARE, Plan
+from codelet.ops.schema import checked
 
 Axes = int | Iterable[int] | None
 
@@ -163,6 +164,7 @@ def _reduce(
         return out.reshape(shape)
 
 
+@checked
 def plan_reduce(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -191,6 +193,7 @@ def plan_reduce(
 # --- the operations -------------------------------------------------------------------------------------------
 
 
+@checked
 def sum(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -224,6 +227,7 @@ def sum(
     return _reduce("sum", graph, x, axis, keepdims, grain, memory_share, name, dtype)
 
 
+@checked
 def prod(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -239,6 +243,7 @@ def prod(
     return _reduce("prod", graph, x, axis, keepdims, grain, memory_share, name, dtype)
 
 
+@checked
 def max(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -253,6 +258,7 @@ def max(
     return _reduce("max", graph, x, axis, keepdims, grain, memory_share, name)
 
 
+@checked
 def min(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -267,6 +273,7 @@ def min(
     return _reduce("min", graph, x, axis, keepdims, grain, memory_share, name)
 
 
+@checked
 def all(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -281,6 +288,7 @@ def all(
     return _reduce("all", graph, x, axis, keepdims, grain, memory_share, name)
 
 
+@checked
 def any(
     graph: cl.Graph,
     x: cl.Tensor,

@@ -16,6 +16,7 @@ from codelet.ops.partials import sums_dtype
 from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.reduce import Axes
 from codelet.ops.rows import Rows
+from codelet.ops.schema import checked
 
 
 @both
@@ -54,6 +55,7 @@ def reduced_rows(
     return Rows(graph, axes, x, grain=checked_grain(operation, grain), memory_share=share), kept
 
 
+@checked
 def sum_gradient(
     graph: cl.Graph, cotangent: cl.Tensor, x: cl.Tensor, axis: Axes = None, *, name: str = "sum_gradient"
 ) -> cl.Tensor:
@@ -76,6 +78,7 @@ def sum_gradient(
     return cotangent.reshape(held).broadcast_to(x.shape)
 
 
+@checked
 def max_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -118,6 +121,7 @@ def max_gradient(
         return rows.add(last, plans[1], cotangent=cotangent, x=x, result=result, count=count)[0]
 
 
+@checked
 def prod_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,

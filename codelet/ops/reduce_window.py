@@ -18,6 +18,7 @@ from codelet.ops.fill import fill
 from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.pool_vertices import add_pooled
 from codelet.ops.pooling_codelets import greatest_of, least
+from codelet.ops.schema import checked
 from codelet.ops.windows import Along, along, checked_padding, num_windows, whole_numbers
 
 _CODELETS = {"sum": "total", "max": "largest", "min": "smallest"}
@@ -79,6 +80,7 @@ def _checked(
     return _Windows(results, fields, nothing)
 
 
+@checked
 def reduce_window(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -137,6 +139,7 @@ def reduce_window(
         )
 
 
+@checked
 def reduce_window_tangent(
     graph: cl.Graph,
     tangent: cl.Tensor,

@@ -21,6 +21,7 @@ from codelet.ops.pairs import both
 from codelet.ops.partials import sums_dtype
 from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.rows import Rows
+from codelet.ops.schema import checked
 
 
 def inverse_root(squares, count, eps):
@@ -101,6 +102,7 @@ def _static(rows: Rows, eps: float) -> dict[str, Any]:
     return {"spread": spread, "count": rows.length, "eps": float(eps)}
 
 
+@checked
 def rms_norm(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -147,6 +149,7 @@ def rms_norm(
         return rows.add(last, plans[1], x=x, squares=total, scale=scale)[0]
 
 
+@checked
 def rms_norm_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,

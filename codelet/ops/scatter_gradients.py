@@ -19,6 +19,7 @@ from codelet.ops.elementwise import map
 from codelet.ops.fill import fill
 from codelet.ops.indexing import checked_mode, from_beginning, look_up_slices, rows_as_slices, scatter
 from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.schema import checked
 from codelet.ops.slice_forms import SliceForm, scatter_form
 
 
@@ -95,6 +96,7 @@ def _checked(
     return _Slices(graph, indices, numbers, updates, form, options, rows)
 
 
+@checked
 def scatter_add_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -121,6 +123,7 @@ def scatter_add_gradient(
         return cotangent, own.from_beginning().looked_up(cotangent, "look up")
 
 
+@checked
 def scatter_set_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -165,6 +168,7 @@ def scatter_set_gradient(
         return own.scattered(cotangent, nothing, "set", "take out"), own.looked_up(cotangent, "look up")
 
 
+@checked
 def scatter_multiply_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -209,6 +213,7 @@ def taken(update, most, share):
     return jnp.where(update == most, share, 0)
 
 
+@checked
 def scatter_max_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,

@@ -24,6 +24,7 @@ from codelet.ops.partials import sums_dtype
 from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.reduce import largest, reduce_block
 from codelet.ops.rows import Rows
+from codelet.ops.schema import checked
 
 Axes = int | Iterable[int] | None
 
@@ -193,6 +194,7 @@ def _normalized(
         return rows.add(last, plans[2], x=x, most=most, total=total)[0]
 
 
+@checked
 def softmax(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -223,6 +225,7 @@ def softmax(
     return _normalized("softmax", (softmax_of_rows, divide_exponentials), rows, graph, x, name)
 
 
+@checked
 def log_softmax(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -237,6 +240,7 @@ def log_softmax(
     return _normalized("log_softmax", (log_softmax_of_rows, subtract_logarithm), rows, graph, x, name)
 
 
+@checked
 def logsumexp(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -276,6 +280,7 @@ def logsumexp_rows(rows: Rows, graph: cl.Graph, x: cl.Tensor) -> cl.Tensor:
     return each.add(last, each.plan(last), most=most, total=total)[0]
 
 
+@checked
 def softmax_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -290,6 +295,7 @@ def softmax_gradient(
     return _slope("softmax_gradient", graph, cotangent, result, axis, grain, memory_share, name)
 
 
+@checked
 def log_softmax_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -339,6 +345,7 @@ def _slope(
         return rows.add(last, plans[1], cotangent=cotangent, result=result, total=total)[0]
 
 
+@checked
 def logsumexp_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,

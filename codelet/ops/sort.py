@@ -21,6 +21,7 @@ from codelet.ops.followed import follow
 from codelet.ops.lines import as_lines, from_lines
 from codelet.ops.planning import Plan
 from codelet.ops.put_lines import put_back
+from codelet.ops.schema import checked
 from codelet.ops.sort_planning import (
     Lines,
     block_length,
@@ -139,6 +140,7 @@ def _lines(tensors: Sequence[cl.Tensor], axis: int, **how: Any) -> Lines:
     return Lines(math.prod(shape[:axis]), math.prod(shape[axis + 1 :]), shape[axis], dtypes, **how)
 
 
+@checked
 def plan_sort(
     target: Target, shape: Sequence[int], dtype: Any = jnp.float32, *, axis: int = -1, grain: int | None = None
 ) -> Plan:
@@ -166,6 +168,7 @@ def plan_sort(
 # --- operations ---------------------------------------------------------------------------------------------
 
 
+@checked
 def sort(
     graph: cl.Graph,
     operand: cl.Tensor,
@@ -201,6 +204,7 @@ def sort(
     return from_lines(made[:, :, ::-1] if descending else made, shape, own)
 
 
+@checked
 def sort_together(
     graph: cl.Graph,
     operands: Sequence[cl.Tensor],
@@ -237,6 +241,7 @@ def sort_together(
     return tuple(from_lines(each, shape, own) for each in made)
 
 
+@checked
 def argsort(
     graph: cl.Graph,
     operand: cl.Tensor,
@@ -279,6 +284,7 @@ def _sorted_with_positions(
     return values, positions
 
 
+@checked
 def sort_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,

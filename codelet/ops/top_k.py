@@ -24,6 +24,7 @@ from codelet.ops.followed import follow
 from codelet.ops.lines import as_lines, from_lines
 from codelet.ops.planning import Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
 from codelet.ops.put_lines import put_back
+from codelet.ops.schema import checked
 from codelet.target import Target
 
 
@@ -113,6 +114,7 @@ def _plan(target: Target, own: _Lines, grain: int | None) -> Plan:
     return cheapest(str(own), target, _options(target, own, grain))
 
 
+@checked
 def plan_top_k(
     target: Target, shape: Sequence[int], k: int, dtype: Any = jnp.float32, *, axis: int = -1, grain: int | None = None
 ) -> Plan:
@@ -136,6 +138,7 @@ def plan_top_k(
     return _plan(target, own, checked_grain("plan_top_k", grain))
 
 
+@checked
 def top_k(
     graph: cl.Graph, operand: cl.Tensor, k: int, *, axis: int = -1, grain: int | None = None, name: str = "top_k"
 ) -> tuple[cl.Tensor, cl.Tensor]:
@@ -204,6 +207,7 @@ def _add(graph: cl.Graph, given: cl.Tensor, values: cl.Tensor, positions: cl.Ten
     add_blocks(graph, "find of all", greatest_of, plan.cuts[:2], last_fields)
 
 
+@checked
 def top_k_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
