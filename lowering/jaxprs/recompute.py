@@ -3,14 +3,12 @@
 In reverse mode a loop keeps for every turn whatever its derivative needs: of a codelet of a hundred equations some
 forty arrays, and writing them takes far longer than computing them. With the body of a scan under `jax.checkpoint`,
 what goes into a turn is kept, and what is costly in it (products, reductions, gathers, random numbers); the rest is
-computed again, unless a small body would keep no more as it is: of `tanh(s + x.mean(0))` the result alone. Measured on
-two CPU cores: the gradient of 20 steps of lattice Boltzmann on 512 x 128 cells takes 5 to 7 ms a step so, and 68 ms
-else. Nothing changes for the value alone.
+computed again. Measured on two CPU cores: the gradient of 20 steps of lattice Boltzmann on 512 x 128 cells takes 5 to
+7 ms a step so, and 68 ms else. Nothing changes for the value alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,7 +16,6 @@ import jax.numpy as jnp
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import Atomic, bodies_of, inner_jaxprs, with_bodies
-from codelet.jaxprs.moved import num_bytes
 from codelet.jaxprs.primitives import ELEMENTWISE, MOVING
 from codelet.jaxprs.rebuild import Builder, rebuild, retrace
 from lowering.jaxprs.counted_rows import Counting
@@ -59,24 +56,10 @@ def _gains(body: jax_core.ClosedJaxpr) -> bool:
     return not any(map(inner_jaxprs, eqns)) and not body.jaxpr.effects and any(map(_needs_kept, eqns))
 
 
-SMALL = 48
-"""Equations of a body of which it is seen what either way would keep, by tracing its gradient twice."""
-
-
-def _num_kept(function: Callable[..., Any], body: jax_core.ClosedJaxpr) -> int:
-    """The bytes that a body keeps for its gradient."""
-    structs = (jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in body.in_avals)
-    kept = jax.eval_shape(lambda *given: jax.vjp(function, *given)[1], *structs)
-    return sum(map(num_bytes, jax.tree.leaves(kept)))
-
-
 def _recomputed(body: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     if not _gains(body):
         return recompute(body)
-    own = jax_core.jaxpr_as_fun(body)
-    function = jax.checkpoint(own, policy=_is_kept, prevent_cse=False)
-    if len(body.jaxpr.eqns) <= SMALL and _num_kept(own, body) <= _num_kept(function, body):
-        return recompute(body)
+    function = jax.checkpoint(jax_core.jaxpr_as_fun(body), policy=_is_kept, prevent_cse=False)
     return retrace(lambda *inputs: list(function(*inputs)), body)
 
 
