@@ -158,7 +158,7 @@ HEADS = {
     "biases": [Of(8)] * 4,
 }
 PRODUCT = {"a": Of(4, 5), "b": Of(5, 6), "dimension_numbers": (((1,), (0,)), ((), ()))}
-REDUCED = dict.fromkeys(("cotangent", "result"), Of(4))
+REDUCED: dict[str, Any] = dict.fromkeys(("cotangent", "result"), Of(4))
 
 CALLS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("all", "any"), TRUTHS),

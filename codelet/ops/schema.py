@@ -47,7 +47,7 @@ def _is_number(value: Any, least: float = -math.inf, most: float = math.inf) -> 
     """Whether a value is a finite number between two."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
         return False
-    return math.isfinite(value) and least <= value <= most
+    return math.isfinite(value) and bool(least <= value <= most)
 
 
 def _are_wholes(value: Any, least: int) -> bool:
