@@ -93,21 +93,27 @@ class Line(NamedTuple):
         return f"{self.code.co_filename}:{self.number}" if cell is None else f"{cell}, line {self.number}"
 
     @property
-    def written(self) -> str:
-        """It as files have it that others may read: without the folders of this machine."""
+    def written_place(self) -> str:
+        """The place as files have it that others may read: without the folders of this machine."""
         file, colon, number = self.place.rpartition(":")
-        own = f"{without_folders(file)}:{number}" if colon and number.isdigit() else self.place
-        return own + (f": {self.text}" if self.text else "")
+        return f"{without_folders(file)}:{number}" if colon and number.isdigit() else self.place
+
+    @property
+    def written(self) -> str:
+        """It as files have it that others may read."""
+        return self._at(self.written_place)
 
     def __str__(self) -> str:
-        return self.place + (f": {self.text}" if self.text else "")
+        return self._at(self.place)
+
+    def _at(self, place: str) -> str:
+        return place + (f": {self.text}" if self.text else "")
 
     def __deepcopy__(self, memo: dict[int, object]) -> Line:
         return self
 
     def __reduce__(self) -> tuple[object, ...]:
-        place = self.written.removesuffix(f": {self.text}") if self.text else self.written
-        return Line, (SavedLine(place, self.text), self.number)
+        return Line, (SavedLine(self.written_place, self.text), self.number)
 
 
 def without_folders(file: str) -> str:

@@ -265,7 +265,7 @@ MISTAKES = {
         {"feature_group_count": 2, "batch_group_count": 2},
         "groups of channels and of the batch",
     ),
-    "no group": (((1, 4, 5, 5), (3, 2, 3, 3)), {"feature_group_count": 0}, "feature_group_count of ops"),
+    "no group": (((1, 4, 5, 5), (3, 2, 3, 3)), {"feature_group_count": 0}, "is not a whole number from 1"),
     "strides": (((1, 3, 5, 5), (2, 3, 3, 3)), {"window_strides": (1, 0)}, "window_strides of ops"),
     "dilation": (((1, 3, 5, 5), (2, 3, 3, 3)), {"rhs_dilation": (1,)}, "rhs_dilation of ops"),
     "padding by name": (((1, 3, 5, 5), (2, 3, 3, 3)), {"padding": "FULL"}, "is of no known name"),

@@ -29,14 +29,12 @@ class _Rows(NamedTuple):
     Attributes:
         numbers: the dimension numbers.
         indices: the places, of the dimensions that are looked up.
-        sizes: of slices.
         slices: the shape of what is looked up, or of updates.
         is_cut: whether places were left out, so that what is promised of all of them is not of these.
     """
 
     numbers: Any
     indices: Value
-    sizes: tuple[int, ...]
     slices: tuple[int, ...]
     is_cut: bool
 
@@ -61,18 +59,18 @@ def _as_rows(
     A place of a dimension of which slices have all is the first, wherever places beyond the ends lead to the ends.
     """
     offset, gone, indexed = (getattr(numbers, name) for name in _NAMES[type(numbers)])
-    clips = lax.GatherScatterMode.from_any(mode) in (Mode.CLIP, Mode.PROMISE_IN_BOUNDS)
+    clips = Mode.from_any(mode) in (Mode.CLIP, Mode.PROMISE_IN_BOUNDS)
     kept = [k for k, d in enumerate(indexed) if not (clips and sizes[d] == shape[d])] or list(range(len(indexed)))[:1]
     held = [d for d in range(len(shape)) if d not in gone and d not in numbers.operand_batching_dims]
-    left = [d for d in held if not (d in indexed and sizes[d] == 1)]
-    out = {at for at, d in zip(offset, held, strict=True) if d not in left}
+    single = [d for d in held if d in indexed and sizes[d] == 1]
+    out = {at for at, d in zip(offset, held, strict=True) if d in single}
     place = lambda at: at - sum(own < at for own in out)  # noqa: E731
     changed = dict(
         zip(
             _NAMES[type(numbers)],
             (
                 tuple(place(at) for at in offset if at not in out),
-                tuple(sorted({*gone, *(d for d in held if d not in left)})),
+                tuple(sorted({*gone, *single})),
                 tuple(indexed[k] for k in kept),
             ),
             strict=True,
@@ -82,13 +80,13 @@ def _as_rows(
         parts = [walk.tensor(indices)[..., k : k + 1] for k in kept]
         indices = parts[0] if len(parts) == 1 else concat(parts, len(indices.shape) - 1)
     slices = tuple(n for at, n in enumerate(slices) if at not in out)
-    return _Rows(numbers._replace(**changed), indices, tuple(sizes), slices, len(kept) < len(indexed))
+    return _Rows(numbers._replace(**changed), indices, slices, len(kept) < len(indexed))
 
 
-def _promises(own: _Rows, shape: Any, unique: bool, in_order: bool) -> Promises:
+def _promises(own: _Rows, shape: Any, sizes: Any, unique: bool, in_order: bool) -> Promises:
     """What is promised of indices, in every batch."""
     indexed = [int(d) for d in getattr(own.numbers, _NAMES[type(own.numbers)][2])]
-    last, is_single = [shape[d] - own.sizes[d] for d in indexed], all(own.sizes[d] == 1 for d in indexed)
+    last, is_single = [shape[d] - sizes[d] for d in indexed], all(sizes[d] == 1 for d in indexed)
     promised = Promises(unique and not own.is_cut, in_order and not own.is_cut)
     return promised.or_known(own.indices, indexed, last, is_single)
 
@@ -115,9 +113,9 @@ def gather(
         if box is not None:
             return box.gathered(table, made)
     own = _as_rows(walk, numbers, indices, shape, slice_sizes, made, mode)
-    promises = _promises(own, shape, unique_indices, indices_are_sorted)
+    promises = _promises(own, shape, slice_sizes, unique_indices, indices_are_sorted)
     options = {"mode": mode, "fill_value": fill_value, "grain": walk.grain, **promises._asdict()}
-    return ops.gather(walk.graph, table, walk.tensor(own.indices), own.numbers, own.sizes, **options).reshape(made)
+    return ops.gather(walk.graph, table, walk.tensor(own.indices), own.numbers, slice_sizes, **options).reshape(made)
 
 
 _PUTS = {
@@ -163,7 +161,7 @@ def _scatter(primitive: str, op: str) -> None:
             if box is not None and is_written_at_once(box, table.shape, op):
                 return scattered(walk, box, table, values, op, name)
         own = _as_rows(walk, numbers, indices, table.shape, sizes, updates.shape, mode)
-        promises = _promises(own, table.shape, unique_indices, indices_are_sorted)
+        promises = _promises(own, table.shape, sizes, unique_indices, indices_are_sorted)
         options = {"op": op, "mode": mode, "grain": walk.grain, "name": name, **promises._asdict()}
         values = values.reshape(own.slices)
         return ops.scatter(walk.graph, table, walk.tensor(own.indices), values, own.numbers, **options)

@@ -14,8 +14,8 @@ It is a model of what XLA makes of a jaxpr, and free of noise:
 - A loop hands over what it carries; the rows that it scans over lie in memory, and so do those that it stacks.
 
 What is fused into several is counted once, and of a condition every branch; but of a choice by platform, which XLA does
-not see, that of CPUs alone, as a call. `tests/test_moved.py` holds the model
-against the bytes that XLA itself counts of compiled programs.
+not see, that of CPUs alone, as a call. `tests/test_moved.py` holds the model against the bytes that XLA itself counts
+of compiled programs.
 """
 
 from __future__ import annotations

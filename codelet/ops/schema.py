@@ -32,15 +32,15 @@ class Kind(NamedTuple):
     accepts: Callable[[Any], bool]
 
 
-def is_whole(value: Any, least: int | None = None) -> bool:
-    """Whether a value is a whole number, from some number on; truth values are none."""
+def _is_count(value: Any, least: int) -> bool:
+    """Whether a value counts as a whole number, from some number on; truth values do not."""
     if isinstance(value, (bool, np.bool_)):
         return False
     try:
         own = operator.index(value)
     except (TypeError, CodeletError):  # tensors and symbols say that they are none
         return False
-    return least is None or own >= least
+    return own >= least
 
 
 def _is_number(value: Any, least: float = -math.inf, most: float = math.inf) -> bool:
@@ -55,42 +55,29 @@ def _are_wholes(value: Any, least: int) -> bool:
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         return False
     try:
-        return all(is_whole(own, least) for own in value)
+        return all(_is_count(own, least) for own in value)
     except CodeletError:  # a tensor of no dimensions is no sequence
         return False
 
 
 FLAG = Kind("True or False", lambda value: isinstance(value, (bool, np.bool_)))
 NUMBER = Kind("a finite number", _is_number)
-COUNT = Kind("a whole number from 1", lambda value: is_whole(value, 1))
-SIZE = Kind("a whole number from 0", lambda value: is_whole(value, 0))
+COUNT = Kind("a whole number from 1", lambda value: _is_count(value, 1))
+SIZE = Kind("a whole number from 0", lambda value: _is_count(value, 0))
 SIZES = Kind("whole numbers from 0", lambda value: _are_wholes(value, 0))
 NAME = Kind("a name: text that is not empty", lambda value: isinstance(value, str) and bool(value))
-
-
-def _or_none(kind: Kind) -> Kind:
-    return Kind(f"{kind.text}, or None", lambda value: value is None or kind.accepts(value))
 
 
 def _one_of(*values: str) -> Kind:
     return Kind(", ".join(map(repr, values)), lambda value: isinstance(value, str) and value in values)
 
 
-def _or_one(kind: Kind, each: Kind) -> Kind:
-    return Kind(f"{kind.text}, or one", lambda value: kind.accepts(value) or each.accepts(value))
-
-
 KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("allow_negative_indices", "count_include_pad", "descending", "indices_are_sorted"), FLAG),
     **dict.fromkeys(("is_causal", "keepdims", "reverse", "stable", "unique_indices"), FLAG),
-    **dict.fromkeys(("batch", "rows", "columns", "summed", "batch_group_count", "feature_group_count"), COUNT),
-    **dict.fromkeys(("num_groups", "num_heads", "num_keys"), COUNT),
+    **dict.fromkeys(("batch", "rows", "columns", "summed", "num_groups", "num_heads", "num_keys"), COUNT),
     **dict.fromkeys(("count", "length", "k"), SIZE),
     **dict.fromkeys(("lhs_shape", "rhs_shape", "slice_sizes", "window_shape", "window_dimensions"), SIZES),
-    "grain": Kind(
-        "a whole number from 1, about how many multiply-adds, or elements, a vertex has; or None",
-        lambda value: value is None or is_whole(value, 1),
-    ),
     "memory_share": Kind(
         "a number above 0 and at most 1: of a tile's memory, what the operation may take",
         lambda value: _is_number(value, 0, 1) and value > 0,
@@ -101,7 +88,7 @@ KINDS: Mapping[str, Kind] = {
     "name": NAME,
     "op": _one_of("set", "add", "multiply", "min", "max"),
 }
-"""What arguments may be, by name."""
+"""What arguments may be, by name, but for those that have a check of their own, as `grain` has."""
 
 
 _FOREIGN = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError)

@@ -185,7 +185,9 @@ def _chosen_update(eqn: Equation, uses: _Uses) -> Equation | None:
     """The update of what it is chosen with, by one predicate for all; None where a choice is not of that."""
     predicate, *cases = eqn.operands
     spread = uses.maker(predicate)
-    if spread is not None and _is_plain(spread, "broadcast_in_dim", "shape", "broadcast_dimensions"):
+    if spread is not None and not _is_plain(spread, "broadcast_in_dim", "shape", "broadcast_dimensions"):
+        spread = None
+    if spread is not None:
         predicate = spread.operands[0]
     if size_of(predicate) != 1 or len(cases) != 2:
         return None
@@ -193,7 +195,7 @@ def _chosen_update(eqn: Equation, uses: _Uses) -> Equation | None:
         update = uses.maker(updated)
         if update is not None and update.primitive in _UPDATES and update.operands[0] is before:
             uses.fold(update)
-            if spread is not None and predicate is spread.operands[0]:
+            if spread is not None:
                 uses.fold(spread)
             return update._replace(results=eqn.results)
     return None
