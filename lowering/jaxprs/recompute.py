@@ -9,6 +9,7 @@ computed again. Measured on two CPU cores: the gradient of 20 steps of lattice B
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import Atomic, bodies_of, inner_jaxprs, with_bodies
+from codelet.jaxprs.moved import num_bytes
 from codelet.jaxprs.primitives import ELEMENTWISE, MOVING
 from codelet.jaxprs.rebuild import Builder, rebuild, retrace
 from lowering.jaxprs.counted_rows import Counting
@@ -56,11 +58,30 @@ def _gains(body: jax_core.ClosedJaxpr) -> bool:
     return not any(map(inner_jaxprs, eqns)) and not body.jaxpr.effects and any(map(_needs_kept, eqns))
 
 
-def _recomputed(body: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+def _stacked(function: Callable[..., Any], avals: Sequence[Any], carried: slice) -> int:
+    """The bytes that a turn adds to what is kept for the gradient.
+
+    What goes into every turn, and what is scanned, lies there already.
+
+    Args:
+        function: of a turn's operands.
+        avals: of these.
+        carried: which of them the turn before makes.
+    """
+    kept = jax.make_jaxpr(lambda *operands: jax.tree.leaves(jax.vjp(function, *operands)[1]))(*avals).jaxpr
+    there = {*kept.invars} - {*kept.invars[carried]}
+    values = {atom for atom in kept.outvars if isinstance(atom, jax_core.Var)}
+    return sum(num_bytes(var.aval) for var in values - there)
+
+
+def _recomputed(body: jax_core.ClosedJaxpr, carried: slice) -> jax_core.ClosedJaxpr:
     if not _gains(body):
         return recompute(body)
-    function = jax.checkpoint(jax_core.jaxpr_as_fun(body), policy=_is_kept, prevent_cse=False)
-    return retrace(lambda *inputs: list(function(*inputs)), body)
+    plain = jax_core.jaxpr_as_fun(body)
+    again = jax.checkpoint(plain, policy=_is_kept, prevent_cse=False)
+    if _stacked(again, body.in_avals, carried) >= _stacked(plain, body.in_avals, carried):
+        return body
+    return retrace(lambda *inputs: list(again(*inputs)), body)
 
 
 def recompute(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
@@ -73,7 +94,10 @@ def recompute(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     counting = Counting(closed.jaxpr)
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> list[Atomic]:
-        is_scanned = eqn.primitive.name == "scan" and counting.own(eqn) is None
-        return builder.equation(with_bodies(eqn, _recomputed if is_scanned else recompute), operands)
+        if eqn.primitive.name != "scan" or counting.own(eqn) is not None:
+            return builder.equation(with_bodies(eqn, recompute), operands)
+        first = eqn.params["num_consts"]
+        carried = slice(first, first + eqn.params["num_carry"])
+        return builder.equation(with_bodies(eqn, lambda body: _recomputed(body, carried)), operands)
 
     return rebuild(closed, run)
