@@ -116,6 +116,11 @@ class Line(NamedTuple):
         return Line, (SavedLine(self.written_place, self.text), self.number)
 
 
+def written(line: Line | None) -> str:
+    """A line as files have it that others may read; "" where none is known."""
+    return "" if line is None else line.written
+
+
 def without_folders(file: str) -> str:
     """A source file from where its package is installed, or from the working directory; else its name."""
     if file.startswith("<") or not PurePath(file).is_absolute():

@@ -253,6 +253,24 @@ def _advice(given: object, program: object) -> str | None:
     return None
 
 
+def _names_of(shared: Any) -> list[str]:
+    """The names of inputs that are shared by replicas.
+
+    Raises:
+        ProgramError: something that is no tensor, stream or name.
+    """
+    listed = [shared] if isinstance(shared, (str, Tensor, Stream)) else shared
+    if not isinstance(listed, (list, tuple, set, frozenset)) or not all(
+        isinstance(own, (str, Tensor, Stream)) for own in listed
+    ):
+        raise ProgramError(
+            "shared names something that is no input",
+            given=f"shared={shared!r:.80}",
+            expected="tensors or streams of the graph, or their names, in a list",
+        )
+    return [own if isinstance(own, str) else own.name for own in listed]
+
+
 @overload
 def lower(
     graph: Graph,
@@ -339,7 +357,7 @@ def lower(
     [2.0, 3.0]
     """
     mesh = checked_mesh(mesh)
-    over = checked_replicas(mesh, replicas, [own if isinstance(own, str) else own.name for own in shared])
+    over = checked_replicas(mesh, replicas, _names_of(shared))
     if isinstance(graph, Traced):
         sources = [tensor.source for tensor in graph.flat_inputs]
         return lower_over(plan_graph(graph.graph, graph.program, sources, graph.flat_outputs), None, mesh, over)  # type: ignore[arg-type]

@@ -51,6 +51,7 @@ class Browser:
         os.close(theirs_out)
         self._read, self._count = b"", 0
         self.complaints: list[Any] = []
+        self.requests: list[str] = []
 
     def close(self) -> None:
         """End it."""
@@ -69,6 +70,8 @@ class Browser:
         message = json.loads(text)
         if message.get("method") in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"):
             self.complaints.append(message["params"])
+        if message.get("method") == "Network.requestWillBeSent":
+            self.requests.append(message["params"]["request"]["url"])
         return message
 
     def _ask(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
@@ -83,11 +86,15 @@ class Browser:
         return answer["result"]
 
     def told_by(self, page: Path, script: str) -> Any:
-        """What a script of asynchronous statements returns in a page, in which nothing goes wrong or is logged."""
+        """What a script of asynchronous statements returns in a page, in which nothing goes wrong or is logged.
+
+        What it asks for, itself first, is in `requests` then.
+        """
         target = self._ask("Target.createTarget", url="about:blank")["targetId"]
         session = self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log"):
+        for domain in ("Page", "Runtime", "Log", "Network"):
             self._ask(f"{domain}.enable", session)
+        self.requests.clear()
         self._ask("Page.navigate", session, url=page.as_uri())
         while self._next().get("method") != "Page.loadEventFired":
             pass

@@ -341,10 +341,10 @@ def test_vertices_have_colours_by_their_kind_and_links_by_their_layer():
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"size": 100}, "the size of a picture is none that there is"),
-        ({"style": "neon"}, "the style of a picture is none that there is"),
-        ({"colour": "mood"}, "the colour of a picture is none that there is"),
-        ({"palette": "warm"}, "the palette of a picture is none that there is"),
+        ({"size": 100}, "size of draw is not what it may be"),
+        ({"style": "neon"}, "style of draw is not what it may be"),
+        ({"colour": "mood"}, "colour of draw is not what it may be"),
+        ({"palette": "warm"}, "palette of draw is not what it may be"),
         ({"highlight": "conv9/*"}, "a highlight names no compute set"),
         ({"path": "line.bmp"}, "a picture is saved as something else"),
     ],

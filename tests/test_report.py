@@ -145,6 +145,58 @@ def test_every_view_opens(browser, tmp_path, profile):
     assert opens(browser, tmp_path / "report.html", EVERY_VIEW) == dict.fromkeys(VIEWS, True)
 
 
+FAR = (
+    "$$x^2$$",
+    r"\\(x\\)",
+    r"\\[x\\]",
+    "<b>bold</b>",
+    '"quoted"',
+    "<img src=https://example.org/x.png>",
+    "@import url(//a.b)",
+)
+"""Names that libraries of pages have taken for mathematics, elements or addresses."""
+
+
+def named_badly() -> cl.Profile:
+    graph = cl.Graph(cl.IPU(num_tiles=8))
+    i = cl.grid(64)
+    for name in FAR:
+        x = graph.add_variable(f"x of {name}", (64,))
+        graph.add_vertex(name, double, x=x[i])
+    return cl.Engine(graph).profile()
+
+
+@pytest.mark.parametrize("way", ["report", "compared", "notebook"])
+def test_pages_ask_for_nothing(browser, tmp_path, way):
+    profile, page = named_badly(), tmp_path / "report.html"
+    title = " ".join(FAR)
+    if way == "report":
+        profile.report(page, title, picture=True)
+    elif way == "compared":
+        cl.compare(profile, one_tile()).report(page)
+    else:
+        page.write_text(f"<!doctype html><body>{profile.show(title)._repr_html_()}</body>")
+    script = "await new Promise((rest) => setTimeout(rest, 3000)); return true;"
+    assert browser.told_by(page, script) if way == "notebook" else opens(browser, page, EVERY_VIEW)
+    assert browser.requests[0] == page.as_uri()
+    assert [own for own in browser.requests[1:] if not own.startswith(("data:", "blob:", "about:"))] == []
+
+
+@pytest.mark.parametrize("way", ["report", "compared", "picture"])
+def test_no_address_of_another_host_stands_in_a_page(tmp_path, way):
+    page = tmp_path / "page.html"
+    profile = one_tile()
+    if way == "report":
+        profile.report(page, picture=True)
+    elif way == "compared":
+        cl.compare(profile, profile).report(page)
+    else:
+        cl.draw(product(), size=256, diagram=False).save(page)
+    text = re.sub(r"/\*.*?\*/", "", page.read_text(), flags=re.DOTALL)  # notes of licences
+    hosts = set(re.findall(r"""["'`(=]\s*(?:https?:)?//([\w.-]+\.\w+)""", text))
+    assert hosts <= {"www.w3.org"}, hosts
+
+
 @pytest.mark.slow
 def test_what_is_chosen_narrows_the_other_views(browser, tmp_path):
     profile = cl.Engine(product()).profile()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ import pytest
 from jax import lax
 
 import codelet as cl
+from codelet.jaxprs.equations import inner_jaxprs
 from tests.at_once import at_once
 from tests.examples import few
 from tests.ops_cases import array, assert_alike
@@ -201,6 +203,56 @@ def test_a_derivative_of_ones_own_is_that_of_the_function_on_tiles_too():
         value, slope = jax.jvp(lambda own, run=run: run({"x": own})["y"], (ROW,), (jnp.ones(4),))
         np.testing.assert_allclose(value, ROW / 2)
         np.testing.assert_allclose(slope, np.full(4, 3.0))
+
+
+def test_values_are_those_of_the_derivatives_codelet_where_they_are_said_to_be_the_same():
+    graph = cl.Graph()
+    x, y, a, b = (graph.add_variable(name, (4,)) for name in "xyab")
+    with graph.record() as body:
+        i = cl.grid(4)
+        graph.add_vertex("halves", cl.codelet(lambda x: x / 2), x=a[i], out=b[i])
+    thrice = cl.codelet(lambda x: {"out": 3 * x})
+    function = graph.add_function(body, {"x": a, "out": b}, derivative=thrice, same_values=True)
+    run = cl.lower(graph, cl.Call(function, x=x, out=y), inputs=[x], outputs=[y])
+    np.testing.assert_allclose(run({"x": ROW})["y"], ROW / 2)
+    value, slope = jax.jvp(lambda own: run({"x": own})["y"], (ROW,), (jnp.ones(4),))
+    np.testing.assert_allclose(value, 3 * ROW)
+    np.testing.assert_allclose(slope, np.full(4, 3.0))
+
+
+def count_of(primitive, closed):
+    jaxpr = getattr(closed, "jaxpr", closed)
+    own = sum(eqn.primitive.name == primitive for eqn in jaxpr.eqns)
+    return own + sum(count_of(primitive, inner) for eqn in jaxpr.eqns for inner in inner_jaxprs(eqn))
+
+
+def compiled(function, *arguments):
+    return jax.jit(function).lower(*arguments).compile().as_text()
+
+
+@pytest.mark.filterwarnings("ignore::codelet.OneVertexWarning")
+def test_what_has_a_derivative_rule_is_computed_once_for_its_gradient():
+    @jax.custom_vjp
+    def function(x):
+        return jnp.cumsum(jnp.sort(x)), jnp.arange(4) + 1
+
+    function.defvjp(lambda x: (function(x), x), lambda x, slopes: (x * slopes[0],))
+
+    def loss(function, x):
+        made, places = function(x)
+        return (made * places).sum()
+
+    traced = cl.trace(function, ROW)
+    for own in (jax.grad, jax.value_and_grad):
+        mine, theirs = own(lambda x: loss(traced, x)), own(lambda x: loss(function, x))
+        for a, b in zip(jax.tree.leaves(mine(ROW)), jax.tree.leaves(theirs(ROW)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5)
+    assert count_of("sort", jax.make_jaxpr(jax.value_and_grad(lambda x: loss(traced, x)))(ROW)) == 1
+    solve = lambda a, b: jnp.linalg.solve(a, b).sum()  # noqa: E731
+    a, b = np.eye(3, dtype=np.float32) + 0.1, np.ones((3, 2), np.float32)
+    lowered = cl.trace(solve, a, b)
+    of = lambda f: len(re.findall("custom_call_target=.*trsm", compiled(jax.value_and_grad(f), a, b)))  # noqa: E731
+    assert of(lowered) == of(solve) == 4
 
 
 def test_other_arguments_than_it_was_traced_for_are_told():

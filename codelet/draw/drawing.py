@@ -18,6 +18,7 @@ from codelet.draw.picture import INKS, Picture, picture_of
 from codelet.draw.tiles import KnowsTiles, tiles_of
 from codelet.errors import DrawError
 from codelet.graphs.graph import Graph
+from codelet.schema import FLAG, FUNCTION, TEXT, Kind, accepts, is_number, is_whole, one_of
 
 PALETTES = ("hue", "colour-blind")
 STAGES = ("find links", "place layers", "place stretches", "place vertices", "draw", "save")
@@ -25,18 +26,23 @@ STAGES = ("find links", "place layers", "place stretches", "place vertices", "dr
 
 _SIZES = range(256, 16_384 + 1, 64)
 
+_ARGUMENTS = {
+    "size": Kind(
+        f"a multiple of {_SIZES.step} from {_SIZES.start} to {_SIZES.stop - 1:,}",
+        lambda value: is_whole(value) and value in _SIZES,
+    ),
+    "style": one_of(*INKS),
+    "colour": one_of(*KINDS),
+    "palette": one_of(*PALETTES),
+    "highlight": TEXT,
+    "title": TEXT,
+    "packed": Kind("a number from 0 to 1", lambda value: is_number(value, 0, 1)),
+    "diagram": FLAG,
+    "note": FUNCTION,
+}
 
-def _check(what: str, given: object, expected: Any) -> None:
-    if given not in expected:
-        raise DrawError(f"{what} of a picture is none that there is", given=repr(given), expected=_listed(expected))
 
-
-def _listed(expected: Any) -> str:
-    if isinstance(expected, range):
-        return f"a multiple of {expected.step} from {expected.start} to {expected.stop - 1:,}"
-    return ", ".join(map(repr, expected))
-
-
+@accepts(DrawError, **_ARGUMENTS)
 def draw(
     graph: Any,
     path: str | os.PathLike[str] | None = None,
@@ -84,10 +90,6 @@ def draw(
         MissingExtraError: a library that the extra `draw` brings is not installed.
     """
     own, given, layer_of = (graph, program, None) if isinstance(graph, Graph) else _of_traced(graph, program)
-    _check("the size", size, _SIZES)
-    _check("the style", style, tuple(INKS))
-    _check("the colour", colour, KINDS)
-    _check("the palette", palette, PALETTES)
     if not own.num_vertices:
         raise DrawError("a graph without vertices is drawn", given=own)
     if diagram is None:

@@ -177,7 +177,7 @@ def add_function(
             made.append(walk.graph.add_variable(own, *data_type(var.aval)))
             walk.copy(result, made[-1])
     parameters = dict(zip((*inputs, *outputs), (*given, *made), strict=True))
-    return walk.graph.add_function(steps, parameters, name=name, derivative=derivative)
+    return walk.graph.add_function(steps, parameters, name=name, derivative=derivative, same_values=True)
 
 
 def call(walk: Walk, function: Function, operands: Sequence[Value]) -> list[Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -35,6 +36,7 @@ from codelet.graphs.graph import Graph
 from codelet.jaxprs.own_constants import with_own_constants
 from codelet.ops.arguments import checked_grain
 from codelet.programs.tensor_steps import WriteUndef
+from codelet.schema import are_wholes, is_whole
 from codelet.target import Target
 from codelet.tracing.captured import apart
 from codelet.tracing.concrete import mend_of_asking
@@ -94,9 +96,25 @@ def trace(
             given=f"kwargs={kwargs!r:.80}",
             expected='a mapping such as {"scale": 2.0}',
         )
-    checked_grain("trace", grain)
+    grain, donated = checked_grain("trace", grain), _donated(donate_argnums, len(examples))
     with collecting_seldom():
-        return _traced(function, examples, keywords, target, grain, donate_argnums, {} if replace is None else replace)
+        return _traced(function, examples, keywords, target, grain, donated, {} if replace is None else replace)
+
+
+def _donated(argnums: Any, count: int) -> frozenset[int]:
+    """The numbers of the arguments that are donated, from 0.
+
+    Raises:
+        TraceError: a number that no argument has.
+    """
+    listed = [argnums] if is_whole(argnums) else argnums
+    if not are_wholes(listed, -count) or not all(own < count for own in listed):
+        raise TraceError(
+            "donate_argnums numbers no arguments",
+            given=f"donate_argnums={argnums!r:.80}",
+            expected=f"numbers of the {count} arguments by position, from 0",
+        )
+    return frozenset(operator.index(own) % count for own in listed)
 
 
 def _traced(
@@ -105,7 +123,7 @@ def _traced(
     keywords: Mapping[str, Any],
     target: Target | None,
     grain: int | None,
-    donate_argnums: int | Sequence[int],
+    donated: frozenset[int],
     replaced: Mapping[Any, Callable[..., Any]],
 ) -> Traced:
     convention = Convention.of(function, examples, keywords)
@@ -144,7 +162,6 @@ def _traced(
     closed = with_own_constants(closed)
     result = Flat(tuple(Leaf("", own, array) for own, array in zip(*kept[-1][:2], strict=True)), kept[-1][2])
     graph = Graph(target)
-    donated = {donate_argnums} if isinstance(donate_argnums, int) else set(donate_argnums)
     owned = [k for k, path in enumerate(given.paths) if int(path.partition("/")[0]) in donated]
     simple = simplify(Replacements(replaced).marked(closed), given.paths, owned)
     walk = Walk(graph, SharedFunctions(simple), grain)

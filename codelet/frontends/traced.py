@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from codelet.errors import SavingError
+from codelet.errors import ArrayError, SavingError, TraceError
 from codelet.frontends.arguments import Convention, Flat, flatten
 from codelet.frontends.layers import layer_of
 from codelet.frontends.passes.fuse_elementwise import Saved
@@ -13,6 +13,7 @@ from codelet.frontends.values import is_key, unwrapped, wrapped
 from codelet.graphs.graph import Graph
 from codelet.hostcopies import on_device
 from codelet.programs.program import Program
+from codelet.schema import TEXT, accepts
 from codelet.views.tensor import Tensor
 
 
@@ -97,6 +98,7 @@ class Traced:
 
         return cl.Engine(self).profile(**options)
 
+    @accepts(TraceError, name=TEXT)
     def layer_of(self, name: str) -> str:
         """The layer of the model that a compute set is of, by its name; "" where it is of none."""
         return layer_of(name)
@@ -111,7 +113,14 @@ class Traced:
         """The arrays of arguments, which fit."""
         given = flatten(self._convention.arranged(arguments, keywords))
         self._arguments.check_like(given, self.__name__)
-        return [_array(own, kind.dtype) for own, kind in zip(given.arrays, self._arguments.arrays, strict=True)]
+        try:
+            return [_array(own, kind.dtype) for own, kind in zip(given.arrays, self._arguments.arrays, strict=True)]
+        except OverflowError as error:
+            raise ArrayError(
+                f"the traced function {self.__name__!r} is given a number that its dtype does not hold",
+                given=str(error),
+                expected=", ".join(f"{own.dtype}" for own in self._arguments.arrays),
+            ) from None
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """What the function gives, computed by the graph."""

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from codelet.errors import Line
+from codelet.errors import Line, ProgramError
 from codelet.graphs.connect import own_tensor
 from codelet.graphs.declared import checked_constant, checked_depth, checked_dtype, checked_shape
 from codelet.graphs.edge_blocks import EdgeBlock, edge_blocks
@@ -37,6 +37,7 @@ from codelet.programs.copies import Stream
 from codelet.programs.functions import Function, checked_derivative, named_parameters
 from codelet.programs.program import Program, Recording, Sequence, as_program
 from codelet.programs.walk import check_program
+from codelet.schema import FLAG, accepts
 from codelet.target import Target, checked_target, default_target
 from codelet.tracing.codelets import Codelet
 from codelet.views.sources import Variable
@@ -221,6 +222,7 @@ class Graph:
         """
         return self._recordings.record(aside)
 
+    @accepts(ProgramError, same_values=FLAG)
     def add_function(
         self,
         body: object,
@@ -228,6 +230,7 @@ class Graph:
         *,
         name: str | None = None,
         derivative: Codelet | None = None,
+        same_values: bool = False,
     ) -> Function:
         """Define a body once, to be called on different tensors by `Call`.
 
@@ -239,6 +242,8 @@ class Graph:
             derivative: a codelet that computes of the parameters, as its fields, what the body writes to them, and
                 whose derivatives are those of the function, as JAX gives them: where the body's own are not what is
                 wanted. The body then may touch no other variables that hold something before it.
+            same_values: where derivatives are asked for, take the values of that codelet for the body's as well, which
+                would else be computed beside them.
 
         Raises:
             DuplicateNameError: a name that is taken.
@@ -254,7 +259,7 @@ class Graph:
             own_tensor(self, parameter)
         with self._lock:
             full = self._names.claim(self._names.free("function") if name is None else name, "function")
-            function = Function(self, full, program, named, checked_derivative(derivative, named))
+            function = Function(self, full, program, named, checked_derivative(derivative, named), same_values)
             self._functions.append(function)
         return function
 

@@ -30,7 +30,7 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import inner_jaxprs, needed, scan_counts, variables
-from codelet.jaxprs.primitives import ELEMENTWISE, REDUCTIONS
+from codelet.jaxprs.primitives import ELEMENTWISE, REDUCTIONS, SCATTERS
 
 MOVES_NOTHING = ("reshape", "squeeze", "expand_dims", "bitcast_convert_type", "optimization_barrier", "copy_p")
 """What leaves elements where they lie."""
@@ -39,7 +39,7 @@ _FUSED = (*ELEMENTWISE, "broadcast_in_dim", "iota", "pad", "concatenate", "stack
 
 _CUT = ("slice", "dynamic_slice", "split", "gather")
 
-_PUT = ("dynamic_update_slice", "scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max")
+_PUT = ("dynamic_update_slice", *SCATTERS)
 
 Unit = Callable[[Any], int]
 """The size of a value by its type."""

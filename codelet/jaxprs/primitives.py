@@ -113,6 +113,9 @@ CUSTOM = {
 }
 """Functions with derivative rules of their own."""
 
+SCATTERS = ("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max")
+"""Updates at places that are data."""
+
 POOLINGS = ("reduce_window_max", "reduce_window_min", "reduce_window_sum")
 """Reductions of windows, each by the operation that it is named after."""
 
@@ -145,7 +148,7 @@ UNDERSTOOD: Mapping[str, Known] = {
         "gather", "dimension_numbers", "slice_sizes", "unique_indices", "indices_are_sorted", "mode", "fill_value"
     ),
     **_named(
-        "scatter scatter-add scatter-sub scatter-mul scatter-min scatter-max",
+        " ".join(SCATTERS),
         *("dimension_numbers", "unique_indices", "indices_are_sorted", "mode", "update_consts", "update_jaxpr"),
     ),
     **_named("cumsum cumprod cummax cummin cumlogsumexp", "axis", "reverse"),

@@ -16,10 +16,8 @@ from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import Atomic, bodies_of, with_bodies
 from codelet.jaxprs.intervals import Intervals, Known, only
-from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.primitives import SCATTERS, is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
-
-_SCATTERS = ("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max")
 
 
 def _of_operands(eqn: jax_core.JaxprEqn, known: Sequence[Known]) -> int | None:
@@ -59,7 +57,7 @@ def _mode(eqn: jax_core.JaxprEqn, known: Sequence[Known]) -> lax.GatherScatterMo
     A single slice that is put is clamped, which is what an update at a place does; of several, all are promised. What
     was promised and is not known stays as it is: JAX's own derivatives promise it of slices that XLA then drops.
     """
-    if not is_understood(eqn, "gather", *_SCATTERS):
+    if not is_understood(eqn, "gather", *SCATTERS):
         return None
     own = known[1]
     if own is None or not (np.all(own.low >= 0) and np.all(own.high <= np.asarray(limits(eqn), object))):
@@ -74,7 +72,7 @@ _COMPARED = ("eq", "ne", "lt", "le", "gt", "ge", "max", "min", "clamp")
 def _chooses(jaxpr: jax_core.Jaxpr) -> bool:
     """Whether there is anything to decide: places of slices, or integers that are compared."""
     for eqn in jaxpr.eqns:
-        if eqn.primitive.name in ("gather", *_SCATTERS, "argmax", "argmin"):
+        if eqn.primitive.name in ("gather", *SCATTERS, "argmax", "argmin"):
             return True
         dtype = getattr(eqn.invars[0].aval, "dtype", None) if eqn.primitive.name in _COMPARED else None
         if isinstance(dtype, np.dtype) and dtype.kind in "iu":

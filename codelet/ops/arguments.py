@@ -14,6 +14,7 @@ import numpy as np
 
 import codelet as cl
 from codelet.errors import FieldTypeError, ForeignGraphError, OperationError
+from codelet.schema import is_whole
 
 
 def check_tensors(operation: str, graph: cl.Graph, **tensors: object) -> None:
@@ -143,10 +144,10 @@ def checked_grain(operation: str, grain: Any) -> int | None:
     Raises:
         OperationError: something else than a whole number from 1.
     """
-    if grain is not None and (not isinstance(grain, int) or isinstance(grain, bool) or grain < 1):
+    if grain is not None and not is_whole(grain, 1):
         raise OperationError(
             f"grain of ops.{operation} is not a whole number from 1",
             given=repr(grain),
             expected="about how many multiply-adds, or elements, a vertex has",
         )
-    return grain
+    return None if grain is None else operator.index(grain)

@@ -29,6 +29,7 @@ class Function:
         body: what a call runs.
         parameters: the variables that stand for the arguments, by name.
         derivative: what its derivatives are those of, where they are not the body's own.
+        same_values: whether the values of that may stand for the body's.
     """
 
     graph: Graph
@@ -36,6 +37,7 @@ class Function:
     body: Program
     parameters: Mapping[str, Tensor]
     derivative: TracedCodelet | None = None
+    same_values: bool = False
 
     def lines(self) -> Iterator[str]:
         """The function as text, its body indented."""

@@ -168,9 +168,10 @@ def _listed(jaxprs: Any) -> list[jax_core.ClosedJaxpr]:
     """
     several = isinstance(jaxprs, (list, tuple))
     found = list(jaxprs) if several else [jaxprs]
-    wrong = next((own for own in found if not isinstance(own, jax_core.ClosedJaxpr)), None)
-    if wrong is None and found:
+    others = [own for own in found if not isinstance(own, jax_core.ClosedJaxpr)]
+    if found and not others:
         return found
+    wrong = others[0] if others else None
     fix = "jax.make_jaxpr(function)(*arguments)"
     if isinstance(wrong, jax_core.Jaxpr):
         fix = "jax.extend.core.ClosedJaxpr(jaxpr, constants)"

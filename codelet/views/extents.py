@@ -72,7 +72,7 @@ def as_order(given: Sequence[object], count: int) -> tuple[int, ...]:
     Raises:
         ViewError: one that does not name each once.
     """
-    if not given or given == (None,):
+    if not given or (len(given) == 1 and given[0] is None):
         return tuple(range(count))[::-1]
     order = as_integers(given, "the order of a transpose")
     positive = tuple(d + count if d < 0 else d for d in order)

@@ -181,6 +181,12 @@ def _both(function: str, a: object, b: object) -> tuple[Index, Index]:
                 given=shown(value),
                 expected="integers, symbols, index expressions or tables",
             )
+        if operand.constant is not None and not -(2**63) <= operand.constant < 2**63:
+            raise SymbolError(
+                f"cl.{function} is given a number that no index holds",
+                given=shown(value),
+                expected="integers of 64 bits",
+            )
     return operands  # type: ignore[return-value]
 
 

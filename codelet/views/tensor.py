@@ -405,7 +405,7 @@ class Tensor(NoNumber, Frozen, _Parts):
         """
         self._refuse_rows("padded")
         pairs = as_widths(widths, self.shape)
-        if mode not in MODES:
+        if not isinstance(mode, str) or mode not in MODES:
             raise ViewError("a pad has an unknown mode", given=f"mode={mode!r}", expected=" or ".join(map(repr, MODES)))
         if mode != "constant":
             if not (isinstance(value, int) and value == 0):

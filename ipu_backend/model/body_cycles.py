@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.primitives import SCATTERS
 from codelet.tracing.hints import GUESSED_TURNS
 from ipu_backend.model import (  # noqa: F401 - whose rules join the table
     elementwise_rules,
@@ -140,7 +141,7 @@ def _conversion(atom: Any, mode: Mode) -> Conversion | None:
 
 def _with_conversions(cost: Cost, eqn: Equation, mode: Mode) -> Cost:
     """What an equation takes, what it reads and writes converted; products take float8 as it is where a unit does."""
-    updates = size_of(eqn.operands[2]) if eqn.primitive.startswith("scatter") else None  # the others stay as they are
+    updates = size_of(eqn.operands[2]) if eqn.primitive in SCATTERS else None  # the others stay as they are
     for is_read, atoms in ((True, eqn.operands), (False, eqn.results)):
         for atom in atoms:
             size = size_of(atom) if updates is None else min(updates, size_of(atom))

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.primitives import SCATTERS
 from ipu_backend.model.equations import Equation, size_of
 
 _FLOATS = (np.float16, np.float32)
@@ -178,7 +179,7 @@ def _scaled_add(eqn: Equation, uses: _Uses) -> Equation | None:
     return None
 
 
-_UPDATES = ("scatter", "scatter-add", "scatter_add", "scatter-mul", "scatter_mul", "dynamic_update_slice")
+_UPDATES = ("dynamic_update_slice", *SCATTERS)
 
 
 def _chosen_update(eqn: Equation, uses: _Uses) -> Equation | None:

@@ -75,7 +75,7 @@ class IPU(Machine):
     """
 
     def __init__(self, chip: str = "mk2", **changes: Any):
-        if chip not in _CHIPS:
+        if not isinstance(chip, str) or chip not in _CHIPS:
             fix = f"cl.IPU(num_tiles={chip})" if isinstance(chip, int) else None
             raise TargetError("there is no such chip", given=chip, expected=", ".join(_CHIPS), fix=fix)
         names = [field.name for field in fields(Machine) if field.name != "name"]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from codelet.jaxprs.primitives import SCATTERS
 from ipu_backend.model.compiled_loops import compiled_loop
 from ipu_backend.model.costs import FREE, Cost, Mode, ceil_div, guessed, sourced
 from ipu_backend.model.cycle_rules import rule
@@ -234,10 +235,7 @@ def _gather(eqn: Equation, mode: Mode) -> Cost:
     return Cost(worker + positions, guessed=positions)
 
 
-@rule(
-    *("scatter", "scatter-add", "scatter_add", "scatter-mul", "scatter_mul", "scatter_sub", "scatter-sub"),
-    *("scatter_min", "scatter_max", "scatter-min", "scatter-max"),
-)
+@rule(*SCATTERS)
 def _scatter(eqn: Equation, mode: Mode) -> Cost:
     """`multiUpdate`, or with an operation `multiUpdateAdd`, of each run of each update."""
     table, indices, updates = (own.aval.shape for own in eqn.operands[:3])

@@ -19,12 +19,13 @@ from codelet.display import Text, as_html, as_table
 from codelet.errors import CodeletError, TileError
 from codelet.files import written_whole
 from codelet.graphs.family import Family
+from codelet.schema import COUNT, FLAG, FUNCTION, SIZE, TEXT, accepts
 from codelet.target import Target
 from ipu_backend.model.report.advice import Advice, advice_of
 from ipu_backend.model.report.page import Page, page_of
 from ipu_backend.model.report.picture import picture_of_graph
 from ipu_backend.model.report.record import Record
-from ipu_backend.model.report.recorded import record_of
+from ipu_backend.model.report.recorded import ReportError, record_of
 from ipu_backend.model.step_profile import CountedByKind, StepProfile
 from ipu_backend.model.vertex_tiles import VertexTiles
 from lowering.machine.phases import KINDS
@@ -34,6 +35,9 @@ from lowering.pipeline import MachinePlan
 
 class FigureError(CodeletError):
     """A figure that a profile does not have."""
+
+
+_ARGUMENTS = {"title": TEXT, "layer_of": FUNCTION, "picture": FLAG, "most": SIZE, "height": COUNT}
 
 
 # --- the profile ----------------------------------------------------------------------------------------
@@ -100,7 +104,16 @@ class Profile(CountedByKind):
         return sum(step.total_cycles for step in self.steps)
 
     def cycles_of(self, *kinds: str) -> int:
-        """Cycles of the phases of some kinds."""
+        """Cycles of the phases of some kinds: `profile.cycles_of("sync", "exchange")`.
+
+        Raises:
+            FigureError: a kind that no phase is of.
+        """
+        for kind in kinds:
+            if not isinstance(kind, str) or kind not in KINDS:
+                raise FigureError(
+                    "a profile has no such kind of phase", given=f"{kind!r:.80}", expected=", ".join(KINDS)
+                )
         return sum(step.cycles_of(*kinds) for step in self.steps)
 
     @property
@@ -151,16 +164,13 @@ class Profile(CountedByKind):
         """Bytes of each kind of occupant, on all tiles together."""
         return {kind: int(by_tile.sum()) for kind, by_tile in self.memory.items()}
 
+    @accepts(TileError, count=SIZE)
     def fullest_tiles(self, count: int = 5) -> list[int]:
         """The tiles whose memory is fullest, the fullest first.
 
         Raises:
             TileError: a count that is no number of tiles.
         """
-        if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 0:
-            raise TileError(
-                "so many tiles cannot be counted", given=repr(count), expected="a whole number from 0: fullest_tiles(5)"
-            )
         return np.argsort(-self.memory_by_tile, kind="stable")[:count].tolist()
 
     def tiles_of_vertices(self, family: Family) -> np.ndarray:
@@ -373,6 +383,7 @@ class Profile(CountedByKind):
 
     # --- as a report ----------------------------------------------------------------------------------
 
+    @accepts(ReportError, **_ARGUMENTS)
     def record(self, title: str = "", layer_of: Callable[[str], str] | None = None) -> Record:
         """All that is known of the program, in tables, which are columns of NumPy, data frames, or JSON.
 
@@ -381,10 +392,11 @@ class Profile(CountedByKind):
             layer_of: the layer of a compute set or variable by its name, "" for none; by names when left off.
 
         Raises:
-            ReportError: a profile that was counted without a plan on the machine.
+            ReportError: a profile that was counted without a plan on the machine, or a title that is no text.
         """
         return record_of(self, title, layer_of)
 
+    @accepts(ReportError, **_ARGUMENTS)
     def report(
         self,
         path: str | os.PathLike[str],
@@ -410,6 +422,7 @@ class Profile(CountedByKind):
         with written_whole(path) as file:
             file.write(text)
 
+    @accepts(ReportError, **_ARGUMENTS)
     def advice(self, most: int = 20) -> tuple[Advice, ...]:
         """What is most worth mending, with what it costs, the largest share of the program or of a tile first.
 
@@ -421,6 +434,7 @@ class Profile(CountedByKind):
         """
         return advice_of(record_of(self), most)
 
+    @accepts(ReportError, **_ARGUMENTS)
     def show(self, title: str = "", height: int = 800) -> Page:
         """The page of `report` in a notebook, of a height in pixels.
 

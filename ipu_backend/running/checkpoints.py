@@ -23,6 +23,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from codelet.errors import CheckpointError, CodeletError, MissingExtraError
+from codelet.schema import accepts, is_whole, of_class
 from codelet.views.sources import Variable
 from ipu_backend.running.checkpoint_files import (
     ABOUT,
@@ -37,12 +38,13 @@ from ipu_backend.running.checkpoint_files import (
 )
 from ipu_backend.running.engine import Engine
 from ipu_backend.running.engine_state import EngineState
-from ipu_backend.running.options import is_whole
 from lowering.fast.execution import Execution
 from lowering.mesh.processes import processes_of, said_by_all
 from lowering.plan.elements import Elements, ElementSet
 
 T = TypeVar("T")
+
+_ENGINE = of_class("a cl.Engine", Engine)
 
 _ARRAYS = "arrays"
 _UNFINISHED = re.compile(r"\d+\.(writing|deleted)")
@@ -191,7 +193,7 @@ class Checkpoints:
     """
 
     def __init__(self, directory: str | os.PathLike[str], keep: int | None = 3):
-        if keep is not None and (not is_whole(keep) or keep < 1):
+        if keep is not None and not is_whole(keep, 1):
             raise CheckpointError(
                 "so many checkpoints cannot be kept", given=f"{keep=!r}", expected="a number from 1 on, or None for all"
             )
@@ -218,12 +220,13 @@ class Checkpoints:
         )
 
     def _path(self, step: object) -> Path:
-        if not is_whole(step) or step < 0:
+        if not is_whole(step, 0):
             raise CheckpointError("a step is no number", given=f"{step=!r}", expected="a whole number from 0 on")
         return self.directory / str(operator.index(step))
 
     # --- saving -------------------------------------------------------------------------------------------
 
+    @accepts(CheckpointError, engine=_ENGINE)
     def save(self, engine: Engine, step: int) -> None:
         """Save the state of an engine. When it returns the checkpoint is there, in all processes.
 
@@ -282,6 +285,7 @@ class Checkpoints:
 
     # --- restoring ----------------------------------------------------------------------------------------
 
+    @accepts(CheckpointError, engine=_ENGINE)
     def restore(self, engine: Engine, step: int | None = None) -> int:
         """Have an engine hold what was saved, and nothing else: what had no value has none. All of it, or nothing.
 

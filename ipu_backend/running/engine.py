@@ -14,12 +14,13 @@ import numpy as np
 from jax.sharding import Mesh
 
 from codelet.display import as_html, as_table
-from codelet.errors import StateLostError, StreamError
+from codelet.errors import ProgramError, StateLostError, StreamError
 from codelet.frontends.traced import Traced
 from codelet.graphs.graph import Graph
 from codelet.programs.copies import Stream
 from codelet.programs.program import as_program
 from codelet.programs.walk import check_program
+from codelet.schema import FLAG, accepts
 from codelet.views.sources import type_text
 from codelet.views.tensor import Tensor
 from ipu_backend.executions.tile_memory import TileMemory, read_tile
@@ -218,6 +219,7 @@ class Engine:
 
     # --- running --------------------------------------------------------------------------------------
 
+    @accepts(StreamError, by_part=FLAG)
     def connect(self, stream: Stream | str, values: Any, *, by_part: bool = False) -> None:
         """Say where the values of an input stream come from, or where those of an output stream go.
 
@@ -258,6 +260,7 @@ class Engine:
         """
         return self._execution.part(self._names.stream(stream))
 
+    @accepts(ProgramError, wait=FLAG, progress=FLAG)
     def run(self, program: str | None = None, *, wait: bool = False, progress: bool = False) -> None:
         """Run a program once on the state. If it raises, the state is what it was before.
 
@@ -361,6 +364,7 @@ class Engine:
             values = {v: read_view(self._state, self._execution, whole[v], check=False) for v in known}
             return read_tile(self._machine.memory, operator.index(tile), values)
 
+    @accepts(ProgramError, allow_out_of_memory=FLAG)
     def machine(
         self,
         program: str | None = None,

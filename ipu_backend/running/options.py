@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeGuard
+from typing import Any
 
-import numpy as np
 from jax.sharding import Mesh
 
 from codelet.errors import ProgramError, TileError
 from codelet.frontends.traced import Traced
 from codelet.graphs.graph import Graph
+from codelet.schema import is_whole
 from ipu_backend.running.saved_mesh import SavedMesh
-from lowering.machine.place import METHODS
+from lowering.machine.place import METHODS, is_method
 from lowering.mesh.checked_mesh import checked_mesh
-
-
-def is_whole(number: object) -> TypeGuard[int]:
-    """Whether something is a whole number, Python's or NumPy's, and no truth value."""
-    return isinstance(number, (int, np.integer)) and not isinstance(number, bool)
 
 
 def checked_options(
@@ -38,17 +33,17 @@ def checked_options(
             expected="a cl.Graph, and what of it is to run, or a cl.Traced",
             fix="call what builds it first: graph = cl.Graph(); build(graph, ...)" if callable(graph) else None,
         )
-    if execution not in ("fused", "tiles", "addresses"):
+    if not isinstance(execution, str) or execution not in ("fused", "tiles", "addresses"):
         raise ProgramError(
             "there is no such execution", given=f"{execution=!r}", expected="'fused', 'tiles' or 'addresses'"
         )
-    if placement not in METHODS and not callable(placement):
+    if not is_method(placement) and not callable(placement):
         raise ProgramError(
             "there is no such placement",
             given=f"{placement=!r}",
             expected=f"{', '.join(map(repr, METHODS))}, or a function from a plan to its placement",
         )
-    if not is_whole(stream_bytes) or stream_bytes < 1:
+    if not is_whole(stream_bytes, 1):
         raise ProgramError(
             "the host cannot hold so many bytes of streams", given=f"{stream_bytes=!r}", expected="a number of bytes"
         )

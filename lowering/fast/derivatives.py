@@ -1,8 +1,13 @@
-"""Functions whose derivatives are those of a codelet: what runs is the body, what is differentiated the codelet."""
+"""Functions whose derivatives are those of a codelet: what runs is the body, what is differentiated the codelet.
+
+Where derivatives are asked for, values are the codelet's too if it computes the same, as JAX's own rules do: they would
+else be computed twice, as the solution of linear equations was.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Any
 
 import jax
@@ -18,7 +23,9 @@ from lowering.plan.steps import FunctionBody
 Run = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
 
 
-def with_derivative(run: Run, function: FunctionBody, execution: Execution, reads: Sequence[Variable]) -> Run:
+def with_derivative(
+    run: Run, function: FunctionBody, execution: Execution, reads: Sequence[Variable], num_results: int
+) -> Run:
     """A function's body with the derivatives of its codelet.
 
     Args:
@@ -27,12 +34,16 @@ def with_derivative(run: Run, function: FunctionBody, execution: Execution, read
         function: whose body.
         execution: how variables are held.
         reads: which variables it reads, in order, the codelet's inputs among them.
+        num_results: how many arrays it gives, those of streams among them.
     """
     derivative = function.derivative
     assert derivative is not None
     inputs = [reads.index(variable) for variable in derivative.inputs]
     differentiated = with_steady_winners(derivative.codelet.jaxpr)
     smooth = [k for k, own in enumerate(derivative.inputs) if jnp.issubdtype(own.dtype, jnp.inexact)]
+    is_smooth = [jnp.issubdtype(own.dtype, jnp.inexact) for own in derivative.outputs]
+    is_alone = num_results == len(function.writes)  # no stream is given something
+    takes_values = derivative.same_values and is_alone and {*function.writes} <= {*derivative.outputs}
 
     @jax.custom_jvp
     def whole(tables: Sequence[Any], given: Sequence[Any]) -> list[Any]:
@@ -44,16 +55,21 @@ def with_derivative(run: Run, function: FunctionBody, execution: Execution, read
         unload = lambda values, k: execution.unload(reads[inputs[k]], values[inputs[k]])  # noqa: E731
         fields = [unload(given, k) for k in range(len(inputs))]
 
-        def of_smooth(*own: Any) -> list[Any]:
+        def of_smooth(*own: Any) -> tuple[list[Any], list[Any]]:
             own_fields = list(fields)
             for k, value in zip(smooth, own, strict=True):
                 own_fields[k] = value
             made = jax_core.jaxpr_as_fun(differentiated)(*own_fields)
-            return [value for value in made if jnp.issubdtype(value.dtype, jnp.inexact)]
+            return list(compress(made, is_smooth)), made
 
-        _, made = jax.jvp(of_smooth, [fields[k] for k in smooth], [unload(slopes, k) for k in smooth])
-        named = dict(zip((v for v in derivative.outputs if jnp.issubdtype(v.dtype, jnp.inexact)), made, strict=True))
-        results = whole(*primals)
+        given_slopes = [unload(slopes, k) for k in smooth]
+        _, made, values = jax.jvp(of_smooth, [fields[k] for k in smooth], given_slopes, has_aux=True)
+        named = dict(zip(compress(derivative.outputs, is_smooth), made, strict=True))
+        if takes_values:
+            held = dict(zip(derivative.outputs, values, strict=True))
+            results = [execution.load(own, held[own]) for own in function.writes]
+        else:
+            results = whole(*primals)
         variables = [*function.writes, *[None] * (len(results) - len(function.writes))]
         pairs = zip(variables, results, strict=True)
         return results, [

@@ -237,7 +237,9 @@ def _jitted(
             def run(tables: Sequence[Any], given: Sequence[Any]) -> list[Any]:
                 return list(jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(closed.jaxpr, list(tables)))(*given))
 
-            own = run if function.derivative is None else with_derivative(run, function, state.execution, reads)
+            own = run
+            if function.derivative is not None:
+                own = with_derivative(run, function, state.execution, reads, results.num_leaves)
             return jax.tree.unflatten(results, own(list(tables), jax.tree.leaves(given)))
 
         call.__name__ = FUNCTION + function.name

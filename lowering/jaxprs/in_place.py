@@ -57,14 +57,13 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import bodies_of, evaluate, is_function, scan_counts, variables
-from codelet.jaxprs.primitives import ELEMENTWISE, is_understood
+from codelet.jaxprs.primitives import ELEMENTWISE, SCATTERS, is_understood
 from codelet.jaxprs.rebuild import rewrite
 from lowering.arrays import SMALL, Array, constant
 
 MOST_SCATTERED = 1 / 8
 """The part of an array from which on an update is padded and chosen by a mask rather than scattered."""
 
-_SCATTERS = ("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max")
 
 _JOINING = ("concatenate", "stack")
 """Primitives that put parts together: of the parts of an array, XLA sees that they make the array."""
@@ -237,7 +236,7 @@ class _Search:
                 _anything(var, (inputs[0], *own), is_pinned=all(value.is_pinned for value in own))
                 for var, own in zip(eqn.outvars, made, strict=True)
             ]
-        if is_understood(eqn, "dynamic_update_slice", *_SCATTERS):
+        if is_understood(eqn, "dynamic_update_slice", *SCATTERS):
             return [self.update(eqn, inputs)]
         if bodies := bodies_of(eqn):  # a loop of which XLA makes none
             made = [one for body in bodies for one in self.run(body, _of_one_origin(body.jaxpr.invars, inputs))]

@@ -21,14 +21,12 @@ from typing import Any
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
-from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.primitives import SCATTERS, is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 from lowering.jaxprs.blocks_of_rows import one_gather, one_scatter
 from lowering.jaxprs.parts import Makers
 from lowering.jaxprs.summed import Joined, shape_of, sum_before_reshape, sum_of
 from lowering.jaxprs.tables_of_updates import one_list, one_start, one_table, with_rows_together
-
-_SCATTERS = ("scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max")
 
 
 def _joined(eqn: jax_core.JaxprEqn, makers: Makers, constants: dict[Any, Any], uses: Counter[Any]) -> Joined | None:
@@ -41,7 +39,7 @@ def _joined(eqn: jax_core.JaxprEqn, makers: Makers, constants: dict[Any, Any], u
         if own.maker.primitive.name == "gather":
             return one_gather(own, makers, constants)
         return one_table(own, makers)
-    if not is_understood(eqn, *_SCATTERS):
+    if not is_understood(eqn, *SCATTERS):
         return None
     found = one_scatter(eqn, makers, constants)
     if found is not None or not is_understood(eqn, "scatter-add") or any(0 in shape_of(atom) for atom in eqn.invars):
@@ -51,7 +49,7 @@ def _joined(eqn: jax_core.JaxprEqn, makers: Makers, constants: dict[Any, Any], u
 
 def _has_tables(jaxpr: jax_core.Jaxpr) -> bool:
     """Whether a jaxpr has a gather or scatter, or the body of a loop in it."""
-    own = ("gather", *_SCATTERS)
+    own = ("gather", *SCATTERS)
     return any(
         eqn.primitive.name in own or any(_has_tables(body.jaxpr) for body in bodies_of(eqn)) for eqn in jaxpr.eqns
     )

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bodies_of, inner_jaxprs, with_bodies
+from codelet.jaxprs.equations import Atomic, bodies_of, inner_jaxprs, scan_counts, with_bodies
 from codelet.jaxprs.moved import num_bytes
 from codelet.jaxprs.primitives import ELEMENTWISE, MOVING
 from codelet.jaxprs.rebuild import Builder, rebuild, retrace
@@ -96,8 +96,8 @@ def recompute(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> list[Atomic]:
         if eqn.primitive.name != "scan" or counting.own(eqn) is not None:
             return builder.equation(with_bodies(eqn, recompute), operands)
-        first = eqn.params["num_consts"]
-        carried = slice(first, first + eqn.params["num_carry"])
+        constants, carries = scan_counts(eqn)
+        carried = slice(constants, constants + carries)
         return builder.equation(with_bodies(eqn, lambda body: _recomputed(body, carried)), operands)
 
     return rebuild(closed, run)

@@ -21,12 +21,10 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import Atomic, bodies_of, with_bodies
-from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.primitives import SCATTERS, is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 from lowering.arrays import reshape, transpose
 from lowering.jaxprs.rearrangement import Rearrangement, rearrangement
-
-_SCATTERS = ("scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max")
 
 
 @dataclass(frozen=True)
@@ -255,12 +253,12 @@ def _rule(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> Any:
         return None
     if is_understood(eqn, "gather"):
         return _gather(eqn, makers)
-    return _scatter(eqn, makers) if is_understood(eqn, *_SCATTERS) else None
+    return _scatter(eqn, makers) if is_understood(eqn, *SCATTERS) else None
 
 
 def _has_slices(jaxpr: jax_core.Jaxpr) -> bool:
     """Whether a jaxpr has a gather or scatter, or the body of a loop in it."""
-    own = ("gather", *_SCATTERS)
+    own = ("gather", *SCATTERS)
     return any(
         eqn.primitive.name in own or any(_has_slices(body.jaxpr) for body in bodies_of(eqn)) for eqn in jaxpr.eqns
     )

@@ -27,7 +27,7 @@ alone, laid out in order.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal, TypeGuard, get_args
 
 from codelet.errors import ProgramError
 from lowering.machine.candidates import WAYS, Way, least_in_order, least_of_rows, place_by, ways_of
@@ -92,6 +92,11 @@ def _cheapest(plan: Plan) -> Exchange:
     return found.exchange
 
 
+def is_method(value: object) -> TypeGuard[Method]:
+    """Whether there is such a way to place."""
+    return isinstance(value, str) and value in METHODS
+
+
 def place_and_exchange(plan: Plan, method: Method = "balanced") -> Exchange:
     """Where everything lives, as `place` says it, and what moves between tiles then.
 
@@ -104,7 +109,7 @@ def place_and_exchange(plan: Plan, method: Method = "balanced") -> Exchange:
         SizeError: it would take more memory than this computer has.
         CyclesError: a codelet's own `cycles=` fails.
     """
-    if method not in METHODS:
+    if not is_method(method):
         raise ProgramError(
             "there is no such placement",
             given=repr(method),
@@ -141,6 +146,6 @@ def place(plan: Plan, method: Method = "balanced") -> Placement:
       double/out: float32[128]: 128 elements on 4 tiles from 0 to 3, at most 32 on one
       double / double: 128 vertices on 4 tiles from 0 to 3, at most 32 on one
     """
-    if method == "balanced" or method not in METHODS:
+    if method == "balanced" or not is_method(method):
         return place_and_exchange(plan, method).placement
     return place_by(without_calls(plan), method)

@@ -351,7 +351,7 @@ class _Collector:
             if function.derivative is not None:
                 traced, named = function.derivative, function.parameters
                 of: Any = lambda names: tuple(named[own].source for own in names)  # noqa: E731
-                derivative = Derivative(traced, of(traced.inputs), of(traced.outputs))
+                derivative = Derivative(traced, of(traced.inputs), of(traced.outputs), function.same_values)
             body = self.steps(function.body)
             self.functions[function] = FunctionBody(function.name, parameters, body, derivative)  # type: ignore[arg-type]
         return self.functions[function]

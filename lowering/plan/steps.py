@@ -265,11 +265,13 @@ class Derivative(NamedTuple):
         codelet: computes what the function writes to its parameters.
         inputs: the parameter of each of the codelet's inputs.
         outputs: the parameter of each of its outputs, all that the function writes.
+        same_values: whether its values may stand for the function's.
     """
 
     codelet: TracedCodelet
     inputs: tuple[Variable, ...]
     outputs: tuple[Variable, ...]
+    same_values: bool
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,9 @@ from ipu_backend.model.report.record import FORMAT, VERSION, Record
 if TYPE_CHECKING:
     from ipu_backend.model.report.comparison import Comparison
 
+_HOSTS = re.compile(r"""(["'`])https?://(?!www\.w3\.org/)[^/"'`$]*""")
+"""Addresses of hosts in a script, but for names of vocabularies."""
+
 _SCRIPTS = ("data.js", "state.js", "table.js", "plots.js", "views.js", "main.js")
 
 
@@ -91,7 +94,7 @@ def _part(name: str) -> str:
 
 @cache
 def _library() -> str:
-    """Bokeh's own script, which draws the plots."""
+    """Bokeh's own script, which draws the plots, without the hosts of mathematics, maps and icons."""
     resources = bokeh("resources").Resources(mode="inline", components=["bokeh"], minified=True)
     scripts = [text for text in resources.js_raw if not text.startswith("Bokeh.set_log_level")]
-    return "\n".join(text.replace("</script", "<\\/script") for text in scripts)
+    return "\n".join(_HOSTS.sub(r"\1about:blank", text).replace("</script", "<\\/script") for text in scripts)

@@ -50,7 +50,7 @@ class Record:
         Raises:
             RecordError: a name that no table has.
         """
-        if name not in self.tables:
+        if not isinstance(name, str) or name not in self.tables:
             raise RecordError("a record has no such table", given=repr(name), expected=", ".join(self.tables))
         return self.tables[name]
 

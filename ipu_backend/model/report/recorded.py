@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from codelet.draw.groups import layers_by_name
-from codelet.errors import CodeletError
+from codelet.errors import CodeletError, written
 from ipu_backend.model.cost import defined_at
 from ipu_backend.model.report.record import Columns, Record
 from ipu_backend.model.report.recorded_graph import variables_table, vertices_table
@@ -90,8 +90,7 @@ def _codelets(profile: Profile) -> Columns:
     vertices: dict[str, int] = {}
     for family in machine.placement.vertex_tiles:
         name, own = family.codelet.name, family.codelet.codelet
-        line = defined_at(own)
-        lines.setdefault(name, "" if line is None else line.written)
+        lines.setdefault(name, written(defined_at(own)))
         vertices[name] = vertices.get(name, 0) + family.num_vertices
     names = found["name"].tolist()
     return {

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from codelet.errors import written
 from codelet.graphs.edge_counts import count_edges
 from codelet.graphs.phases import PHASES, phase_of
 from codelet.graphs.vertex_cycles import family_cycles
@@ -34,7 +35,7 @@ def variables_table(placement: Placement, memory: Memory, layer_of: LayerOf) -> 
                 "is_constant": variable.value is not None,
                 "layer": layer_of(variable.name),
                 "phase": PHASES[phase_of(variable.name)],
-                "line": "" if (line := graph.lines.get(variable.name)) is None else line.written,
+                "line": written(graph.lines.get(variable.name)),
                 "bytes": variable.size * variable.dtype.itemsize,
                 "tiles": int(np.count_nonzero(counts)),
                 "most_bytes": int(counts.max(initial=0)) * variable.dtype.itemsize,

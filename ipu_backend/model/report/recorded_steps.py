@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from codelet.errors import written
 from codelet.graphs.phases import PHASES, phase_of
 from ipu_backend.model.report.record import Columns, columns_of
 from lowering.machine.exchange import Exchange, Transfer
@@ -48,7 +49,7 @@ def _kind(moment: Moment) -> str:
 def _line(moment: Moment) -> str:
     step = moment.step
     line = step.families[0].compute_set.line if isinstance(step, ExecuteStep) and step.families else None
-    return "" if line is None else line.written
+    return written(line)
 
 
 def steps_table(profile: Profile, liveness: Liveness, layer_of: LayerOf) -> Columns:

@@ -1,0 +1,131 @@
+"""The schema of arguments: what a public function may be given, looked at before it does anything.
+
+`accepts(error, size=COUNT, ...)` puts the kinds of its arguments before a function, whose own checks go on from there:
+of what belongs together, and of what only it knows.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeGuard, TypeVar
+
+import numpy as np
+
+from codelet.errors import CodeletError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Kind(NamedTuple):
+    """What an argument may be.
+
+    Attributes:
+        text: what is expected, for errors.
+        accepts: whether a value is that.
+    """
+
+    text: str
+    accepts: Callable[[Any], bool]
+
+
+def is_whole(value: Any, least: float = -math.inf) -> TypeGuard[int]:
+    """Whether a value counts as a whole number, from some number on; truth values do not."""
+    if isinstance(value, (bool, np.bool_)):
+        return False
+    try:
+        own = operator.index(value)
+    except (TypeError, CodeletError):  # tensors and symbols say that they are none
+        return False
+    return own >= least
+
+
+def is_number(value: Any, least: float = -math.inf, most: float = math.inf) -> bool:
+    """Whether a value is a finite number between two."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        return False
+    return math.isfinite(value) and bool(least <= value <= most)
+
+
+def are_wholes(value: Any, least: int) -> bool:
+    """Whether a value is a sequence of whole numbers."""
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        return False
+    try:
+        return all(is_whole(own, least) for own in value)
+    except CodeletError:  # a tensor of no dimensions is no sequence
+        return False
+
+
+FLAG = Kind("True or False", lambda value: isinstance(value, (bool, np.bool_)))
+NUMBER = Kind("a finite number", is_number)
+COUNT = Kind("a whole number from 1", lambda value: is_whole(value, 1))
+SIZE = Kind("a whole number from 0", lambda value: is_whole(value, 0))
+SIZES = Kind("whole numbers from 0", lambda value: are_wholes(value, 0))
+TEXT = Kind("text", lambda value: isinstance(value, str))
+NAME = Kind("a name: text that is not empty", lambda value: isinstance(value, str) and bool(value))
+FUNCTION = Kind("a function", callable)
+
+
+def one_of(*values: str) -> Kind:
+    """One of several words."""
+    return Kind(", ".join(map(repr, values)), lambda value: isinstance(value, str) and value in values)
+
+
+def of_class(text: str, *classes: type) -> Kind:
+    """An instance of one of some classes."""
+    return Kind(text, lambda value: isinstance(value, classes))
+
+
+class Schema:
+    """What the arguments of a function may be, by name. What a parameter is when left off is accepted.
+
+    Args:
+        function: of what its arguments are looked at.
+        name: of the function, for errors.
+        kinds: of some of its arguments.
+        error: what is raised.
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str, kinds: Mapping[str, Kind], error: type[CodeletError]):
+        parameters = inspect.signature(function).parameters
+        self._name, self._error = name, error
+        self._by_place = [own.name for own in parameters.values() if own.kind is own.POSITIONAL_OR_KEYWORD]
+        self._kinds = {own: (kind, parameters[own].default) for own, kind in kinds.items() if own in parameters}
+
+    def check(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """See that arguments are what they may be; of what else is wrong with a call, Python tells.
+
+        Raises:
+            The error of the schema: one that is not.
+        """
+        for name, value in (*zip(self._by_place, args, strict=False), *kwargs.items()):
+            kind, default = self._kinds.get(name, (None, None))
+            if kind is not None and value is not default and not kind.accepts(value):
+                raise self._error(
+                    f"{name} of {self._name} is not what it may be", given=f"{value!r:.80}", expected=kind.text
+                )
+
+
+def accepts(error: type[CodeletError], **kinds: Kind) -> Callable[[F], F]:
+    """A function, or a method, behind the schema of some of its arguments.
+
+    Raises:
+        The error: when it is called with an argument that is not what its kind says.
+    """
+
+    def behind(function: F) -> F:
+        name = function.__qualname__.removesuffix(".__init__")
+        schema = Schema(function, name, kinds, error)
+
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            schema.check(args, kwargs)
+            return function(*args, **kwargs)
+
+        return called  # type: ignore[return-value]
+
+    return behind
