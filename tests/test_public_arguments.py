@@ -151,9 +151,9 @@ def test_what_is_left_off_is_accepted_and_what_is_not_in_the_schema_is_pythons()
     assert own.method(3) == (3, "", None, "left")
     assert own.method(count=3, flag=None, title="a") == (3, "a", None, "left")
     with pytest.raises(TypeError):
-        own.method()
+        own.method()  # type: ignore[call-arg]
     with pytest.raises(TypeError):
-        own.method(3, other=1)
+        own.method(3, other=1)  # type: ignore[call-arg]
     assert own.method.__doc__ == "What it is given."
     assert str(inspect.signature(own.method)) == "(count, *, title='', flag=None, way='left')"
 

@@ -13,6 +13,7 @@ from jax.extend import core as jax_core
 
 from benchmarks.loops import windows
 from codelet.jaxprs.equations import bodies_of
+from codelet.jaxprs.moved import num_bytes
 from lowering.jaxprs.recompute import recompute
 from tests.examples import examples
 
@@ -46,7 +47,7 @@ def kept(function, *arguments):
     """The bytes that a gradient keeps of a function, but for its arguments."""
     closed = jax.make_jaxpr(lambda *own: jax.tree.leaves(jax.vjp(function, *own)[1]))(*arguments).jaxpr
     results = {atom for atom in closed.outvars if isinstance(atom, jax_core.Var)} - {*closed.invars}
-    return sum(var.aval.size * var.aval.dtype.itemsize for var in results)
+    return sum(num_bytes(var.aval) for var in results)
 
 
 def long(state, row, fixed):

@@ -227,7 +227,7 @@ def count_of(primitive, closed):
 
 
 def compiled(function, *arguments):
-    return jax.jit(function).lower(*arguments).compile().as_text()
+    return str(jax.jit(function).lower(*arguments).compile().as_text())
 
 
 @pytest.mark.filterwarnings("ignore::codelet.OneVertexWarning")

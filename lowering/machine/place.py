@@ -146,6 +146,6 @@ def place(plan: Plan, method: Method = "balanced") -> Placement:
       double/out: float32[128]: 128 elements on 4 tiles from 0 to 3, at most 32 on one
       double / double: 128 vertices on 4 tiles from 0 to 3, at most 32 on one
     """
-    if method == "balanced" or not is_method(method):
+    if not is_method(method) or method == "balanced":
         return place_and_exchange(plan, method).placement
     return place_by(without_calls(plan), method)
