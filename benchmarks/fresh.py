@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import resource
 import sys
 from collections.abc import Callable, Iterator
@@ -32,8 +33,14 @@ def without_processes() -> Iterator[None]:
         _starts_none.reset(before)
 
 
+def _imported() -> None:
+    """All that a graph is built, lowered and run by, which is else imported when it is first used."""
+    for name in ("codelet.frontends.trace", "ipu_backend.running.engine", "lowering"):
+        importlib.import_module(name)
+
+
 def in_fresh_process(function: Callable[..., Result], *arguments: object) -> Result:
-    """What a function returns in a new process, one that was not forked from this.
+    """What a function returns in a new process, one that was not forked from this, and has imported this library.
 
     Args:
         function: one of a module's own, so that the process can import it.
@@ -44,7 +51,7 @@ def in_fresh_process(function: Callable[..., Result], *arguments: object) -> Res
     """
     if _starts_none.get():
         raise NoProcess
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_imported) as pool:
         return pool.submit(function, *arguments).result()
 
 
