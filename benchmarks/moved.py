@@ -26,6 +26,9 @@ from codelet.jaxprs.moved import moved, num_bytes
 
 KEPT = Path(__file__).parent / "moved.json"
 
+JAX = "0.10."
+"""The releases of JAX whose programs the kept ratios are of. Later ones keep less of a `tanh` for its gradient."""
+
 UNCOUNTED = (
     *("adjoint_memory", "build", "call_chain", "compile", "draw", "many_codelets", "mesh", "profile", "report"),
     *("trace_compile",),
