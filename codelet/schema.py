@@ -11,7 +11,7 @@ import inspect
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeGuard, TypeVar
+from typing import Any, NamedTuple, SupportsIndex, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -33,7 +33,12 @@ class Kind(NamedTuple):
 
 
 def is_whole(value: Any, least: float = -math.inf) -> TypeGuard[int]:
-    """Whether a value counts as a whole number, from some number on; truth values do not."""
+    """Whether a value is a whole number, Python's or NumPy's and no truth value, from some number on."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= least)
+
+
+def is_index(value: Any, least: float = -math.inf) -> TypeGuard[SupportsIndex]:
+    """Whether a value counts as a whole number, as an array of one does, from some number on; truth values do not."""
     if isinstance(value, (bool, np.bool_)):
         return False
     try:
@@ -55,15 +60,15 @@ def are_wholes(value: Any, least: int) -> bool:
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         return False
     try:
-        return all(is_whole(own, least) for own in value)
+        return all(is_index(own, least) for own in value)
     except CodeletError:  # a tensor of no dimensions is no sequence
         return False
 
 
 FLAG = Kind("True or False", lambda value: isinstance(value, (bool, np.bool_)))
 NUMBER = Kind("a finite number", is_number)
-COUNT = Kind("a whole number from 1", lambda value: is_whole(value, 1))
-SIZE = Kind("a whole number from 0", lambda value: is_whole(value, 0))
+COUNT = Kind("a whole number from 1", lambda value: is_index(value, 1))
+SIZE = Kind("a whole number from 0", lambda value: is_index(value, 0))
 SIZES = Kind("whole numbers from 0", lambda value: are_wholes(value, 0))
 TEXT = Kind("text", lambda value: isinstance(value, str))
 NAME = Kind("a name: text that is not empty", lambda value: isinstance(value, str) and bool(value))

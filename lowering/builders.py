@@ -7,7 +7,7 @@ for each kind of arguments.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, overload
 
@@ -259,10 +259,11 @@ def _names_of(shared: Any) -> list[str]:
     Raises:
         ProgramError: something that is no tensor, stream or name.
     """
-    listed = [shared] if isinstance(shared, (str, Tensor, Stream)) else shared
-    if not isinstance(listed, (list, tuple, set, frozenset)) or not all(
-        isinstance(own, (str, Tensor, Stream)) for own in listed
-    ):
+    one = (str, Tensor, Stream)
+    listed: list[Any] = [shared]
+    if isinstance(shared, Iterable) and not isinstance(shared, one):
+        listed = list(shared)
+    if not all(isinstance(own, one) for own in listed):
         raise ProgramError(
             "shared names something that is no input",
             given=f"shared={shared!r:.80}",

@@ -9,7 +9,7 @@ import warnings
 import pytest
 
 import codelet as cl
-from codelet.schema import COUNT, FLAG, TEXT, accepts, are_wholes, is_number, is_whole, of_class, one_of
+from codelet.schema import COUNT, FLAG, TEXT, accepts, are_wholes, is_index, is_number, is_whole, of_class, one_of
 from tests.ops_calls import WRONG
 from tests.public_calls import CALLS, World
 
@@ -130,7 +130,7 @@ def test_a_wrong_argument_is_told(name, place, value, problem, expected):
 def test_a_donated_argument_may_be_counted_from_the_end():
     first, last = (
         cl.trace(lambda a, b: (a + 1, b * 2), 1.0, 2.0, donate_argnums=own, target=cl.IPU(num_tiles=1))
-        for own in (1, -1)
+        for own in (1, iter([-1]))
     )
     assert str(first.program) == str(last.program)
     assert "WriteUndef" in str(first.program)
@@ -174,6 +174,9 @@ def test_kinds():
     assert not is_whole(np.int64(3), 4)
     assert not is_whole(np.bool_(True))
     assert not is_whole(2.0)
+    assert not is_whole(np.array(3))
+    assert is_index(np.array(3), 3)
+    assert not is_index(True)
     assert is_number(np.float32(0.5), 0, 1)
     assert not is_number(float("nan"))
     assert not is_number(True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -36,7 +36,7 @@ from codelet.graphs.graph import Graph
 from codelet.jaxprs.own_constants import with_own_constants
 from codelet.ops.arguments import checked_grain
 from codelet.programs.tensor_steps import WriteUndef
-from codelet.schema import are_wholes, is_whole
+from codelet.schema import are_wholes, is_index
 from codelet.target import Target
 from codelet.tracing.captured import apart
 from codelet.tracing.concrete import mend_of_asking
@@ -107,8 +107,8 @@ def _donated(argnums: Any, count: int) -> frozenset[int]:
     Raises:
         TraceError: a number that no argument has.
     """
-    listed = [argnums] if is_whole(argnums) else argnums
-    if not are_wholes(listed, -count) or not all(own < count for own in listed):
+    listed = [argnums] if is_index(argnums) else tuple(argnums) if isinstance(argnums, Iterator) else argnums
+    if not are_wholes(listed, -count) or not all(operator.index(own) < count for own in listed):
         raise TraceError(
             "donate_argnums numbers no arguments",
             given=f"donate_argnums={argnums!r:.80}",

@@ -15,6 +15,7 @@ from codelet.errors import ArrayError, Line, NotInGraphError
 from codelet.graphs.family import Family, Field
 from codelet.hostcopies import on_device
 from codelet.hostdata import as_array
+from codelet.schema import is_whole
 from codelet.tracing.field_types import Lengths
 from codelet.tracing.returned import returned_fields
 from codelet.tracing.statics import restored
@@ -326,7 +327,7 @@ def find_vertex(graph: Graph, compute_set: ComputeSet | str, number: int | None,
             given=f"{compute_set!r:.80}",
             expected="a compute set or its name: " + ", ".join(own.name for own in graph.compute_sets),
         )
-    if number is not None and (isinstance(number, bool) or not isinstance(number, (int, np.integer))):
+    if number is not None and not is_whole(number):
         raise NotInGraphError(
             "a vertex is looked up by something that is no number",
             given=f"{number!r:.80}",

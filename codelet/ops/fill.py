@@ -19,6 +19,7 @@ from codelet.ops.arguments import check_tensors, checked_axis, checked_dtype, ch
 from codelet.ops.blocks import Block, Cut, add_blocks
 from codelet.ops.pairs import both
 from codelet.ops.schema import checked
+from codelet.schema import is_whole
 from codelet.target import Target
 
 
@@ -72,7 +73,7 @@ def checked_shape(operation: str, shape: Any) -> tuple[int, ...]:
         own = tuple(int(n) if isinstance(n, (int, np.integer)) else -1 for n in shape) if np.ndim(shape) else (shape,)
     except TypeError:
         own = (-1,)
-    if not all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n >= 0 for n in own):
+    if not all(is_whole(n, 0) for n in own):
         raise OperationError(
             f"the shape of ops.{operation} is none", given=repr(shape), expected="a tuple of whole numbers from 0"
         )

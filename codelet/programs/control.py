@@ -10,6 +10,7 @@ import numpy as np
 from codelet.errors import ProgramError
 from codelet.programs.checks import check_predicate
 from codelet.programs.program import Program, as_program, indented, set_depth
+from codelet.schema import is_whole
 from codelet.views.sources import source_text, source_variables
 from codelet.views.tensor import Tensor
 
@@ -55,7 +56,7 @@ class Revolve:
     snapshots: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.snapshots, bool) or not isinstance(self.snapshots, (int, np.integer)) or self.snapshots < 1:
+        if not is_whole(self.snapshots, 1):
             raise ProgramError(
                 "a number of snapshots counts no states",
                 given=repr(self.snapshots),
@@ -101,7 +102,7 @@ class Repeat(Program):
                 expected="cl.Repeat(count, body), or cl.Repeat(count, body, index=variable)",
                 fix="a list of what is repeated: cl.Repeat(count, [first, second])",
             )
-        if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 0:
+        if not is_whole(count, 0):
             raise ProgramError(
                 "a repeat's count is not a number of times",
                 given=f"{count!r:.80}",
@@ -117,9 +118,7 @@ class Repeat(Program):
             )
         if index is not None:
             _check_index(int(count), index)
-        if not (checkpoint is None or isinstance(checkpoint, Revolve)) and (
-            isinstance(checkpoint, bool) or not isinstance(checkpoint, (int, np.integer)) or checkpoint < 1
-        ):
+        if not (checkpoint is None or isinstance(checkpoint, Revolve) or is_whole(checkpoint, 1)):
             raise ProgramError(
                 "a repeat's checkpoint is no number of turns",
                 given=repr(checkpoint),
@@ -144,7 +143,7 @@ def _check_turns(turns: object, max_steps: int | None) -> None:
     """See that a profile can count so many turns of a loop on a condition."""
     if turns is None:
         return
-    if isinstance(turns, bool) or not isinstance(turns, (int, np.integer)) or not 0 <= turns <= _MOST_TURNS:
+    if not is_whole(turns, 0) or turns > _MOST_TURNS:
         raise ProgramError(
             "a loop's turns are not a number of times",
             given=f"turns={turns!r:.60}",
@@ -203,9 +202,7 @@ class RepeatWhile(Program):
         turns: int | None = None,
     ):
         check_predicate(predicate, "the predicate of a loop")
-        if max_steps is not None and (
-            isinstance(max_steps, bool) or not isinstance(max_steps, (int, np.integer)) or max_steps < 1
-        ):
+        if max_steps is not None and not is_whole(max_steps, 1):
             raise ProgramError("max_steps is not a number of turns", given=max_steps, expected="a positive integer")
         if max_steps is not None and max_steps > _MOST_TURNS:
             raise ProgramError(
@@ -304,9 +301,7 @@ class Switch(Program):
 
     def __init__(self, control: Tensor, cases: Mapping[int, object], default: object = ()):
         check_predicate(control, "the control of a Switch")
-        if not isinstance(cases, Mapping) or not all(
-            isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in cases
-        ):
+        if not isinstance(cases, Mapping) or not all(map(is_whole, cases)):
             raise ProgramError(
                 "the cases of a Switch are not numbered", given=cases, expected="{0: program, 1: program, ...}"
             )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from codelet.errors import CodeletDefinitionError
-from codelet.schema import is_whole, one_of
+from codelet.schema import one_of
 
 Issue = Literal["assembly", "compiled"]
 """How a codelet's loops issue instructions: loads and stores beside arithmetic, or one after another."""
@@ -69,9 +69,10 @@ def check_hints(hints: Hints) -> None:
     if cycles is not None and not callable(cycles):
         fix = f"cycles=lambda x: {cycles!r:.20}, with the codelet's own fields for x"
         raise _refused("cycles", cycles, f"a function: {seen}", fix)
-    if turns is not None and not callable(turns) and not is_whole(turns, 0):
+    whole = isinstance(turns, int) and not isinstance(turns, bool) and turns >= 0
+    if turns is not None and not callable(turns) and not whole:
         raise _refused("turns", turns, f"a whole number from 0, or a function: a whole number from 0, or {seen}")
-    if not is_whole(hints.workers, 1):
+    if not isinstance(hints.workers, int) or isinstance(hints.workers, bool) or hints.workers < 1:
         fix = "workers=6 to share each vertex among all workers of a tile"
         raise _refused("workers", hints.workers, "a whole number from 1", fix)
     if hints.issue is not None and not one_of(*get_args(Issue)).accepts(hints.issue):

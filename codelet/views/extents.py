@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from codelet.errors import ViewError
+from codelet.schema import is_whole
 
 
 def as_integers(given: object, what: str) -> tuple[int, ...]:
@@ -25,7 +26,7 @@ def as_integers(given: object, what: str) -> tuple[int, ...]:
     if isinstance(listed, np.ndarray):
         listed = list(listed) if listed.ndim else listed[()]
     items: Sequence[Any] = listed if isinstance(listed, (tuple, list)) else (listed,)
-    if not all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in items):
+    if not all(map(is_whole, items)):
         floats = any(isinstance(n, (float, np.floating)) for n in items)
         raise ViewError(
             f"{what} is not of integers",

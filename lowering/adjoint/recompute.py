@@ -18,12 +18,11 @@ from fnmatch import fnmatchcase
 from itertools import accumulate, groupby, islice, pairwise
 from typing import Literal, NamedTuple, get_args
 
-import numpy as np
-
 import codelet as cl
 from codelet.errors import ProgramError
 from codelet.programs.program import Program
 from codelet.programs.program import Sequence as ProgramSequence
+from codelet.schema import is_whole
 from codelet.views.sources import Variable
 from codelet.views.tensor import whole_view
 from lowering.adjoint.again import Chain, Event, Segment, Turn
@@ -73,7 +72,7 @@ class Recompute:
         Raises:
             ProgramError: a number that counts no steps.
         """
-        if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 1:
+        if not is_whole(steps, 1):
             raise ProgramError(
                 "a forward pass cannot be kept so often", given=repr(steps), expected="a positive number of steps"
             )
@@ -112,7 +111,7 @@ class Recompute:
         Raises:
             ProgramError: a number that counts no bytes; by `cl.gradient`, fewer than can be kept, and how many can.
         """
-        if isinstance(budget, bool) or not isinstance(budget, (int, np.integer)) or budget < 0:
+        if not is_whole(budget, 0):
             raise ProgramError("a budget is no number of bytes", given=repr(budget), expected="a whole number of bytes")
         return Recompute("bytes", budget=int(budget))
 

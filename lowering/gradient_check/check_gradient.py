@@ -13,6 +13,7 @@ from codelet.hostdata import as_array
 from codelet.interpret import check_names
 from codelet.programs.program import as_program
 from codelet.programs.walk import check_program as check_form
+from codelet.schema import is_whole
 from codelet.tracing.codelets import Codelet
 from codelet.views.sources import source_text, source_variables, type_text
 from codelet.views.tensor import Tensor
@@ -68,7 +69,7 @@ def _options(graph: Graph, vertices: Any, directions: Any, seed: Any, rtol: Any,
         ("seed", seed, 0, "starts all that is drawn"),
     )
     for name, own, least, what in whole:
-        if isinstance(own, bool) or not isinstance(own, (int, np.integer)) or own < least:
+        if not is_whole(own, least):
             raise ProgramError(f"{name} {what}", given=f"{own!r:.80}", expected=f"a whole number, {least} or more")
     if rtol is not None and not (isinstance(rtol, (int, float, np.floating)) and 0 < rtol < 1):
         raise ProgramError(

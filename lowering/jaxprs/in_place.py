@@ -64,7 +64,6 @@ from lowering.arrays import SMALL, Array, constant
 MOST_SCATTERED = 1 / 8
 """The part of an array from which on an update is padded and chosen by a mask rather than scattered."""
 
-
 _JOINING = ("concatenate", "stack")
 """Primitives that put parts together: of the parts of an array, XLA sees that they make the array."""
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from codelet.errors import TileError
 from codelet.graphs.family import Family, counted
+from codelet.schema import is_whole
 from codelet.target import Target
 from codelet.views.sources import Variable
 from lowering.machine.words import Words, number_words
@@ -140,7 +141,7 @@ def checked_tile(tile: object, target: Target) -> int:
     Raises:
         TileError: it has none of that number, or what was given is no whole number.
     """
-    whole = isinstance(tile, (int, np.integer)) and not isinstance(tile, bool)
+    whole = is_whole(tile)
     if not whole or not 0 <= int(tile) < target.num_tiles:  # type: ignore[call-overload]
         expected = f"{'' if whole else 'a whole number, '}0 to {target.num_tiles - 1}, on {target}"
         raise TileError("a tile does not exist", given=repr(tile) if not whole else tile, expected=expected)
