@@ -94,6 +94,27 @@ def test_writing_through_any_injective_access_map(drawn):
     np.testing.assert_array_equal(writing(array, values), expected.reshape(shape))
 
 
+@pytest.mark.parametrize(
+    ("shape", "start", "stop", "box"),
+    [
+        ((6, 5), 5, 25, ((6, 1, 4), (5, 0, 5))),
+        ((6, 5), 6, 9, ((6, 1, 1), (5, 1, 3))),
+        ((6, 5), 4, 25, ((30, 4, 21),)),
+        ((3, 4, 5), 20, 60, ((3, 1, 2), (4, 0, 4), (5, 0, 5))),
+        ((3, 4, 5), 25, 35, ((3, 1, 1), (4, 1, 2), (5, 0, 5))),
+        ((3, 4, 5), 5, 25, ((60, 5, 20),)),
+        ((1, 6, 5, 1), 5, 25, ((1, 0, 1), (6, 1, 4), (5, 0, 5), (1, 0, 1))),
+    ],
+)
+def test_a_run_of_whole_rows_is_a_box_of_the_array(shape, start, stop, box):
+    """However vertices cut it: by a divisor here, so that their edges keep to no dimension."""
+    size = next(n for n in (4, 3, 2, 1) if (stop - start) % n == 0)
+    view = cl.Graph().add_variable("x", (math.prod(shape),))
+    i = cl.grid((stop - start) // size)
+    write = plan_write(shape, view[start + size * i : start + size * i + size].index)
+    assert tuple(map(tuple, write.radices)) == box
+
+
 def primitives(run):
     names = set()
 

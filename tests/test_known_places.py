@@ -147,6 +147,49 @@ def test_a_loop_updates_a_box_in_place():
     _check(function, X)
 
 
+def _gradient(function, x, *others):
+    """The gradient graph of the sum of what a function gives, by its first argument, with its traced function."""
+    traced = cl.trace(lambda *arguments: jnp.sum(jnp.sin(function(*arguments))), x, *others)
+    return traced, cl.gradient(traced.graph, traced.outputs, list(traced.flat_inputs), program=traced.program)
+
+
+def _copied(program):
+    """What a program copies, and its parts."""
+    if isinstance(program, cl.Copy):
+        return [program.source]
+    parts = getattr(program, "programs", None) or [own for own in (getattr(program, "body", None),) if own]
+    return [own for part in parts for own in _copied(part)]
+
+
+@examples(12)
+@given(_indexed())
+def test_gradient_graphs_of_known_places_are_as_jax_has_them(drawn):
+    x, items, op, mode = drawn
+    if op in ("min", "max", "get") or (op != "add" and _repeats(x.shape, items, mode)):
+        op = "add"
+    options = {"unique_indices": True} if op == "multiply" else {}
+    function = lambda x, y: getattr(x.at[items], op)(y, mode=mode, **options)  # noqa: E731
+    y = array(jax.eval_shape(lambda x: x[items], x).shape, seed=1)
+    traced, found = _gradient(function, x, y)
+    program = cl.Sequence(found.forward, found.backward)
+    slopes = [found[own] for own in traced.flat_inputs]
+    lowered = cl.lower(traced.graph, program, inputs=list(traced.flat_inputs), outputs=slopes)
+    plain = jax.grad(lambda *arguments: jnp.sum(jnp.sin(function(*arguments))), (0, 1))
+    made = at_once(lambda *arguments: lowered.flat(arguments), plain)(x, y)
+    for own, expected in zip(*made, strict=True):
+        assert_alike(own, expected)
+
+
+@few("name", BOXES, every=2)
+def test_the_cotangent_of_what_is_added_to_is_that_of_the_result(name):
+    """Nothing is put to zero, and added to, where a box of a copy is added to."""
+    items = BOXES[name]
+    turn = lambda _, x: x.at[items].add(jnp.sin(x[items]))  # noqa: E731
+    _, found = _gradient(lambda x: lax.fori_loop(0, 3, turn, x), X)
+    (loop,) = (own for own in found.backward.programs if isinstance(own, cl.Repeat))
+    assert not [own for own in _copied(loop) if own.source.value is not None]
+
+
 def test_a_known_slice_is_put_without_vertices():
     function = lambda x, y: lax.dynamic_update_slice(x, y, (40, 1))  # noqa: E731
     traced = cl.trace(function, X, X[:3, :4])

@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 
 from codelet import ops
+from codelet.ops.elementwise import add_in_place
 from codelet.ops.lookup_codelets import ELEMENTS
 from codelet.views.tensor import Tensor
 
@@ -140,16 +141,21 @@ def is_written_at_once(box: Box, shape: Sequence[int], op: str) -> bool:
 
 
 def scattered(walk: Walk, box: Box, operand: Tensor, updates: Tensor, op: str, name: str) -> Tensor:
-    """An array with updates of a box of it: a copy of it, of which the box is written."""
+    """An array with updates of a box of it: a copy of it, of which the box is written, or added to."""
     graph = walk.graph
     lying = box.lying(updates)
-    if op != "set":
+    is_whole, is_added = box.lengths == operand.shape, op == "add"
+    if op != "set" and (is_whole or not is_added):
         with walk.recording():
             lying = ops.map(graph, ELEMENTS[op], operand[box.items], lying, grain=walk.grain, name=name)
-    if box.lengths == operand.shape:
+    if is_whole:
         return lying
     with graph.scope(name, unique=True):
         made = graph.add_variable("out", operand.shape, operand.dtype)
     walk.copy(operand, made)
-    walk.copy(lying, made[box.items])
+    if is_added:  # in place, so that the cotangent of what is added to is that of the result
+        with walk.recording():
+            add_in_place(graph, made[box.items], lying, grain=walk.grain, name=name)
+    else:
+        walk.copy(lying, made[box.items])
     return made

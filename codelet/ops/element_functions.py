@@ -167,11 +167,13 @@ class _Computed:
         own: the function.
         given: of which of its results there are cotangents: these are the first fields. None for the results.
         picked: which slopes.
+        is_in_place: whether what they give takes the place of their first field.
     """
 
     own: ElementFunction
     given: tuple[bool, ...] | None = None
     picked: tuple[int, ...] = ()
+    is_in_place: bool = False
 
     def on(self, *elements: Any) -> list[Any]:
         """They, of single elements."""
@@ -211,8 +213,8 @@ class _ElementCodelet(cl.Codelet):
                 expected="numbers that are found again where it is defined",
                 fix="give them to it as operands: ops.map takes numbers beside tensors",
             )
-        given, picked, is_shared = self.computed.given, self.computed.picked, self.hints.workers > 1
-        return _read_again, (own.operation, function, own.dtypes, own.numbers, own.settings, given, picked, is_shared)
+        how, is_shared = (self.computed.given, self.computed.picked, self.computed.is_in_place), self.hints.workers > 1
+        return _read_again, (own.operation, function, own.dtypes, own.numbers, own.settings, how, is_shared)
 
 
 def _read_again(
@@ -221,13 +223,12 @@ def _read_again(
     dtypes: tuple[np.dtype | None, ...],
     numbers: dict[int, Any],
     settings: Settings,
-    given: tuple[bool, ...] | None,
-    picked: tuple[int, ...],
+    how: tuple[tuple[bool, ...] | None, tuple[int, ...], bool],
     is_shared: bool,
 ) -> cl.Codelet:
     with restored(settings):
         own = _element_function(operation, function.found(), dtypes, numbers)
-    pair = _codelets(_Computed(own, given, picked))
+    pair = _codelets(_Computed(own, *how))
     return pair.shared if is_shared else pair.worker
 
 
@@ -235,8 +236,8 @@ def _read_again(
 def _codelets(computed: _Computed) -> Pair:
     """Codelets that give the results of a function of elements for blocks of them.
 
-    Their fields are x0, x1, ..., blocks of the operands, and out0, out1, ...; their static value says which dimensions
-    each operand has.
+    Their fields are x0, x1, ..., blocks of the operands, and out0, out1, ..., or x0 again in place; their static value
+    says which dimensions each operand has.
     """
 
     def block(*fields: Any, dimensions: Any) -> dict[str, Any]:
@@ -244,7 +245,8 @@ def _codelets(computed: _Computed) -> Pair:
         dimensions = dimensions if any(map(jnp.ndim, fields)) else ((),) * len(fields)
         rank = 1 + max((d for own in dimensions for d in own), default=-1)
         results = _over_block(computed.on, dimensions, rank)(*fields)
-        return {f"out{k}": result for k, result in enumerate(results)}
+        names = ["x0"] if computed.is_in_place else [f"out{k}" for k in range(len(results))]
+        return dict(zip(names, results, strict=True))
 
     count = computed.own.num_fields + sum(computed.given or ())
     fields = [inspect.Parameter(f"x{k}", inspect.Parameter.POSITIONAL_OR_KEYWORD) for k in range(count)]
@@ -254,9 +256,9 @@ def _codelets(computed: _Computed) -> Pair:
     return Pair(*(_ElementCodelet(block, computed, own.hints) for own in both(block)))
 
 
-def value_codelets(own: ElementFunction) -> Pair:
-    """Codelets that give the results of a function."""
-    return _codelets(_Computed(own))
+def value_codelets(own: ElementFunction, is_in_place: bool = False) -> Pair:
+    """Codelets that give the results of a function; in place of its first element, where that is said."""
+    return _codelets(_Computed(own, is_in_place=is_in_place))
 
 
 class Slopes(NamedTuple):

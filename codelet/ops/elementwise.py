@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import lax
 
 import codelet as cl
 from codelet.errors import FieldTypeError, OperationError
@@ -77,6 +78,22 @@ def map(
     with graph.scope(name, unique=True):
         made = spread.add()
     return jax.tree.unflatten(structure, made)
+
+
+def add_in_place(graph: cl.Graph, to: cl.Tensor, x: cl.Tensor, *, grain: int | None = None, name: str = "add") -> None:
+    """Add a tensor to another of its shape and dtype, which names no element twice.
+
+    Args:
+        graph: where its compute set is added, in a scope of its name.
+        to: what is added to.
+        x: what is added.
+        grain: about how many elements a vertex has.
+        name: of the scope.
+    """
+    own = element_function(name, lax.add, (to, x))
+    spread = _spread(name, graph, [to, x], [], value_codelets(own, is_in_place=True), grain, MEMORY_SHARE)
+    with graph.scope(name, unique=True):
+        spread.add()
 
 
 @checked

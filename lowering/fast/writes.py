@@ -7,6 +7,7 @@ Several writes that divide an array, or that interleave in it, make it anew toge
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -117,7 +118,48 @@ def plan_write(shape: tuple[int, ...], index: Index) -> Write:
     digits = split_digits(index)
     access = take_apart(shape, index if digits is None else digits.index)
     radices = box(access)
-    return Write(access, digits, None if radices is None else tuple(radices))
+    return Write(access, digits, None if radices is None else _as_dimensions(radices, shape))
+
+
+def _as_dimensions(radices: Sequence[Radix], shape: Sequence[int]) -> tuple[Radix, ...]:
+    """A box of an array after a reshape, where it can be as a box of the array as it is.
+
+    Several vertices write whole rows as a run, or as rows of another length. XLA knows the array in its own shape, and
+    would have to find out that it may be written in place.
+    """
+    runs = list[Radix]()
+    for own in radices:
+        outer = runs[-1] if runs else None
+        if outer is not None and (own.length == own.extent or outer.length == 1):
+            extent, start, length = outer
+            runs[-1] = Radix(extent * own.extent, start * own.extent + own.start, length * own.length)
+        else:
+            runs.append(own)
+    found, left = list[Radix](), list(shape)
+    for run in runs:
+        own = list[int]()
+        while left and math.prod(own) < run.extent:
+            own.append(left.pop(0))
+        rows = _rows_of(run, own) if math.prod(own) == run.extent else None
+        if rows is None:
+            return tuple(radices)
+        found += rows
+    return (*found, *(Radix(1, 0, 1) for _ in left))
+
+
+def _rows_of(run: Radix, shape: Sequence[int]) -> list[Radix] | None:
+    """A run of a flat dimension as a box of the dimensions that it is of; None where it is none."""
+    _, start, length = run
+    found = list[Radix]()
+    for k, extent in enumerate(shape):
+        row = math.prod(shape[k + 1 :])
+        if start % row == 0 and length % row == 0:
+            return [*found, Radix(extent, start // row, length // row), *(Radix(n, 0, n) for n in shape[k + 1 :])]
+        if start // row != (start + length - 1) // row:
+            return None
+        found.append(Radix(extent, start // row, 1))
+        start %= row
+    return found
 
 
 # --- several --------------------------------------------------------------------------------------------
