@@ -12,6 +12,7 @@ from codelet.jaxprs.rebuild import inline
 from codelet.jaxprs.within_bounds import within_bounds
 from lowering.jaxprs.carry_extended import carry_extended
 from lowering.jaxprs.columns_as_rows import columns_as_rows
+from lowering.jaxprs.common_pads import pad_in_common
 from lowering.jaxprs.compare_tables import compare_tables
 from lowering.jaxprs.contract import contract
 from lowering.jaxprs.dots_in_memory_order import dots_in_memory_order
@@ -59,5 +60,6 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     scanned = scan_rows(columns_as_rows(slice_before_loops(dots)))
     if scanned is not dots:  # there are loops
         scanned = reshape_once(make_in_shape(scanned))
-    updated = scatter_known_updates(update_safely(carry_extended(scanned), inputs))
+    extended = carry_extended(pad_in_common(scanned))
+    updated = scatter_known_updates(update_safely(extended, inputs))
     return recompute(multiply_thinly(multiply_narrowly(reduce_by_halves(updated))))
