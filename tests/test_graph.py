@@ -377,6 +377,7 @@ def refusals():
         "name": (lambda: graph.add_variable("x", (2,)), cl.DuplicateNameError, "'x' is used twice"),
         "no name": (lambda: graph.add_variable("", (2,)), cl.VariableError, "not a name"),
         "shape": (lambda: graph.add_variable("s", (2, -1)), cl.VariableError, "is not a shape"),
+        "elements": (lambda: graph.add_variable("s", (2**31, 2**31)), cl.VariableError, "fewer than 2**62 elements"),
         "dtype": (lambda: graph.add_variable("s", (2,), "text"), cl.VariableError, "not one of JAX's"),
         "value": (lambda: graph.add_constant("s", object()), cl.VariableError, "is not an array"),
         "grid": (lambda: cl.grid(-1), cl.SymbolError, "a size that is not a count"),

@@ -268,6 +268,7 @@ MISTAKES = {
     "no group": (((1, 4, 5, 5), (3, 2, 3, 3)), {"feature_group_count": 0}, "is not a whole number from 1"),
     "strides": (((1, 3, 5, 5), (2, 3, 3, 3)), {"window_strides": (1, 0)}, "window_strides of ops"),
     "dilation": (((1, 3, 5, 5), (2, 3, 3, 3)), {"rhs_dilation": (1,)}, "rhs_dilation of ops"),
+    "lhs_dilation": (((1, 3, 5, 5), (2, 3, 3, 3)), {"lhs_dilation": 2**21}, "2 whole numbers from 1 to 1,048,576"),
     "padding by name": (((1, 3, 5, 5), (2, 3, 3, 3)), {"padding": "FULL"}, "is of no known name"),
     "padding": (((1, 3, 5, 5), (2, 3, 3, 3)), {"padding": ((1, 1),)}, "padding of ops.conv_general_dilated does not"),
     "numbers": (((1, 3, 5, 5), (2, 3, 3, 3)), {"dimension_numbers": ("NCHW", "OIHW")}, "dimension numbers"),

@@ -6,6 +6,7 @@ Shapes are NumPy's, dtypes and values follow `jnp.asarray`, and what would lose 
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from typing import Any
 
@@ -31,6 +32,10 @@ def _extent(size: Any) -> int | None:
     return extent if extent >= 0 else None
 
 
+MOST_ELEMENTS = 2**62
+"""So many elements no array of a graph has: positions are counted in 64 bits."""
+
+
 def _shape_fix(sizes: tuple[Any, ...]) -> str | None:
     for size in sizes:
         if isinstance(size, (float, np.floating)):
@@ -46,7 +51,7 @@ def checked_shape(shape: Any, whose: str) -> tuple[int, ...]:
     """A shape as a tuple, from one number or a sequence of them.
 
     Raises:
-        VariableError: sizes that are not whole numbers from 0.
+        VariableError: sizes that are not whole numbers from 0, or more elements than can be counted.
     """
     try:
         sizes = (shape,) if _extent(shape) is not None or isinstance(shape, (str, set, Index)) else tuple(shape)
@@ -59,6 +64,12 @@ def checked_shape(shape: Any, whose: str) -> tuple[int, ...]:
             given=repr(shape),
             expected="whole numbers from 0: (4, 8), or 4 for one dimension",
             fix=_shape_fix(sizes),
+        )
+    if math.prod(extents) >= MOST_ELEMENTS:  # type: ignore[arg-type]
+        raise VariableError(
+            f"the shape of {whose} has more elements than can be counted",
+            given=repr(shape),
+            expected="fewer than 2**62 elements",
         )
     return extents  # type: ignore[return-value]
 

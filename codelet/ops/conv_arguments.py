@@ -16,7 +16,7 @@ from jax import lax
 import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.convolved import Convolved
-from codelet.ops.windows import Along, along, checked_padding, num_windows, whole_numbers
+from codelet.ops.windows import MOST_APART, Along, along, checked_padding, num_windows, whole_numbers
 
 # --- what they are given ----------------------------------------------------------------------------------
 
@@ -129,10 +129,8 @@ def checked_sizes(
             expected=f"{features} times the kernels' channels, and {features * batches} groups of kernels of one size",
         )
     strides = whole_numbers(name, "window_strides", window_strides, rank)
-    left, right = (
-        whole_numbers(name, what, values, rank)
-        for what, values in (("lhs_dilation", lhs_dilation), ("rhs_dilation", rhs_dilation))
-    )
+    left = whole_numbers(name, "lhs_dilation", lhs_dilation, rank, most=MOST_APART)
+    right = whole_numbers(name, "rhs_dilation", rhs_dilation, rank)
     reaches = [(k - 1) * d + 1 if k else 0 for k, d in zip(kernel[2:], right, strict=True)]
     pads = checked_padding(name, padding, image[2:], reaches, strides)
     each = zip(image[2:], kernel[2:], pads, strides, right, left, strict=True)

@@ -19,7 +19,7 @@ from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.pool_vertices import add_pooled
 from codelet.ops.pooling_codelets import greatest_of, least
 from codelet.ops.schema import checked
-from codelet.ops.windows import Along, along, checked_padding, num_windows, whole_numbers
+from codelet.ops.windows import MOST_APART, Along, along, checked_padding, num_windows, whole_numbers
 
 _CODELETS = {"sum": "total", "max": "largest", "min": "smallest"}
 _TANGENTS = {"max": "tangents_of_largest", "min": "tangents_of_smallest"}
@@ -65,7 +65,7 @@ def _checked(
     rank = x.ndim
     window = whole_numbers(name, "window_dimensions", window, rank)
     strides = whole_numbers(name, "window_strides", strides, rank)
-    between = whole_numbers(name, "base_dilation", dilations[0], rank)
+    between = whole_numbers(name, "base_dilation", dilations[0], rank, most=MOST_APART)
     apart = whole_numbers(name, "window_dilation", dilations[1], rank)
     extents = [(n - 1) * d + 1 if n else 0 for n, d in zip(x.shape, between, strict=True)]
     reaches = [(k - 1) * d + 1 for k, d in zip(window, apart, strict=True)]

@@ -19,6 +19,7 @@ import numpy as np
 from jax import lax
 
 from codelet.errors import OperationError
+from codelet.schema import is_whole
 
 
 class Phase(NamedTuple):
@@ -111,8 +112,19 @@ def along(
 # --- what operations on windows are given --------------------------------------------------------------------
 
 
-def whole_numbers(operation: str, name: str, values: Any, count: int, least: int = 1) -> tuple[int, ...]:
-    """A number for each spatial dimension: `least` or 1 for None, a single one for all.
+MOST_APART = 2**20
+"""By how many positions elements may be apart, with zeros between them: windows have as many phases."""
+
+
+def whole_numbers(operation: str, name: str, values: Any, count: int, *, most: int | None = None) -> tuple[int, ...]:
+    """A number from 1 for each spatial dimension: 1 for None, a single one for all.
+
+    Args:
+        operation: its name.
+        name: of what is given.
+        values: the numbers.
+        count: of spatial dimensions.
+        most: the greatest that there may be.
 
     Raises:
         OperationError: other numbers, or as many as there are not.
@@ -122,16 +134,14 @@ def whole_numbers(operation: str, name: str, values: Any, count: int, least: int
     several = (values,) * count if isinstance(values, int | np.integer) else values
     try:
         own = tuple(several)
-        fits = len(own) == count and all(
-            isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= least for n in own
-        )
+        fits = len(own) == count and all(is_whole(n, 1) and (most is None or n <= most) for n in own)
     except TypeError:
         fits, own = False, ()
     if not fits:
         raise OperationError(
             f"{name} of ops.{operation} does not fit",
             given=repr(values),
-            expected=f"{count} whole numbers from {least}, one for each spatial dimension",
+            expected=f"{count} whole numbers from 1{f' to {most:,}' if most else ''}, one for each spatial dimension",
         )
     return tuple(int(n) for n in own)
 
