@@ -25,6 +25,9 @@ FLOAT32_ERROR = 0.5
 of a layer away from its own in float64, ours 0.34 and 0.26. Batch norm over the 49 places of the last stage, and
 rectifiers near zero, do that. `tests/test_traced_networks.py` holds steps in float64 to 1e-9."""
 
+FLOAT32_ERROR_OF_18 = 0.05
+"""The same of ResNet-18: of what it is given here either's step is 0.015 away from plain JAX's in float64."""
+
 FINE_GRAIN = 128
 """Multiply-adds of a vertex, with which AlexNet's step has at least 18.7 million vertices and 115.8 million edges."""
 
@@ -89,7 +92,7 @@ def resnet50_step(network: str = "resnet50") -> Generator[Comparison | Row, Row,
 @benchmark
 def resnet18_step(network: str = "resnet18") -> Generator[Comparison | Row, Row, None]:
     """A training step of ResNet-18, batch 1."""
-    yield step_comparison("resnet18_step", network, 1, 1.0)
+    yield step_comparison("resnet18_step", network, 1, 1.0, tolerance=FLOAT32_ERROR_OF_18)
 
 
 @benchmark
