@@ -23,6 +23,7 @@ from codelet.errors import (
     UninitializedReadError,
     WriteRaceError,
 )
+from codelet.graphs.family import Family
 from codelet.graphs.graph import Graph
 from codelet.graphs.vertices import Vertex, family_vertices, gather
 from codelet.hostdata import as_array
@@ -37,7 +38,7 @@ from codelet.programs.tensor_steps import AbortOn, Print, WriteUndef
 from codelet.programs.walk import Touched, check_program
 from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.tracing.unchanged import check_unchanged
-from codelet.views.sources import source_variables
+from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor, views_padding
 
 
@@ -68,80 +69,6 @@ def check_names(graph: Graph, values: object) -> None:
             raise kind(
                 problem, given=f"{name!r:.80}", expected=f"the name of a variable or input stream: {', '.join(taken)}"
             )
-
-
-class _Memory:
-    """The values of all elements, and whether anything has given them one."""
-
-    def __init__(self, graph: Graph, values: Mapping[str, Any]):
-        check_names(graph, values)
-        self.graph = graph
-        self.writes = Touched(is_read=False)
-        self.unchanged: set[TracedCodelet] = set()
-        self.arrays: dict[int, np.ndarray] = {}
-        self.incoming: dict[Stream, Iterator[np.ndarray]] = {}
-        for stream in graph.streams:
-            if stream.name in values:
-                count = np.shape(values[stream.name])[:1]
-                stacked = _Values(stream.name, (*count, *stream.shape), stream.dtype)
-                self.incoming[stream] = iter(np.asarray(as_array(values[stream.name], stacked)))
-        self.outgoing: dict[Stream, list[np.ndarray]] = {s: [] for s in graph.streams if not s.is_input}
-        self.written = np.zeros(sum(variable.size + 1 for variable in graph.variables), bool)
-        for variable in graph.variables:
-            given = variable.value
-            if variable.name in values:
-                given = as_array(values[variable.name], variable)
-            array = np.zeros(variable.size, variable.dtype)
-            if given is not None:
-                array[:] = np.asarray(given).reshape(-1)
-                self.written[variable.first_element : variable.first_element + variable.size] = True
-            self.arrays[variable.first_element] = array
-
-    def read(self, tensor: Tensor, by: object, line: Line | None = None) -> np.ndarray:
-        elements = tensor.elements()
-        elements = elements[elements >= 0]  # padding holds its value from the start
-        if not self.written[elements].all():
-            first = int(elements[~self.written[elements]][0])
-            variable, _ = self.graph.locate(first)
-            vertex = by if isinstance(by, Vertex) else None
-            if vertex is not None:
-                family = vertex.family
-                by = f"a vertex of codelet {family.codelet.name!r} in compute set {family.compute_set.name!r}"
-                line = vertex.line
-            raise UninitializedReadError(
-                f"{self.graph.element_text(first)} is read by {by} before anything has given it a value",
-                given=vertex,
-                fix=variable.mend if variable.is_aside else None,
-                line=line,
-            )
-        return gather(self.arrays, tensor)
-
-    def receive(self, stream: Stream) -> np.ndarray:
-        value = next(self.incoming.get(stream, iter(())), None)
-        if value is None:
-            raise StreamError(
-                f"stream {stream.name!r} has no more values",
-                expected="a value for each copy from it, stacked along a first axis",
-            )
-        return value
-
-    def bind(self, source: Tensor, destination: Tensor) -> None:
-        """Copy values, and whether there are any."""
-        values = gather(self.arrays, source).reshape(-1)
-        for a, b, value in zip(source.elements().flat, destination.elements().flat, values, strict=True):
-            variable, position = self.graph.locate(int(b))
-            self.arrays[variable.first_element][position] = value
-            self.written[b] = self.written[a] if a >= 0 else True
-
-    def forget(self, tensor: Tensor) -> None:
-        elements = tensor.elements()
-        self.written[elements[elements >= 0]] = False
-
-    def write(self, tensor: Tensor, values: np.ndarray) -> None:
-        for element, value in zip(tensor.elements().reshape(-1).tolist(), values.reshape(-1), strict=True):
-            variable, position = self.graph.locate(element)
-            self.arrays[variable.first_element][position] = value
-            self.written[element] = True
 
 
 def _check_apart(graph: Graph, tensors: Sequence[Tensor], what: str, line: Line | None) -> None:
@@ -183,100 +110,214 @@ def _check_vertices(graph: Graph, vertices: Sequence[Vertex]) -> None:
                         )
 
 
-def _execute(memory: _Memory, compute_set: ComputeSet) -> None:
-    families = [family for family in memory.graph.families if family.compute_set is compute_set]
-    checked = set()
-    for family in families:
-        if family.codelet not in memory.unchanged:
-            checked.add(family)
-            check_unchanged(family.codelet, family.lines[0] if family.lines else None, family.lengths)
-            memory.unchanged.add(family.codelet)
-    vertices = [vertex for family in families for vertex in family_vertices(family)]
-    _check_vertices(memory.graph, vertices)
-    # All vertices read the state as it was before; then all write.
-    results = []
-    for vertex in vertices:
-        results.append(vertex.call(lambda tensor, by=vertex: memory.read(tensor, by), check=vertex.family in checked))
-        checked.discard(vertex.family)
-    for vertex, result in zip(vertices, results, strict=True):
-        for name, value in result.items():
-            memory.write(vertex.fields[name], value)
-
-
 def _target(copy: Copy) -> str:
     """What a copy reads its source for, in an error."""
     to = f"stream {copy.destination.name!r}" if isinstance(copy.destination, Stream) else copy.destination
     return f"a copy to {to}"
 
 
-def _call(memory: _Memory, call: Call) -> None:
-    """Values are copied in, the body runs, and what it writes is copied back: in no order, so to elements apart."""
-    function, arguments = call.function, call.arguments
-    written = memory.writes.of_function(function)
-    back = [name for name, parameter in function.parameters.items() if parameter.source in written]
-    _check_apart(memory.graph, [arguments[name] for name in back], f"a call of {function.name!r}", call.line)
-    for name, parameter in function.parameters.items():
-        memory.bind(arguments[name], parameter)
-    _run(memory, function.body)
-    for name in back:
-        memory.bind(function.parameters[name], arguments[name])
-    for parameter in function.parameters.values():
-        memory.forget(parameter)
+class Interpreter:
+    """Runs programs of a graph: the values of all elements, and whether anything has given them one.
 
+    What numbers are is up to a few methods: here they are NumPy's.
 
-def _copy(memory: _Memory, copy: Copy) -> None:
-    source, destination = copy.source, copy.destination
-    if isinstance(destination, Tensor):
-        _check_apart(memory.graph, [destination], "a copy", copy.line)
-    value = memory.receive(source) if isinstance(source, Stream) else memory.read(source, _target(copy), copy.line)
-    if isinstance(destination, Stream):
-        memory.outgoing[destination].append(value)
-    else:
-        memory.write(destination, value)
+    Attributes:
+        graph: the graph.
+        arrays: the values of each variable, by the number of its first element.
+        written: of each element, whether anything has given it a value.
+    """
 
+    def __init__(self, graph: Graph, values: Mapping[str, Any]):
+        check_names(graph, values)
+        self.graph = graph
+        self.writes = Touched(is_read=False)
+        self.unchanged: set[TracedCodelet] = set()
+        self.arrays: dict[int, np.ndarray] = {}
+        self.incoming: dict[Stream, Iterator[np.ndarray]] = {}
+        for stream in graph.streams:
+            if stream.name in values:
+                count = np.shape(values[stream.name])[:1]
+                stacked = _Values(stream.name, (*count, *stream.shape), stream.dtype)
+                self.incoming[stream] = iter(np.asarray(as_array(values[stream.name], stacked)))
+        self.outgoing: dict[Stream, list[np.ndarray]] = {s: [] for s in graph.streams if not s.is_input}
+        self.written = np.zeros(sum(variable.size + 1 for variable in graph.variables), bool)
+        for variable in graph.variables:
+            given = variable.value
+            if variable.name in values:
+                given = as_array(values[variable.name], variable)
+            if given is not None:
+                self.written[variable.first_element : variable.first_element + variable.size] = True
+            self.arrays[variable.first_element] = self.held(variable, given)
 
-def _run(memory: _Memory, program: Program) -> None:
-    line = program.line
-    match program:
-        case Execute(compute_set):
-            _execute(memory, compute_set)
-        case Recording():
-            for compute_set in program.compute_sets:
-                _execute(memory, compute_set)
-        case ProgramSequence(programs):
-            for part in programs:
-                _run(memory, part)
-        case Copy():
-            _copy(memory, program)
-        case Repeat(count, body, index):
-            for turn in range(count):
-                if index is not None:
-                    memory.write(index, np.asarray(turn, index.dtype))
-                _run(memory, body)
-        case RepeatWhile(condition, predicate, body):
-            turns = 0
-            _run(memory, condition)
-            while bool(memory.read(predicate, "the predicate of a loop", line)) != program.until:
-                if turns == program.max_steps:
-                    raise ProgramAbortedError(too_many_turns(predicate, turns), line=line)
-                _run(memory, body)
-                _run(memory, condition)
-                turns += 1
-        case If(predicate, then, otherwise):
-            _run(memory, then if memory.read(predicate, "a choice between programs", line) else otherwise)
-        case Switch(control, cases, default):
-            _run(memory, cases.get(int(memory.read(control, "a choice between programs", line)), default))
-        case Call():
-            _call(memory, program)
-        case Print(tensor):
-            print(f"{program.text}: {memory.read(tensor, 'a print', line)}")
-        case AbortOn(predicate, message):
-            if memory.read(predicate, "the predicate of an abort", line):
-                raise ProgramAbortedError(message, line=line)
-        case WriteUndef(tensor):
-            memory.forget(tensor)
-        case _:
-            raise AssertionError(program)
+    # --- what numbers are -----------------------------------------------------------------------------------
+
+    def held(self, variable: Variable, given: Any) -> Any:
+        """The flat array of a variable: of what is given, or of nothing."""
+        array = np.zeros(variable.size, variable.dtype)
+        if given is not None:
+            array[:] = np.asarray(given).reshape(-1)
+        return array
+
+    def gathered(self, tensor: Tensor) -> Any:
+        """The values of a view."""
+        return gather(self.arrays, tensor)
+
+    def put(self, elements: Sequence[int], values: Any) -> None:
+        """Give elements values, in order."""
+        for element, value in zip(elements, values.reshape(-1), strict=True):
+            variable, position = self.graph.locate(element)
+            self.arrays[variable.first_element][position] = value
+
+    def number(self, tensor: Tensor, by: str, line: Line | None) -> int:
+        """The value of a single element, which decides what runs."""
+        return int(self.read(tensor, by, line))
+
+    def results(self, vertices: Sequence[Vertex], checked: set[Family]) -> Iterator[tuple[Vertex, dict[str, Any]]]:
+        """What vertices write, each by what is there now.
+
+        Args:
+            vertices: of a compute set.
+            checked: families of which one vertex is to be seen to compute what was traced.
+        """
+        for vertex in vertices:
+            made = vertex.call(lambda tensor, by=vertex: self.read(tensor, by), check=vertex.family in checked)
+            checked.discard(vertex.family)
+            yield vertex, made
+
+    # --- what there is --------------------------------------------------------------------------------------
+
+    def read(self, tensor: Tensor, by: object, line: Line | None = None) -> Any:
+        """The values of a view, of which all elements have one.
+
+        Raises:
+            UninitializedReadError: some have none.
+        """
+        elements = tensor.elements()
+        elements = elements[elements >= 0]  # padding holds its value from the start
+        if not self.written[elements].all():
+            first = int(elements[~self.written[elements]][0])
+            variable, _ = self.graph.locate(first)
+            vertex = by if isinstance(by, Vertex) else None
+            if vertex is not None:
+                family = vertex.family
+                by = f"a vertex of codelet {family.codelet.name!r} in compute set {family.compute_set.name!r}"
+                line = vertex.line
+            raise UninitializedReadError(
+                f"{self.graph.element_text(first)} is read by {by} before anything has given it a value",
+                given=vertex,
+                fix=variable.mend if variable.is_aside else None,
+                line=line,
+            )
+        return self.gathered(tensor)
+
+    def receive(self, stream: Stream) -> np.ndarray:
+        value = next(self.incoming.get(stream, iter(())), None)
+        if value is None:
+            raise StreamError(
+                f"stream {stream.name!r} has no more values",
+                expected="a value for each copy from it, stacked along a first axis",
+            )
+        return value
+
+    def bind(self, source: Tensor, destination: Tensor) -> None:
+        """Copy values, and whether there are any."""
+        here, there = source.elements().reshape(-1), destination.elements().reshape(-1)
+        self.put(there.tolist(), self.gathered(source))
+        self.written[there] = np.where(here >= 0, self.written[here], True)
+
+    def forget(self, tensor: Tensor) -> None:
+        elements = tensor.elements()
+        self.written[elements[elements >= 0]] = False
+
+    def write(self, tensor: Tensor, values: Any) -> None:
+        """Give the elements of a view values."""
+        elements = tensor.elements().reshape(-1)
+        self.put(elements.tolist(), values)
+        self.written[elements] = True
+
+    # --- what runs ------------------------------------------------------------------------------------------
+
+    def _execute(self, compute_set: ComputeSet) -> None:
+        families = [family for family in self.graph.families if family.compute_set is compute_set]
+        checked = set()
+        for family in families:
+            if family.codelet not in self.unchanged:
+                checked.add(family)
+                check_unchanged(family.codelet, family.lines[0] if family.lines else None, family.lengths)
+                self.unchanged.add(family.codelet)
+        vertices = [vertex for family in families for vertex in family_vertices(family)]
+        _check_vertices(self.graph, vertices)
+        # All vertices read the state as it was before; then all write.
+        for vertex, result in list(self.results(vertices, checked)):
+            for name, value in result.items():
+                self.write(vertex.fields[name], value)
+
+    def _call(self, call: Call) -> None:
+        """Values are copied in, the body runs, and what it writes is copied back: in no order, so to elements apart."""
+        function, arguments = call.function, call.arguments
+        written = self.writes.of_function(function)
+        back = [name for name, parameter in function.parameters.items() if parameter.source in written]
+        _check_apart(self.graph, [arguments[name] for name in back], f"a call of {function.name!r}", call.line)
+        for name, parameter in function.parameters.items():
+            self.bind(arguments[name], parameter)
+        self.run(function.body)
+        for name in back:
+            self.bind(function.parameters[name], arguments[name])
+        for parameter in function.parameters.values():
+            self.forget(parameter)
+
+    def _copy(self, copy: Copy) -> None:
+        source, destination = copy.source, copy.destination
+        if isinstance(destination, Tensor):
+            _check_apart(self.graph, [destination], "a copy", copy.line)
+        value = self.receive(source) if isinstance(source, Stream) else self.read(source, _target(copy), copy.line)
+        if isinstance(destination, Stream):
+            self.outgoing[destination].append(value)
+        else:
+            self.write(destination, value)
+
+    def run(self, program: Program) -> None:
+        line = program.line
+        match program:
+            case Execute(compute_set):
+                self._execute(compute_set)
+            case Recording():
+                for compute_set in program.compute_sets:
+                    self._execute(compute_set)
+            case ProgramSequence(programs):
+                for part in programs:
+                    self.run(part)
+            case Copy():
+                self._copy(program)
+            case Repeat(count, body, index):
+                for turn in range(count):
+                    if index is not None:
+                        self.write(index, np.asarray(turn, index.dtype))
+                    self.run(body)
+            case RepeatWhile(condition, predicate, body):
+                turns = 0
+                self.run(condition)
+                while bool(self.number(predicate, "the predicate of a loop", line)) != program.until:
+                    if turns == program.max_steps:
+                        raise ProgramAbortedError(too_many_turns(predicate, turns), line=line)
+                    self.run(body)
+                    self.run(condition)
+                    turns += 1
+            case If(predicate, then, otherwise):
+                self.run(then if self.number(predicate, "a choice between programs", line) else otherwise)
+            case Switch(control, cases, default):
+                self.run(cases.get(self.number(control, "a choice between programs", line), default))
+            case Call():
+                self._call(program)
+            case Print(tensor):
+                print(f"{program.text}: {self.read(tensor, 'a print', line)}")
+            case AbortOn(predicate, message):
+                if self.number(predicate, "the predicate of an abort", line):
+                    raise ProgramAbortedError(message, line=line)
+            case WriteUndef(tensor):
+                self.forget(tensor)
+            case _:
+                raise AssertionError(program)
 
 
 def _output(graph: Graph, given: object) -> Tensor | Stream:
@@ -343,8 +384,8 @@ def interpret(
     wanted = [_output(graph, output) for output in outputs]
     chosen = graph.default_program if program is None else as_program(program)
     check_program(chosen, graph)
-    memory = _Memory(graph, values)
-    _run(memory, chosen)
+    memory = Interpreter(graph, values)
+    memory.run(chosen)
     results = {}
     for output in wanted:
         if isinstance(output, Stream):
