@@ -184,6 +184,16 @@ def test_a_table_that_others_read_is_added():
     assert _count(_joined(function, array((7,)), array((5,))), "add") > 1
 
 
+def test_a_table_whose_rearrangement_others_read_is_scattered_once():
+    """As the gradient of a cross entropy: the cotangent of what labels pick is summed, and added."""
+
+    def function(x, y):
+        table = jnp.zeros((5, 7)).at[jnp.arange(5), jnp.array([1, 0, 6, 6, 2])].add(x).reshape(35)
+        return jnp.concatenate([y + table.reshape(5, 7), table.sum() * jnp.ones((1, 7))])
+
+    assert _count(_joined(function, array((5,)), array((5, 7))), "scatter-add") == 1
+
+
 def test_a_table_that_lies_otherwise_is_added():
     closed = _joined(lambda x, y: x + _onto_zeros(INDICES, y).T, array((4, 7)), array((5, 4)))
     assert _count(closed, "add") > 0

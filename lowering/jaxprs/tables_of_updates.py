@@ -101,6 +101,15 @@ def _are_long_and_apart(one: jax_core.JaxprEqn | None, other: jax_core.JaxprEqn,
     return None in (_part(one, makers), _part(other, makers))
 
 
+def _is_read_once(table: Any, root: Any, makers: Makers, uses: Counter[Any]) -> bool:
+    """Whether nothing else reads a rearranged table, its root, or what lies between them."""
+    while uses[table] == 1:
+        if table is root:
+            return True
+        (table,) = makers[table].invars
+    return False
+
+
 def one_start(eqn: jax_core.JaxprEqn, makers: Makers, uses: Counter[Any]) -> Joined | None:
     """An array and a table of zeros with updates, added, as the updates of the array; None where they lie otherwise."""
     for array, table in (eqn.invars, eqn.invars[::-1]):
@@ -110,7 +119,7 @@ def one_start(eqn: jax_core.JaxprEqn, makers: Makers, uses: Counter[Any]) -> Joi
         maker, shape = makers.get(view.root), shape_of(table)
         if maker is None or not is_understood(maker, "scatter-add") or not _is_zero(maker.invars[0], makers):
             continue
-        is_alone = uses[view.root] == 1 and uses[table] == 1 and view.root is not of.root
+        is_alone = _is_read_once(table, view.root, makers, uses) and view.root is not of.root
         alike = merged(view.digits) == merged(of.digits) and all(digit.step for digit in view.digits)
         if not is_alone or not alike or math.prod(shape_of(of.root)) != math.prod(shape):
             continue
