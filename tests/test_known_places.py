@@ -111,6 +111,7 @@ def test_known_places_are_as_jax_has_them(drawn):
 X = array((12, 8))
 BOXES = {
     "rows": (slice(1, None),),
+    "everything": (slice(None), slice(0, None)),
     "inner": (slice(1, -1), slice(1, -1)),
     "a row": (0,),
     "a column": (slice(None), -1),

@@ -92,8 +92,8 @@ def box_of(
         sizes: of a slice.
         mode: of places beyond the ends.
     """
-    if not isinstance(indices, np.ndarray) or not indices.size or 0 in (*shape, *sizes):
-        return None
+    if not isinstance(indices, np.ndarray) or 0 in (*indices.shape[:-1], *shape, *sizes):
+        return None  # where a place has no number it is all of what is indexed
     last = np.array([shape[d] - sizes[d] for d in indexed], np.int64)
     places = indices.astype(np.int64) if indices.dtype != np.uint64 else np.minimum(indices, 1 << 62).astype(np.int64)
     if mode == lax.GatherScatterMode.CLIP:
