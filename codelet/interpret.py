@@ -172,17 +172,23 @@ class Interpreter:
         """The value of a single element, which decides what runs."""
         return int(self.read(tensor, by, line))
 
-    def results(self, vertices: Sequence[Vertex], checked: set[Family]) -> Iterator[tuple[Vertex, dict[str, Any]]]:
-        """What vertices write, each by what is there now.
+    def step(self, families: Sequence[Family], checked: set[Family]) -> None:
+        """Run the vertices of families: all read the state as it was before; then all write.
 
         Args:
-            vertices: of a compute set.
-            checked: families of which one vertex is to be seen to compute what was traced.
+            families: of a compute set.
+            checked: those of which one vertex is to be seen to compute what was traced.
         """
+        vertices = [vertex for family in families for vertex in family_vertices(family)]
+        _check_vertices(self.graph, vertices)
+        results = []
         for vertex in vertices:
             made = vertex.call(lambda tensor, by=vertex: self.read(tensor, by), check=vertex.family in checked)
             checked.discard(vertex.family)
-            yield vertex, made
+            results.append(made)
+        for vertex, result in zip(vertices, results, strict=True):
+            for name, value in result.items():
+                self.write(vertex.fields[name], value)
 
     # --- what there is --------------------------------------------------------------------------------------
 
@@ -245,12 +251,7 @@ class Interpreter:
                 checked.add(family)
                 check_unchanged(family.codelet, family.lines[0] if family.lines else None, family.lengths)
                 self.unchanged.add(family.codelet)
-        vertices = [vertex for family in families for vertex in family_vertices(family)]
-        _check_vertices(self.graph, vertices)
-        # All vertices read the state as it was before; then all write.
-        for vertex, result in list(self.results(vertices, checked)):
-            for name, value in result.items():
-                self.write(vertex.fields[name], value)
+        self.step(families, checked)
 
     def _call(self, call: Call) -> None:
         """Values are copied in, the body runs, and what it writes is copied back: in no order, so to elements apart."""

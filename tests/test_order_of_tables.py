@@ -22,7 +22,7 @@ from tests.ops_cases import array, assert_alike
 
 SIZE, TABLE = 97, 13
 READ = np.random.default_rng(0).integers(0, TABLE, SIZE).astype(np.int32)
-UNIQUE = {"unique_indices": True, "wrap_negative_indices": False}
+UNIQUE: dict[str, Any] = {"unique_indices": True, "wrap_negative_indices": False}
 PUT = np.random.default_rng(1).permutation(SIZE).astype(np.int32)
 
 

@@ -100,6 +100,7 @@ def _commons(jaxpr: jax_core.Jaxpr) -> dict[int, _Common]:
             groups.setdefault((array, np.asarray(value.val).tobytes()), []).append(eqn)
     found = {}
     for (array, _), pads in groups.items():
+        value: Any = pads[0].invars[1].val  # type: ignore[union-attr]
         if len(pads) == 1 or reads[array] > len(pads) or 0 in array.aval.shape:
             continue
         each = list(zip(*map(_widths, pads), strict=True))
@@ -110,7 +111,7 @@ def _commons(jaxpr: jax_core.Jaxpr) -> dict[int, _Common]:
             before = [_NONE] * len(root.aval.shape)
             for d in dimensions:
                 before[at[d]] = common[d]
-            own = _Common(root, tuple(moves), tuple(before), pads[0].invars[1].val, common)  # type: ignore[union-attr]
+            own = _Common(root, tuple(moves), tuple(before), value, common)
             found.update((id(eqn), own) for eqn in pads)
     return found
 

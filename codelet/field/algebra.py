@@ -1,0 +1,258 @@
+"""Sums, products, quotients and roots over the field: what the laws of rings and fields hold of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from codelet.field import arithmetic
+from codelet.field.hashing import uninterpreted
+from codelet.field.meanings import (
+    Degree,
+    Field,
+    NotUnderstood,
+    all_residues,
+    by_element,
+    dtype_of,
+    greatest,
+    hashed,
+    meaning,
+    shape_of,
+    summed,
+)
+from codelet.field.values import Unknown, Value, is_known, residues
+
+Array = np.ndarray
+
+
+def _is_bool(eqn: Any) -> bool:
+    return dtype_of(eqn).kind == "b"
+
+
+def refuse_complex(eqn: Any) -> None:
+    """See that no operand is complex.
+
+    Raises:
+        NotUnderstood: one is.
+    """
+    if any(np.issubdtype(atom.aval.dtype, np.complexfloating) for atom in (*eqn.invars, *eqn.outvars)):
+        raise NotUnderstood(eqn, "complex numbers that are not known")
+
+
+def ring(names: str, *parameters: str, degree: Degree = greatest) -> Any:
+    """Register an operation on residues that have the shape of the results or none."""
+
+    def registered(function: Any) -> Any:
+        @meaning(names, *parameters, said="an operation of the field", degree=degree)
+        def run(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
+            refuse_complex(eqn)
+            return [Unknown(function(eqn, *by_element(field, operands)), dtype_of(eqn))]
+
+        return function
+
+    return registered
+
+
+@ring("add add_any")
+def add(eqn: Any, a: Array, b: Array) -> Array:
+    return arithmetic.add(a, b)
+
+
+@ring("sub")
+def subtract(eqn: Any, a: Array, b: Array) -> Array:
+    return arithmetic.subtract(a, b)
+
+
+@ring("mul", degree=summed)
+def multiply(eqn: Any, a: Array, b: Array) -> Array:
+    return arithmetic.multiply(a, b)
+
+
+@ring("neg")
+def negative(eqn: Any, a: Array) -> Array:
+    return arithmetic.negative(a)
+
+
+@ring("square", degree=lambda eqn, degrees: 2 * degrees[0])
+def square(eqn: Any, a: Array) -> Array:
+    return arithmetic.multiply(a, a)
+
+
+@ring("one_minus_square", degree=lambda eqn, degrees: 2 * degrees[0])
+def one_minus_square(eqn: Any, a: Array) -> Array:
+    return arithmetic.subtract(np.ones_like(a), arithmetic.multiply(a, a))
+
+
+@ring("integer_pow", "y", degree=lambda eqn, degrees: abs(eqn.params["y"]) * degrees[0])
+def integer_power(eqn: Any, a: Array) -> Array:
+    y = eqn.params["y"]
+    made = arithmetic.power(a, abs(y))
+    return arithmetic.inverse(made) if y < 0 else made
+
+
+@ring("sqrt", degree=hashed)
+def square_root(eqn: Any, a: Array) -> Array:
+    return arithmetic.root(a)
+
+
+@ring("rsqrt", degree=hashed)
+def reciprocal_root(eqn: Any, a: Array) -> Array:
+    return arithmetic.inverse(arithmetic.root(a))
+
+
+@meaning("div", said="an operation of the field; of integers a function of which nothing is known", degree=summed)
+def divide(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
+    refuse_complex(eqn)
+    first, second = by_element(field, (a, b))
+    if not np.issubdtype(dtype_of(eqn), np.inexact) and dtype_of(eqn).kind != "V":
+        return [Unknown(uninterpreted("div of integers", first, second), dtype_of(eqn))]
+    return [Unknown(arithmetic.multiply(first, arithmetic.inverse(second)), dtype_of(eqn))]
+
+
+# --- truth values -------------------------------------------------------------------------------------------
+
+
+def _bits(eqn: Any, name: str, first: Array, second: Array, both: Array) -> Array:
+    """An operation on truth values, or on the bits of integers."""
+    return both if _is_bool(eqn) else uninterpreted(name, first, second)
+
+
+@ring("and", degree=summed)
+def conjunction(eqn: Any, a: Array, b: Array) -> Array:
+    return _bits(eqn, "and", a, b, np.where(a == b, a, arithmetic.multiply(a, b)))
+
+
+@ring("or", degree=summed)
+def disjunction(eqn: Any, a: Array, b: Array) -> Array:
+    either = arithmetic.subtract(arithmetic.add(a, b), arithmetic.multiply(a, b))
+    return _bits(eqn, "or", a, b, np.where(a == b, a, either))
+
+
+@ring("xor", degree=summed)
+def exclusive(eqn: Any, a: Array, b: Array) -> Array:
+    product = arithmetic.multiply(a, b)
+    apart = arithmetic.subtract(arithmetic.add(a, b), arithmetic.add(product, product))
+    return _bits(eqn, "xor", a, b, np.where(a == b, 0, apart))
+
+
+@ring("not")
+def complement(eqn: Any, a: Array) -> Array:
+    return arithmetic.subtract(np.ones_like(a), a) if _is_bool(eqn) else uninterpreted("not", a)
+
+
+@meaning("select_n", said="`c * b + (1 - c) * a` of a truth value c that is not known", degree=summed)
+def select_n(field: Field, eqn: Any, which: Value, *cases: Value) -> Sequence[Value]:
+    own = all_residues(field, cases)
+    if is_known([which]):
+        number = np.broadcast_to(np.asarray(which).astype(int), shape_of(eqn))
+        made = own[0]
+        for k, case in enumerate(own[1:], 1):
+            made = np.where(number == k, case, made)
+        return [Unknown(made, dtype_of(eqn))]
+    if len(cases) != 2 or which.dtype != bool:
+        choice = residues(which, field.draws)
+        choice = choice.reshape(*choice.shape, *(1,) * (own[0].ndim - choice.ndim))
+        return [Unknown(uninterpreted(("select_n", len(cases)), choice, *own), dtype_of(eqn))]
+    return [Unknown(chosen(residues(which, field.draws), *own), dtype_of(eqn))]
+
+
+def chosen(bit: Array, no: Array, yes: Array) -> Array:
+    """What a truth value that is not known chooses."""
+    bit = bit.reshape(*bit.shape, *(1,) * (no.ndim - bit.ndim))
+    return arithmetic.add(no, arithmetic.multiply(bit, arithmetic.subtract(yes, no)))
+
+
+def _of_products(eqn: Any, degrees: Sequence[int]) -> int:
+    """The degree of products along dimensions."""
+    name, shape = eqn.primitive.name, eqn.invars[0].aval.shape
+    axes = [eqn.params["axis"]] if name == "cumprod" else eqn.params["axes"]
+    return degrees[0] * math.prod(shape[d] for d in axes)
+
+
+# --- along dimensions ---------------------------------------------------------------------------------------
+
+
+@ring("reduce_sum", "axes", "out_sharding")
+def reduce_sum(eqn: Any, a: Array) -> Array:
+    return arithmetic.total(a, [1 + int(d) for d in eqn.params["axes"]])
+
+
+@ring("reduce_prod", "axes", "out_sharding", degree=_of_products)
+def reduce_product(eqn: Any, a: Array) -> Array:
+    return arithmetic.product(a, [1 + int(d) for d in eqn.params["axes"]])
+
+
+@ring("reduce_and", "axes", "out_sharding", degree=_of_products)
+def reduce_and(eqn: Any, a: Array) -> Array:
+    return _folded(eqn, a, conjunction)
+
+
+@ring("reduce_or", "axes", "out_sharding", degree=_of_products)
+def reduce_or(eqn: Any, a: Array) -> Array:
+    return _folded(eqn, a, disjunction)
+
+
+@ring("reduce_xor", "axes", "out_sharding", degree=_of_products)
+def reduce_xor(eqn: Any, a: Array) -> Array:
+    return _folded(eqn, a, exclusive)
+
+
+def _folded(eqn: Any, a: Array, combine: Any) -> Array:
+    if not _is_bool(eqn):
+        raise NotUnderstood(eqn, "bits of integers that are not known")
+    for d in sorted((1 + int(d) for d in eqn.params["axes"]), reverse=True):
+        a = np.moveaxis(a, d, 0)
+        made = a[0] if len(a) else np.full(a.shape[1:], eqn.primitive.name == "reduce_and", np.int64)
+        for one in a[1:]:
+            made = combine(eqn, made, one)
+        a = made
+    return a
+
+
+@ring("cumsum", "axis", "reverse")
+def running_sum(eqn: Any, a: Array) -> Array:
+    axis = 1 + eqn.params["axis"]
+    if eqn.params["reverse"]:
+        return np.flip(arithmetic.reduced(np.cumsum(np.flip(a, axis), axis)), axis)
+    return arithmetic.reduced(np.cumsum(a, axis))
+
+
+@ring("cumprod", "axis", "reverse", degree=_of_products)
+def running_product(eqn: Any, a: Array) -> Array:
+    axis = 1 + eqn.params["axis"]
+    if eqn.params["reverse"]:
+        return np.flip(arithmetic.running(np.flip(a, axis), axis, arithmetic.multiply), axis)
+    return arithmetic.running(a, axis, arithmetic.multiply)
+
+
+# --- conversions --------------------------------------------------------------------------------------------
+
+
+def _precision(dtype: Any) -> int:
+    return int(jnp.finfo(dtype).nmant)
+
+
+@meaning("convert_element_type", "new_dtype", "weak_type", said="the identity between floats; see `casts`")
+def convert(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
+    refuse_complex(eqn)
+    own, to = residues(x, field.draws), dtype_of(eqn)
+    was_float, is_float = (jnp.issubdtype(kind, np.floating) for kind in (x.dtype, to))
+    if was_float and is_float:
+        loses = field.casts and _precision(to) < _precision(x.dtype)
+        return [Unknown(uninterpreted(("round to", str(to)), own), to) if loses else Unknown(own, to)]
+    if x.dtype.kind == "b" or is_float or x.dtype == to:
+        return [Unknown(own, to)]
+    if to.kind == "b":
+        return [Unknown(np.where(own == 0, 0, uninterpreted("is not zero", own)), to)]
+    return [Unknown(uninterpreted(("convert", "float" if was_float else str(x.dtype), str(to)), own), to)]
+
+
+@meaning("reduce_precision", "exponent_bits", "mantissa_bits", said="the identity; see `casts`")
+def reduce_precision(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
+    own, params = residues(x, field.draws), eqn.params
+    key = ("round to", params["exponent_bits"], params["mantissa_bits"])
+    return [Unknown(uninterpreted(key, own) if field.casts else own, dtype_of(eqn))]

@@ -1,0 +1,133 @@
+"""Evaluation of jaxprs over the field, at random points of what is not known.
+
+What depends on no unknown float is computed by JAX, all of it that a jaxpr has at once; every other equation is what
+its primitive means (`meanings.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core as jax_core
+
+from codelet.field import algebra, calls, functions, moves, order, products  # noqa: F401 (they register meanings)
+from codelet.field.meanings import NotUnderstood, results_of
+from codelet.field.values import Unknown, Value, is_known
+from codelet.jaxprs.equations import Atomic, bind, variables
+
+Watch = Callable[[jax_core.JaxprEqn, Sequence[Value], Sequence[Value]], None]
+"""What is told of every equation that is not known: the values of its operands and its results."""
+
+
+class _Known:
+    """What of a jaxpr is known where some of its inputs are: equations that are run at once.
+
+    Attributes:
+        eqns: the others.
+        inputs: variables that the function is given.
+        outputs: variables that it gives.
+        function: of the values of these.
+    """
+
+    def __init__(self, jaxpr: jax_core.Jaxpr, known: frozenset[Any]):
+        there, own, others = set(known), [], []
+        for eqn in jaxpr.eqns:
+            needs = variables(eqn.invars)
+            if not eqn.effects and all(var in there for var in needs):
+                own.append(eqn)
+                there.update(var for var in eqn.outvars if not isinstance(var, jax_core.DropVar))
+            else:
+                others.append(eqn)
+        made = {var for eqn in own for var in eqn.outvars}
+        wanted = dict.fromkeys(v for eqn in others for v in variables(eqn.invars) if v in made)
+        wanted |= dict.fromkeys(v for v in variables(jaxpr.outvars) if v in made)
+        used = dict.fromkeys(v for eqn in own for v in variables(eqn.invars) if v not in made)
+        self.eqns, self.inputs, self.outputs = others, list(used), list(wanted)
+        inner = jax_core.Jaxpr((), self.inputs, self.outputs, own, debug_info=jaxpr.debug_info)
+        self.function = jax.jit(jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(inner, ()))) if self.outputs else None
+
+
+class Evaluation:
+    """Evaluates jaxprs over the field.
+
+    Attributes:
+        draws: at how many random points.
+        casts: whether a conversion between floats that loses digits is a function of which nothing is known.
+        watch: what is told of every equation.
+        hashed: how many elements equations have given so far that are not known.
+        degree: the greatest of them.
+    """
+
+    def __init__(self, draws: int, casts: bool = False, watch: Watch | None = None):
+        self.draws, self.casts, self.watch = draws, casts, watch
+        self.hashed, self.degree = 0, 1
+        self._plans: dict[tuple[int, frozenset[int]], tuple[jax_core.Jaxpr, _Known]] = {}
+
+    def _plan(self, jaxpr: jax_core.Jaxpr, known: frozenset[Any]) -> _Known:
+        key = id(jaxpr), frozenset(map(id, known))
+        if key not in self._plans:
+            self._plans[key] = jaxpr, _Known(jaxpr, known)  # the jaxpr is kept, so that no other has its identity
+        return self._plans[key][1]
+
+    def run(self, jaxpr: Any, inputs: Sequence[Value]) -> list[Value]:
+        """The results of a jaxpr, closed or not, of values.
+
+        Raises:
+            NotUnderstood: an equation has no meaning over the field.
+        """
+        opened: jax_core.Jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
+        values: dict[Any, Value] = dict(zip(opened.invars, inputs, strict=True))
+        values.update(zip(opened.constvars, map(np.asarray, getattr(jaxpr, "consts", ())), strict=True))
+        plan = self._plan(opened, frozenset(var for var, own in values.items() if not isinstance(own, Unknown)))
+        if plan.function is not None:
+            made = plan.function(*(values[var] for var in plan.inputs))
+            values.update(zip(plan.outputs, map(_held, made), strict=True))
+
+        def at(atom: Atomic) -> Value:
+            if isinstance(atom, jax_core.Literal):
+                return np.asarray(atom.val, atom.aval.dtype)  # type: ignore[attr-defined]
+            return values[atom]
+
+        left = _last_uses(plan.eqns, opened.outvars)
+        for k, eqn in enumerate(plan.eqns):
+            operands = [at(atom) for atom in eqn.invars]
+            results = self._results(eqn, operands)
+            for own in results:
+                if isinstance(own, Unknown):
+                    self.hashed, self.degree = self.hashed + math.prod(own.shape), max(self.degree, own.degree)
+            if self.watch is not None:
+                self.watch(eqn, operands, results)
+            values.update(zip(eqn.outvars, results, strict=True))
+            for var in left[k]:
+                del values[var]
+        return [at(atom) for atom in opened.outvars]
+
+    def _results(self, eqn: jax_core.JaxprEqn, operands: Sequence[Value]) -> Sequence[Any]:
+        if is_known(operands):
+            return [own if own is None else _held(own) for own in bind(eqn, [*operands])]
+        try:
+            return results_of(self, eqn, operands)
+        except NotUnderstood as error:
+            if error.eqn is not eqn:
+                error.around.append(eqn)
+            raise
+
+
+def _held(value: Any) -> Any:
+    """An array of NumPy where there is one for it: keys of random numbers are JAX's alone."""
+    return value if jnp.issubdtype(value.dtype, jax.dtypes.extended) else np.asarray(value)
+
+
+def _last_uses(eqns: Sequence[jax_core.JaxprEqn], outvars: Sequence[Atomic]) -> list[list[Any]]:
+    """For each equation the variables that nothing needs after it."""
+    needed, found = set(variables(outvars)), []
+    for eqn in reversed(eqns):
+        own = [v for v in {*variables(eqn.invars), *eqn.outvars} if v not in needed]
+        found.append([v for v in own if not (isinstance(v, jax_core.DropVar) and v not in eqn.outvars)])
+        needed.update(variables(eqn.invars))
+    return found[::-1]

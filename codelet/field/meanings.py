@@ -1,0 +1,163 @@
+"""Meanings: what each primitive of JAX computes over the field. The other files of this room register them here.
+
+A meaning is asked only where some operand is not known, and says of every parameter that it takes account of; an
+equation with another one, or of a primitive without a meaning, is not understood, and nothing that depends on it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from jax.extend import core as jax_core
+
+from codelet.errors import Line
+from codelet.field.values import Unknown, Value, residues
+from codelet.jaxprs.primitives import says_nothing
+
+
+class NotUnderstood(Exception):
+    """Something has no meaning over the field.
+
+    Attributes:
+        eqn: the equation; None where it is of a program of a graph.
+        why: what of it is not understood.
+        line: the user's line that it is of, where there is no equation.
+        around: the equations that call what it is in, from the inside.
+    """
+
+    def __init__(self, eqn: Any, why: str, line: Line | None = None):
+        self.eqn, self.why, self.line, self.around = eqn, why, line, list[Any]()
+        super().__init__(why if eqn is None else f"{eqn.primitive.name}: {why}")
+
+
+class Field(Protocol):
+    """How a program is evaluated.
+
+    Attributes:
+        draws: at how many random points.
+        casts: whether a conversion between floats of different precision is a function of which nothing is known,
+            rather than the identity.
+    """
+
+    draws: int
+    casts: bool
+
+    def run(self, jaxpr: Any, inputs: Sequence[Value]) -> list[Value]:
+        """The results of a jaxpr."""
+        ...
+
+
+Function = Callable[..., Sequence[Value]]
+"""Of the field, the equation and the values of its operands: its results."""
+
+
+Degree = Callable[[Any, Sequence[int]], int]
+"""Of an equation and the degrees of its operands."""
+
+
+def greatest(eqn: Any, degrees: Sequence[int]) -> int:
+    """The degree of what is added up, or moved."""
+    return max(degrees)
+
+
+def summed(eqn: Any, degrees: Sequence[int]) -> int:
+    """The degree of what is multiplied, or divided."""
+    return sum(degrees)
+
+
+def hashed(eqn: Any, degrees: Sequence[int]) -> int:
+    """The degree of a function of which nothing is known: it is a new unknown."""
+    return 1
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a primitive computes over the field.
+
+    Attributes:
+        function: the results.
+        parameters: those that are taken account of; None for all.
+        said: in a few words, for the table in the documentation.
+        degree: of the results, given the equation and the degrees of its operands; None where the results have theirs.
+    """
+
+    function: Function
+    parameters: frozenset[str] | None
+    said: str
+    degree: Degree | None
+
+
+MEANINGS: dict[str, Meaning] = {}
+"""By the names of primitives."""
+
+
+def meaning(
+    names: str, *parameters: str, said: str, every: bool = False, degree: Degree | None = greatest
+) -> Callable[[Function], Function]:
+    """Register what primitives compute.
+
+    Args:
+        names: of the primitives, between spaces.
+        parameters: of their equations, those that are taken account of.
+        said: in a few words.
+        every: whether all parameters are, whatever they are.
+        degree: of the results; None where they have theirs.
+    """
+
+    def registered(function: Function) -> Function:
+        for name in names.split():
+            MEANINGS[name] = Meaning(function, None if every else frozenset(parameters), said, degree)
+        return function
+
+    return registered
+
+
+_HARMLESS = {"precision", "accuracy", "weak_type", "indices_are_sorted", "name", "inline", "keep_unused", "sharding"}
+"""Parameters that say how exactly, or how fast, and nothing of what is computed."""
+
+
+def results_of(field: Field, eqn: jax_core.JaxprEqn, operands: Sequence[Value]) -> Sequence[Value]:
+    """The results of an equation, some of whose operands are not known.
+
+    Raises:
+        NotUnderstood: it has no meaning.
+    """
+    own = MEANINGS.get(eqn.primitive.name)
+    if own is None:
+        raise NotUnderstood(eqn, "the primitive has no meaning over the field")
+    if own.parameters is not None:
+        for name, value in eqn.params.items():
+            if name not in own.parameters and name not in _HARMLESS and not says_nothing(value):
+                raise NotUnderstood(eqn, f"its parameter {name}={value!r:.40} is not taken account of")
+    results = own.function(field, eqn, *operands)
+    if own.degree is not None:
+        degree = own.degree(eqn, [each.degree if isinstance(each, Unknown) else 0 for each in operands])
+        for each in results:
+            if isinstance(each, Unknown):
+                each.degree = degree
+    return results
+
+
+def dtype_of(eqn: jax_core.JaxprEqn, k: int = 0) -> np.dtype:
+    """The dtype of a result."""
+    return np.dtype(eqn.outvars[k].aval.dtype)  # type: ignore[attr-defined]
+
+
+def shape_of(eqn: jax_core.JaxprEqn, k: int = 0) -> tuple[int, ...]:
+    """The shape of a result."""
+    return tuple(eqn.outvars[k].aval.shape)  # type: ignore[attr-defined]
+
+
+def all_residues(field: Field, values: Sequence[Value]) -> list[np.ndarray]:
+    """The residues of values."""
+    return [residues(own, field.draws) for own in values]
+
+
+def by_element(field: Field, values: Sequence[Value]) -> list[np.ndarray]:
+    """The residues of values of one shape, or of none, with as many dimensions."""
+    own = all_residues(field, values)
+    rank = max(each.ndim for each in own)
+    return [each.reshape(*each.shape, *(1,) * (rank - each.ndim)) for each in own]

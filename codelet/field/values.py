@@ -1,0 +1,142 @@
+"""Values over the field: arrays that are known, and arrays of which there are residues at a few random points.
+
+What depends on no unknown float is known, and is what JAX computes. Everything else has a residue for each of its
+elements and each draw of what is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from codelet.field.arithmetic import PRIME, of_floats
+from codelet.field.hashing import Words, absorbed, key_of, residues_of, words_of
+
+
+class Unknown:
+    """An array that depends on what is not known.
+
+    Attributes:
+        residues: (draws, ...), from 0 to the prime.
+        dtype: that the program gives it.
+        degree: no element is a quotient of polynomials of more than it, in what is unknown or hashed.
+    """
+
+    degree = 1
+
+    def __init__(self, residues: np.ndarray, dtype: Any):
+        self._residues, self.dtype = residues, np.dtype(dtype)
+
+    @property
+    def residues(self) -> np.ndarray:
+        return self._residues
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.residues.shape[1:]
+
+    def moved(self, move: Callable[[np.ndarray, int], np.ndarray]) -> Unknown:
+        """It with its elements moved, by what moves the last dimensions of an array behind some number of others."""
+        return self._of_degree(Unknown(move(self.residues, 1), self.dtype))
+
+    def _of_degree(self, other: Any) -> Any:
+        other.degree = self.degree
+        return other
+
+
+class Extreme(Unknown):
+    """The greatest or the least of some elements, each: a set of these, whatever the order and the grouping.
+
+    One of a single element is that; of any others it is a sum of hashes of all that differ.
+
+    Attributes:
+        kind: "max" or "min".
+        members: (draws, members, ...); the same member may be there several times.
+    """
+
+    def __init__(self, kind: str, members: np.ndarray, dtype: Any):
+        self.kind, self.members, self.dtype = kind, members, np.dtype(dtype)
+
+    @cached_property
+    def residues(self) -> np.ndarray:  # type: ignore[override]
+        return extreme_of(self.kind, self.members)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.members.shape[2:]
+
+    def moved(self, move: Callable[[np.ndarray, int], np.ndarray]) -> Extreme:
+        return self._of_degree(Extreme(self.kind, move(self.members, 2), self.dtype))
+
+
+Value = np.ndarray | Unknown
+"""An array that is known, or one that is not."""
+
+
+def extreme_of(kind: str, members: np.ndarray) -> np.ndarray:
+    """The residues of the greatest or least of (draws, members, ...)."""
+    first, second = words_of(members)
+    order = np.argsort(first, axis=0, kind="stable")
+    first, second = (np.take_along_axis(own, order, 0) for own in (first, second))
+    is_new = np.ones(first.shape, bool)
+    is_new[1:] = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
+    count = is_new.sum(axis=0)
+    words = set_words(kind, (first, second), is_new)
+    hashed = residues_of(words, len(members))
+    return np.where(count == 1, members[:, 0], hashed)
+
+
+def set_words(kind: str, members: Words, is_new: np.ndarray, running: bool = False) -> Words:
+    """Two words for the set of members along the first dimension, or for those up to each."""
+    key = key_of(kind)
+    one, two = absorbed((np.uint64(key[0]), np.uint64(key[1])), members)  # type: ignore[arg-type]
+    add = np.cumsum if running else np.sum
+    with np.errstate(over="ignore"):
+        each = (add(np.where(is_new, own, np.uint64(0)), axis=0, dtype=np.uint64) for own in (one, two))
+        return absorbed((np.uint64(key[1]), np.uint64(key[0])), tuple(each))  # type: ignore[arg-type]
+
+
+def embedded(known: Any, draws: int) -> np.ndarray:
+    """The residues of a known array: the same in every draw, but for what is not finite."""
+    array = np.asarray(known)
+    if array.dtype == bool:
+        made = array.astype(np.int64)
+    elif np.issubdtype(array.dtype, np.integer):
+        made = (array % array.dtype.type(PRIME) if array.dtype == np.uint64 else array).astype(np.int64) % PRIME
+    else:
+        return _of_numbers(array, draws)
+    return np.broadcast_to(made, (draws, *array.shape))
+
+
+def _of_numbers(array: np.ndarray, draws: int) -> np.ndarray:
+    """Floats: finite ones as the simplest fractions that they are written for, others by their names."""
+    finite = np.isfinite(array)
+    values, places = np.unique(np.where(finite, array, 0).reshape(-1), return_inverse=True)
+    made = np.broadcast_to(of_floats(values)[places].reshape(array.shape), (draws, *array.shape))
+    if not finite.all():
+        for name, is_it in (("inf", np.isposinf), ("-inf", np.isneginf), ("nan", np.isnan)):
+            made = np.where(is_it(array), named(name, draws).reshape(-1, *(1,) * array.ndim), made)
+    return made
+
+
+def named(name: str, draws: int) -> np.ndarray:
+    """A constant of which nothing is known: (draws,)."""
+    one, two = key_of(("constant", name))
+    return residues_of((np.array(one, np.uint64), np.array(two, np.uint64)), draws)
+
+
+def residues(value: Value, draws: int) -> np.ndarray:
+    """The residues of a value."""
+    return value.residues if isinstance(value, Unknown) else embedded(value, draws)
+
+
+def moved(value: Value, move: Callable[[np.ndarray, int], np.ndarray]) -> Value:
+    """A value with its elements moved, by what moves the last dimensions of an array behind some number of others."""
+    return value.moved(move) if isinstance(value, Unknown) else move(np.asarray(value), 0)
+
+
+def is_known(values: Sequence[Value]) -> bool:
+    return not any(isinstance(own, Unknown) for own in values)

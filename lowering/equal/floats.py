@@ -1,0 +1,79 @@
+"""Jaxprs in float64: every float is one, whatever the jaxpr says, and loops and calls run turn by turn.
+
+So a difference that is rounding alone is not taken for one of programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core as jax_core
+
+from codelet.field.calls import LOOPS_AND_CALLS
+from codelet.field.meanings import MEANINGS
+from codelet.jaxprs.equations import evaluate
+
+
+def _longer(dtype: Any) -> Any:
+    """The dtype of 64 bits for one of floats, or complex numbers; any other as it is."""
+    if jnp.issubdtype(dtype, np.floating):
+        return np.dtype(np.float64)
+    return np.dtype(np.complex128) if jnp.issubdtype(dtype, np.complexfloating) else dtype
+
+
+def _is_plain(value: Any) -> bool:
+    return not jnp.issubdtype(value.dtype, jax.dtypes.extended)
+
+
+def in_float64(value: Any) -> Any:
+    """An array with its floats as float64."""
+    if not _is_plain(value):
+        return value
+    own = np.asarray(value)
+    return own.astype(_longer(own.dtype))
+
+
+_DTYPES = ("new_dtype", "preferred_element_type", "dtype")
+
+
+class Floats:
+    """Evaluates jaxprs in float64."""
+
+    draws = 0
+    casts = False
+
+    def run(self, jaxpr: Any, inputs: Sequence[Any]) -> list[Any]:
+        """The results of a jaxpr, closed or not."""
+        closed = jaxpr if isinstance(jaxpr, jax_core.ClosedJaxpr) else jax_core.ClosedJaxpr(jaxpr, ())
+        return evaluate(closed, list(inputs), self._results, known=lambda own: in_float64(jnp.asarray(own)))
+
+    def _results(self, eqn: jax_core.JaxprEqn, operands: list[Any]) -> Sequence[Any]:
+        if eqn.primitive.name in LOOPS_AND_CALLS:
+            return MEANINGS[eqn.primitive.name].function(self, eqn, *operands)
+        params = dict(eqn.params)
+        for name in _DTYPES:
+            if params.get(name) is not None:
+                params[name] = _longer(params[name])
+        if eqn.primitive.name == "reduce_precision":
+            return operands
+        update = params.get("update_jaxpr")
+        if update is not None:
+            params["update_jaxpr"] = _retyped(update, params["update_consts"])
+        made = eqn.primitive.bind(*operands, **params)
+        several = made if eqn.primitive.multiple_results else [made]
+        return [own if not _is_plain(own) else np.asarray(own) for own in several]
+
+
+def _retyped(jaxpr: Any, consts: Sequence[Any]) -> Any:
+    """What becomes of an element and an update for it, of floats of 64 bits."""
+    closed = jax_core.ClosedJaxpr(jaxpr, consts)
+    structs = [jax.ShapeDtypeStruct((), _longer(var.aval.dtype)) for var in jaxpr.invars]
+    return jax.make_jaxpr(lambda *own: evaluate(closed, own, _in_place))(*structs).jaxpr
+
+
+def _in_place(eqn: jax_core.JaxprEqn, operands: list[Any]) -> list[Any]:
+    return [eqn.primitive.bind(*operands, **eqn.params)]

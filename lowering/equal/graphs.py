@@ -1,0 +1,208 @@
+"""Graphs by their meaning: the interpreter with other numbers, a family of vertices at once.
+
+Each vertex is its codelet's jaxpr, batched by JAX over all vertices of its family, so that nothing of what the library
+does to a graph before it runs is relied on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+from jax.extend import core as jax_core
+
+from codelet.errors import Line
+from codelet.field.meanings import NotUnderstood
+from codelet.field.values import Unknown, Value, moved, residues
+from codelet.graphs.family import Family, Field
+from codelet.graphs.graph import Graph
+from codelet.graphs.vertices import Vertex, gather
+from codelet.interpret import Interpreter
+from codelet.tracing.statics import restored
+from codelet.views.sources import Source, Variable, source_elements, source_variables
+from codelet.views.tensor import Tensor
+
+MOST_ELEMENTS = 1 << 22
+"""Of the fields of vertices that are evaluated at once."""
+
+
+class Evaluates(Protocol):
+    """What evaluates jaxprs on values."""
+
+    draws: int
+
+    def run(self, jaxpr: Any, inputs: Sequence[Value]) -> list[Value]:
+        """The results of a jaxpr."""
+        ...
+
+
+class Meaning(Interpreter):
+    """Interprets a graph with other numbers than NumPy's.
+
+    Attributes:
+        evaluation: what evaluates codelets.
+    """
+
+    def __init__(self, graph: Graph, values: Mapping[str, Value], evaluation: Evaluates):
+        self.evaluation = evaluation
+        super().__init__(graph, {})
+        self._batched: dict[tuple[int, int], tuple[Any, Any]] = {}
+        for variable in graph.variables:
+            if variable.name in values:
+                flat = moved(values[variable.name], lambda own, lead: own.reshape(*own.shape[:lead], -1))
+                self.arrays[variable.first_element] = flat  # type: ignore[assignment]
+                self.written[variable.first_element : variable.first_element + variable.size] = True
+
+    def held(self, variable: Variable, given: Any) -> Any:
+        own = np.zeros(variable.size, variable.dtype) if given is None else np.asarray(given).reshape(-1)
+        return own.astype(np.float64) if not self.evaluation.draws and own.dtype.kind == "f" else own
+
+    def flat(self, source: Source) -> Value:
+        """The values of a source in one dimension."""
+        if isinstance(source, Variable):
+            return self.arrays[source.first_element]
+        arrays: list[Any] = [self.arrays[own.first_element] for own in source_variables(source)]
+        if not any(isinstance(own, Unknown) for own in arrays):
+            return _of_patches(source, self.arrays)
+        made = np.zeros((self.evaluation.draws, source.size), np.int64)
+        for patch in source.patches:
+            stands: Value = np.asarray(patch.value, source.dtype)
+            if patch.variable is not None:
+                index = patch.index.values()
+                stands = moved(self.arrays[patch.variable.first_element], lambda own, lead, at=index: own[..., at])
+            own = residues(stands, self.evaluation.draws)
+            made[:, patch.places.values()] = own.reshape(*own.shape, *(1,) * (1 + patch.places.ndim - own.ndim))
+        return Unknown(made, source.dtype)
+
+    def gathered(self, tensor: Tensor) -> Value:
+        index = tensor.index.values()
+        return moved(self.flat(tensor.source), lambda own, lead: own[..., index])
+
+    def put(self, elements: Sequence[int], values: Value) -> None:
+        at = np.asarray(elements, np.int64).reshape(-1)
+        if not at.size:
+            return
+        flat = moved(values, lambda own, lead: own.reshape(*own.shape[:lead], -1))
+        firsts = np.array([variable.first_element for variable in self.graph.variables])
+        owners = np.searchsorted(firsts, at, side="right") - 1
+        for owner in np.unique(owners):
+            chosen = np.flatnonzero(owners == owner)
+            variable = self.graph.variables[int(owner)]
+            places = at[chosen] - variable.first_element
+            part = moved(flat, lambda own, lead, k=chosen: own[..., k])
+            self.arrays[variable.first_element] = self._changed(variable, places, part)  # type: ignore[assignment]
+
+    def _changed(self, variable: Variable, places: np.ndarray, values: Value) -> Value:
+        before: Value = self.arrays[variable.first_element]
+        if isinstance(values, Unknown) or (isinstance(before, Unknown) and len(places) < variable.size):
+            made = np.array(residues(before, self.evaluation.draws))
+            made[:, places] = residues(values, self.evaluation.draws)
+            changed = Unknown(made, variable.dtype)
+            changed.degree = max(own.degree if isinstance(own, Unknown) else 1 for own in (before, values))
+            return changed
+        known = np.zeros(variable.size, values.dtype) if isinstance(before, Unknown) else np.array(before)
+        known[places] = values
+        return known
+
+    def number(self, tensor: Tensor, by: str, line: Line | None) -> int:
+        value = self.read(tensor, by, line)
+        if isinstance(value, Unknown):
+            raise NotUnderstood(None, f"{by} depends on floats that are not known", line)
+        return int(value)
+
+    # --- vertices -------------------------------------------------------------------------------------------
+
+    def step(self, families: Sequence[Family], checked: set[Family]) -> None:
+        made = [own for family in families if family.num_vertices for own in self._family(family)]
+        for elements, values in made:
+            self.put(elements.reshape(-1), values)  # type: ignore[arg-type]
+            self.written[elements.reshape(-1)] = True
+
+    def _family(self, family: Family) -> list[tuple[np.ndarray, Value]]:
+        """The elements that a family writes, with what it writes to each."""
+        if family.rows:
+            return self._by_vertex(family)
+        n = family.num_vertices
+        sizes = sum(math.prod(own.type.shape) for own in family.fields) + 1
+        block = max(1, MOST_ELEMENTS // sizes)
+        inputs = {own.name: self._input(family, own) for own in family.fields if own.kind != "out"}
+        made = []
+        for first in range(0, n, block):
+            part = slice(first, min(n, first + block))
+            own = {
+                name: moved(v, lambda a, lead, at=part: a[(slice(None),) * lead + (at,)]) for name, v in inputs.items()
+            }
+            results = self._results(family, own, part.stop - part.start)
+            for name, values in results.items():
+                made.append((self._elements(family, name)[part], values))
+        return made
+
+    def _elements(self, family: Family, name: str) -> np.ndarray:
+        tensor = family.by_name[name].tensor
+        assert tensor is not None
+        index = np.broadcast_to(tensor.index.values(family.axes), (*family.extents, *tensor.shape))
+        return np.asarray(source_elements(tensor.source)[index]).reshape(family.num_vertices, -1)
+
+    def _input(self, family: Family, field: Field) -> Value:
+        """A field of all vertices: (vertices, ...)."""
+        n = family.num_vertices
+        if field.tensor is not None:
+            elements = self._elements(family, field.name)
+            there = np.where(elements >= 0, self.written[elements], True)
+            if not there.all():
+                vertex = Vertex(family, int(np.flatnonzero(~there.all(1))[0]))
+                self.read(vertex.fields[field.name], vertex)
+            index = np.broadcast_to(
+                field.tensor.index.values(family.axes), (*family.extents, *field.tensor.shape)
+            ).reshape(n, *field.tensor.shape)
+            return moved(self.flat(field.tensor.source), lambda own, lead: own[..., index])
+        assert field.state is not None
+        shape = tuple(field.type.shape)
+        if field.state.index is not None:
+            own = np.broadcast_to(field.state.index.values(family.axes), (*family.extents, *shape))
+        else:
+            assert field.state.array is not None
+            array = field.state.array
+            own = array if array.ndim > len(shape) else np.broadcast_to(array, (*family.extents, *shape))
+        made = np.asarray(own, field.type.dtype).reshape(n, *shape)
+        return made.astype(np.float64) if not self.evaluation.draws and made.dtype.kind == "f" else made
+
+    def _results(self, family: Family, fields: Mapping[str, Value], n: int) -> dict[str, Value]:
+        traced = family.codelet
+        closed = traced.jaxpr
+        key = id(closed), n
+        if key not in self._batched:
+            structs = [jax.ShapeDtypeStruct((n, *kind.shape), kind.dtype) for kind in traced.inputs.values()]
+            with restored(traced.settings):
+                self._batched[key] = closed, jax.make_jaxpr(jax.vmap(jax_core.jaxpr_as_fun(closed)))(*structs)
+        results = self.evaluation.run(self._batched[key][1], [fields[name] for name in traced.inputs])
+        return dict(zip(traced.outputs, results, strict=True))
+
+    def _by_vertex(self, family: Family) -> list[tuple[np.ndarray, Value]]:
+        made, traces = [], dict[tuple[int, ...], Any]()
+        for number in range(family.num_vertices):
+            vertex = Vertex(family, number)
+            own, sizes = {}, {}
+            for name, kind in family.codelet.inputs.items():
+                given = vertex.fields[name]
+                own[name] = self.read(given, vertex) if isinstance(given, Tensor) else np.asarray(given, kind.dtype)
+                sizes.update(zip(kind.shape, own[name].shape, strict=True))
+            lengths = {symbol: sizes[symbol] for symbol in family.rows}
+            key = tuple(lengths.values())
+            if key not in traces:
+                traces[key] = family.codelet.at(lengths)
+            results = self.evaluation.run(traces[key].jaxpr, [own[name] for name in traces[key].inputs])
+            for name, values in zip(traces[key].outputs, results, strict=True):
+                made.append((vertex.fields[name].elements(), values))
+        return made
+
+
+def _of_patches(source: Any, arrays: Mapping[int, np.ndarray]) -> np.ndarray:
+    """The known values of a patchwork."""
+    every = np.arange(source.size)
+    from codelet.views.index import Index
+
+    return gather(arrays, Tensor(source, Index.from_values(every, (0,), every.shape)))

@@ -1,0 +1,239 @@
+"""Whether two programs are equal: what is equal by construction, and single faults."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import codelet as cl
+from codelet.field import arithmetic
+from codelet.field.meanings import MEANINGS
+from lowering.equal.equal import equal
+
+X, W = jnp.ones((8, 6)), jnp.ones((6, 4))
+IMAGE, KERNEL = jnp.ones((2, 3, 8, 9)), jnp.ones((4, 3, 3, 3))
+IDS = np.array([0, 2, 2, 5], np.int32)
+
+
+def _layer(x, w):
+    return jnp.tanh(x @ w)
+
+
+def _convolved(image, kernel):
+    return lax.conv_general_dilated(image, kernel, (2, 1), ((1, 1), (0, 2)), rhs_dilation=(1, 2))
+
+
+def _convolved_by_taps(image, kernel):
+    padded, total = jnp.pad(image, ((0, 0), (0, 0), (1, 1), (0, 2))), 0
+    for i in range(3):
+        for j in range(3):
+            part = padded[:, :, i : i + 7 : 2, 2 * j : 2 * j + padded.shape[3] - 4]
+            total = total + jnp.einsum("ncij,oc->noij", part, kernel[:, :, i, j])
+    return total
+
+
+def _slopes(convolved):
+    return jax.grad(lambda image, kernel: (convolved(image, kernel) ** 2).sum(), (0, 1))
+
+
+def _scanned(x):
+    return lax.scan(lambda carry, row: (carry * row + 1, carry), jnp.zeros(6), x)
+
+
+def _unrolled(x):
+    carry, rows = jnp.zeros(6), []
+    for row in x:
+        rows.append(carry)
+        carry = row * carry + 1
+    return carry, jnp.stack(rows)
+
+
+EQUAL = {
+    "a product by sums": (lambda x, w: x @ w, lambda x, w: (x[:, :, None] * w).sum(1), (X, W)),
+    "products in another order": (lambda x, w: (x @ w) @ w.T, lambda x, w: x @ (w @ w.T), (X, W)),
+    "sums by blocks": (jnp.sum, lambda x: x.reshape(4, 2, 6).sum(1).sum(), (X,)),
+    "distributed": (lambda x: (x + 1) * (x - 1), lambda x: x**2 - 1, (X,)),
+    "the greatest by blocks": (jnp.max, lambda x: x.T.reshape(3, 16).max(1).max(), (X,)),
+    "the greatest of windows": (
+        lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (2, 3), (2, 3), "VALID"),
+        lambda x: x.reshape(4, 2, 2, 3).max((1, 3)),
+        (X,),
+    ),
+    "a gradient by hand": (
+        jax.grad(lambda x, w: (_layer(x, w) ** 2).sum()),
+        lambda x, w: (2 * _layer(x, w) * (1 - _layer(x, w) ** 2)) @ w.T,
+        (X, W),
+    ),
+    "a convolution by its taps": (_convolved, _convolved_by_taps, (IMAGE, KERNEL)),
+    "gradients of a convolution": (_slopes(_convolved), _slopes(_convolved_by_taps), (IMAGE, KERNEL)),
+    "a loop unrolled": (_scanned, _unrolled, (X,)),
+    "a look-up as a product": (lambda x: x[IDS], lambda x: jax.nn.one_hot(IDS, 8) @ x, (X,)),
+    "a segment sum as a product": (
+        lambda x: jax.ops.segment_sum(x[:4], IDS, 8),
+        lambda x: jax.nn.one_hot(IDS, 8).T @ x[:4],
+        (X,),
+    ),
+    "a mean": (lambda x: x.mean(1), lambda x: x.sum(1) / 6, (X,)),
+    "a constant as a quotient": (lambda x: x * 0.1, lambda x: x / 10, (X,)),
+    "a variance": (lambda x: x.var(0), lambda x: (x**2).mean(0) - x.mean(0) ** 2, (X,)),
+    "a softmax": (
+        jax.nn.softmax,
+        lambda x: (e := jnp.exp(x - x.max(-1, keepdims=True))) / e.sum(-1, keepdims=True),
+        (X,),
+    ),
+    "odd and even": (lambda x: jnp.sin(-x) + jnp.cos(-x), lambda x: jnp.cos(x) - jnp.sin(x), (X,)),
+    "swapped comparisons": (lambda x: jnp.where(x > 2, x, -x), lambda x: jnp.where(lax.lt(2.0, x), x, -x), (X,)),
+    "random numbers": (
+        lambda x: x + jax.random.normal(jax.random.key(3), x.shape),
+        lambda x: jax.random.normal(jax.random.key(3), x.shape) + x,
+        (X,),
+    ),
+    "a running sum": (lambda x: jnp.cumsum(x, 0), lambda x: jnp.tri(8) @ x, (X,)),
+    "running sets": (
+        lambda x: lax.cummax(x, 1),
+        lambda x: jnp.stack([x[:, : k + 1].max(1) for k in range(6)], 1),
+        (X,),
+    ),
+    "sorted": (lambda x: jnp.sort(x, 1), lambda x: jnp.sort(x[:, ::-1], 1), (X,)),
+}
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_what_is_equal_by_construction(name):
+    first, second, examples = EQUAL[name]
+    found = equal(first, second, *examples)
+    assert found.verdict == "equal", found
+    assert found.chance <= 2.0**-40
+    assert found
+
+
+def _without(x, k):
+    return x.at[k].set(0)
+
+
+FAULTS = {
+    "an element of another": (lambda x: x * 2, lambda x: x.at[3, 1].set(x[3, 2]) * 2, (3, 1)),
+    "a term left out": (lambda x: x.sum(1), lambda x: _without(x, (5, 2)).sum(1), (5,)),
+    "a term taken twice": (lambda x: x.sum(1), lambda x: x.sum(1).at[4].add(x[4, 0]), (4,)),
+    "a sign": (lambda x: x - 1, lambda x: (x - 1).at[2, 2].multiply(-1), (2, 2)),
+    "swapped operands": (lambda x: x[0] - x[1], lambda x: (x[0] - x[1]).at[3].set(x[1, 3] - x[0, 3]), (3,)),
+    "the greatest of others": (lambda x: x.max(1), lambda x: x.max(1).at[6].set(x[6, :5].max()), (6,)),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_single_faults_are_told_with_a_witness(name):
+    right, wrong, element = FAULTS[name]
+    found = equal(right, wrong, X)
+    assert found.verdict == "different", found
+    assert found.witness is not None
+    assert found.witness.element == element
+    first, second = found.witness.values
+    with jax.enable_x64(True):
+        (given,) = (jnp.asarray(own) for own in found.witness.inputs)
+        np.testing.assert_allclose(np.asarray(right(given))[element], first)
+        np.testing.assert_allclose(np.asarray(wrong(given))[element], second)
+    assert first != second
+
+
+def test_laws_that_do_not_hold_of_a_field_are_undecided():
+    found = equal(lambda x: jnp.maximum(x, 0), lambda x: jnp.where(x > 0, x, 0), X)
+    assert found.verdict == "undecided"
+    assert not found
+    assert "part in" in str(found)
+
+
+def test_what_is_not_understood_is_undecided_with_its_place():
+    found = equal(lambda x: jnp.linalg.qr(x)[1], lambda x: jnp.linalg.qr(x)[1], X)
+    assert found.verdict == "undecided"
+    assert found.line is not None
+    found = equal(lambda x: lax.while_loop(lambda c: c.sum() < 100, lambda c: c * 2, x), lambda x: x, X)
+    assert found.verdict == "undecided"
+    assert "how often it runs" in str(found)
+
+
+def test_lost_digits_are_found_where_they_are_asked_for():
+    short = lambda x: x.astype(jnp.bfloat16).astype(jnp.float32)  # noqa: E731
+    assert equal(short, lambda x: x, X).verdict == "equal"
+    assert equal(short, lambda x: x, X, casts="exact").verdict == "undecided"
+    assert equal(short, short, X, casts="exact").verdict == "equal"
+
+
+@pytest.mark.parametrize(
+    ("f", "g", "told"),
+    [
+        (lambda x: x, lambda x: (x,), "not of the same structure"),
+        (lambda x: x, lambda x: x[1:], "not of the same shapes and dtypes"),
+        (lambda x: x, lambda x: 1 / 0, "the second of two programs raises: ZeroDivisionError"),
+        (3, lambda x: x, "the first of two programs is none"),
+        (lambda x: x, lambda x: jax.debug.print("{}", x) or x, "does something else than to compute"),
+    ],
+)
+def test_mistakes(f, g, told):
+    with pytest.raises(cl.ProgramError, match=told):
+        equal(f, g, X)
+
+
+# --- graphs -----------------------------------------------------------------------------------------------------
+
+
+def _doubled(places):
+    graph = cl.Graph()
+    x, y, i = graph.add_variable("x", (64,)), graph.add_variable("y", (64,)), cl.grid(64)
+    graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[places(i)], out=y[i])
+    return graph
+
+
+def test_a_graph_by_its_meaning_is_equal_to_what_it_is_lowered_to():
+    graph = _doubled(lambda i: 63 - i)
+    example = {"x": jnp.ones(64)}
+    lowered = cl.lower(graph, inputs=["x"], outputs=["y"])
+    assert equal(graph, lowered, example)
+    assert equal(graph, lambda values: {"y": 2 * values["x"][::-1]}, example)
+    assert equal((graph, graph.default_program), graph, example)
+
+
+def test_a_wrong_edge_of_a_graph_is_told():
+    found = equal(
+        _doubled(lambda i: cl.where(i < 63, i, 62)), lambda values: {"y": 2 * values["x"]}, {"x": jnp.ones(64)}
+    )
+    assert found.verdict == "different"
+    assert found.witness is not None
+    assert (found.witness.result, found.witness.element) == ("['y']", (63,))
+
+
+def test_a_planned_product_is_equal_to_the_product():
+    graph = cl.Graph(cl.IPU(num_tiles=16))
+    a, b = graph.add_variable("a", (24, 17)), graph.add_variable("b", (17, 9))
+    product = cl.ops.matmul(graph, a, b)
+    name = product.source.name
+    example = {"a": jnp.ones((24, 17)), "b": jnp.ones((17, 9))}
+    assert equal(graph, lambda values: {name: (values["a"] @ values["b"]).reshape(product.source.shape)}, example)
+
+
+# --- the field --------------------------------------------------------------------------------------------------
+
+
+def test_floats_stand_for_the_simplest_fractions_of_any_precision():
+    for dtype in (np.float32, np.float16, jnp.bfloat16, np.float64):
+        tenth, third, minus = arithmetic.of_floats(np.array([0.1, 1 / 3, -0.5], dtype))
+        assert int(arithmetic.multiply(tenth, np.array(10))) == 1
+        assert int(arithmetic.multiply(third, np.array(3))) == 1
+        assert int(arithmetic.add(arithmetic.add(minus, minus), np.array(1))) == 0
+
+
+@pytest.mark.parametrize("count", [1, 3, 300])
+def test_products_of_residues_are_exact(count):
+    random = np.random.default_rng(0)
+    a, b = (random.integers(0, arithmetic.PRIME, shape) for shape in ((5, count), (count, 3)))
+    a[0], b[:, 0] = arithmetic.PRIME - 1, arithmetic.PRIME - 1
+    exact = (a.astype(object) @ b.astype(object)) % arithmetic.PRIME
+    np.testing.assert_array_equal(arithmetic.matrix_product(a, b), exact.astype(np.int64))
+
+
+def test_every_meaning_says_what_it_is():
+    assert len(MEANINGS) > 100
+    assert all(own.said for own in MEANINGS.values())
