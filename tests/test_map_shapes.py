@@ -163,6 +163,29 @@ def test_numbers_are_made_as_they_are():
         shaped(function, jnp.ones(1), True)
 
 
+def test_single_elements_are_made_as_rows_of_one_where_they_come_from_such():
+    def turn(carry, row):
+        before, here = carry.reshape(()), jnp.tanh(carry.reshape(()) + 2 * row.reshape(()))
+        own = jax.lax.select_n(before > 0.5, here, jnp.float32(0.25)).reshape(1)
+        return own, own
+
+    made = shaped(lambda x: jax.lax.scan(turn, x[0], x), jnp.linspace(-1, 1, 5).reshape(5, 1))
+    (scan,) = (eqn for eqn in made.jaxpr.eqns if eqn.primitive.name == "scan")
+    eqns = scan.params["jaxpr"].jaxpr.eqns
+    assert all(isinstance(eqn.invars[0], jax_core.Literal) for eqn in eqns if eqn.primitive.name == "reshape")
+    tanh = next(eqn for eqn in eqns if eqn.primitive.name == "tanh")
+    assert tanh.outvars[0].aval.shape == (1,)
+
+
+def test_single_elements_that_decide_where_something_is_stay_numbers():
+    def function(x, k):
+        place = k.reshape(()) * 2 + 1
+        return jax.lax.dynamic_slice(x, (place, place), (1, 2))
+
+    made = shaped(function, X, jnp.array([1]))
+    assert all(eqn.outvars[0].aval.shape == () for eqn in made.jaxpr.eqns if eqn.primitive.name in ("mul", "add"))
+
+
 @pytest.mark.parametrize("execution", ["fused", "tiles", "addresses"])
 def test_the_variance_of_one_number_leaves_in_the_shape_of_its_view(execution):
     graph = cl.Graph(cl.IPU(num_tiles=2))

@@ -10,7 +10,8 @@ have to leave or be brought to, its own where as many do. A form is another shap
 a group is given or gives counts in the form before or after its reshape or transpose; what is reduced, in all forms in
 which it can be. What a map repeats along some dimensions (a column times a row) counts nowhere, since it is small; but
 such a map is made only in forms in which it is repeated along whole dimensions too. Softmax of 32768 x 256 took 1.7
-times as long with its exponentials made four rows at a time.
+times as long with its exponentials made four rows at a time. Single elements are made as rows of one where they are
+taken of such and put into such: a loop that carries a row of one copies it every turn otherwise.
 """
 
 from __future__ import annotations
@@ -87,8 +88,9 @@ def _shape(atom: Atomic) -> Shape:
 
 def _is_map(eqn: jax_core.JaxprEqn) -> bool:
     """Whether an equation makes one array by element, of numbers, and of arrays that fill its shape or are repeated."""
-    if not is_understood(eqn, *ELEMENTWISE) or len(eqn.outvars) != 1 or not (made := _shape(eqn.outvars[0])):
+    if not is_understood(eqn, *ELEMENTWISE) or len(eqn.outvars) != 1 or not hasattr(eqn.outvars[0].aval, "shape"):
         return False
+    made = _shape(eqn.outvars[0])
     shapes = [own for atom in eqn.invars if (own := _shape(atom))]
     return all(own == made or (len(own) == len(made) and 0 not in made and _fills(own, made)) for own in shapes)
 
@@ -224,9 +226,11 @@ def make_in_shape(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
         if own not in forms:
             return builder.equation(with_bodies(eqn, make_in_shape), operands)
         form, was = forms[own], _shape(own)
+        # Of a single element numbers in the equation are brought to the form too: what is chosen from has one shape.
+        bound = eqn if was else eqn.replace(invars=[jax_core.Var(a.aval) for a in eqn.invars])  # type: ignore[attr-defined]
 
         def in_form(*given: Any) -> list[Any]:
-            return bind(eqn, [form.of(array, was) if np.ndim(array) else array for array in given])
+            return bind(bound, [form.of(array, was) if np.ndim(array) or not was else array for array in given])
 
         literals = tuple(isinstance(atom, jax_core.Literal) for atom in eqn.invars)
         (made,) = traced_once(builder, ("made in", form, was, literals, parameters_of(eqn)), in_form, operands)
