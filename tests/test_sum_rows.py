@@ -225,3 +225,21 @@ def test_a_sum_of_inner_products_is_one_inner_product():
     a, b = normal(2000), normal(1, 2000)[0]
     assert [name for name in names(function, a, b) if name in ("dot_general", "reduce_sum")] == ["dot_general"]
     np.testing.assert_allclose(evaluated(joined(function, a, b))(a, b)[0], function(a, b), rtol=1e-4)
+
+
+@pytest.mark.parametrize("is_summed", [False, True])
+def test_what_is_cut_with_rows_behind_it_and_one_element_that_is_left_over_are_one_product(is_summed):
+    """Three elements are summed, of an array in which each is two rows: two of them, and the one that is left."""
+
+    def function(a, b):
+        many, one = lax.slice_in_dim(a, 0, 4).reshape(2, 20), lax.slice_in_dim(a, 4, 6).reshape(1, 20)
+        few, last = lax.split(b, (2, 1), 1)
+        products = [jnp.einsum("kn,mk->nm", *own) for own in ((many, few), (one, last))]
+        if is_summed:  # as vertices that add up rows of partial products do, here of one each
+            products = [own.reshape(20, 1, 3).sum(1) for own in products]
+        return products[0] + products[1]
+
+    a, b = normal(6, 5, 2), normal(3, 3)
+    closed = joined(function, a, b)
+    assert [eqn.primitive.name for eqn in closed.jaxpr.eqns].count("dot_general") == 1
+    np.testing.assert_allclose(evaluated(closed)(a, b)[0], function(a, b), 1e-5, 1e-5)

@@ -104,6 +104,14 @@ def dimension_roles(eqn: jax_core.JaxprEqn) -> list[tuple[int | None, int | None
     return [*((a, b, k) for k, (a, b) in enumerate(kept)), *((a, b, None) for a, b in summed)]
 
 
+def _sums_one(product: jax_core.JaxprEqn) -> bool:
+    """Whether a dot sums over a dimension, of one element."""
+    if product.primitive.name != "dot_general":
+        return False
+    (inner, _), _ = product.params["dimension_numbers"]
+    return len(inner) > 0 and all(product.invars[0].aval.shape[d] == 1 for d in inner)  # type: ignore[attr-defined]
+
+
 def contraction_of(
     view: Rearrangement,
     makers: dict[Any, jax_core.JaxprEqn],
@@ -148,6 +156,9 @@ def contraction_of(
             return None
         result += [labels.at[2][part] for part in sorted(parts, reverse=True)]
     left, right = (tuple(at[digit] for digit in in_memory(at)) for at in labels.at[:2])
+    if summed and _sums_one(product):  # as a part that is left over of what is cut does: it is summed like the others
+        one = len(labels.extents)
+        labels.extents[one], left, right = 1, (one, *left), (one, *right)
     gone = set(left) | set(right)
     if not set(result) <= gone or not (gone - set(result)) <= set(left) & set(right):
         return None

@@ -5,9 +5,7 @@ The rules that put together what was done to all parts of a value ask here what 
 
 from __future__ import annotations
 
-import itertools
 import math
-import operator
 from typing import Any, NamedTuple
 
 from jax.extend import core as jax_core
@@ -78,14 +76,15 @@ def part_of(operand: Any, d: int, makers: Makers, taken_as: tuple[int, ...] | No
         return None
     axis, start = found
     own, whole = piece.aval.shape, maker.invars[0].aval.shape  # type: ignore[attr-defined]
-    # What is divided may be merged with dimensions behind it, and where one of extent 1 stands does not matter.
-    each = own[axis] // max(1, shape[d])
-    merged = list(itertools.accumulate(shape[d + 1 :], operator.mul, initial=1))
-    if own[axis] != each * shape[d] or each not in merged or start % each or whole[axis] % each:
-        return None
     lies_so = math.prod(own[:axis]) == math.prod(shape[:d])
+    if lies_so:  # what is divided may be cut otherwise with the dimensions behind it: a row of either in elements
+        row, each = math.prod(own[axis + 1 :]), math.prod(shape[d + 1 :])
+    else:  # where one of extent 1 stands does not matter
+        row, each = 1, own[axis] // max(1, shape[d])
+    if not each or own[axis] * row != each * shape[d] or start * row % each or whole[axis] * row % each:
+        return None
     if own[axis] > 1 and not lies_so:
         return None
     root = maker.invars[0] if is_understood(maker, "split") else behind(maker.invars[0], makers)[0]
-    extents = (*shape[:d], whole[axis] // each, *shape[d + 1 :])
-    return Part(root, start // each, shape[d], d, extents, lies_so)
+    extents = (*shape[:d], whole[axis] * row // each, *shape[d + 1 :])
+    return Part(root, start * row // each, shape[d], d, extents, lies_so)
