@@ -112,6 +112,7 @@ def test_a_run_of_whole_rows_is_a_box_of_the_array(shape, start, stop, box):
     view = cl.Graph().add_variable("x", (math.prod(shape),))
     i = cl.grid((stop - start) // size)
     write = plan_write(shape, view[start + size * i : start + size * i + size].index)
+    assert write.radices is not None
     assert tuple(map(tuple, write.radices)) == box
 
 
