@@ -85,74 +85,66 @@ class _Trace:
 
 def _interpreted(case: Case, trace: _Trace) -> None:
     """Run a program by `interpret`, one way through its choices, and note what it does."""
-    with pytest.MonkeyPatch.context() as patch:
-        run, execute, copy = interpreting._run, interpreting._execute, interpreting._copy
 
-        def holds(tensor: Tensor) -> list[Any]:
-            return [
-                trace.holds(element) if element >= 0 else None for element in tensor.elements().reshape(-1).tolist()
-            ]
+    def holds(tensor: Tensor) -> list[Any]:
+        return [trace.holds(element) if element >= 0 else None for element in tensor.elements().reshape(-1).tolist()]
 
-        def hold(tensor: Tensor, what: list[Any]) -> None:
-            trace.held.update(zip(tensor.elements().reshape(-1).tolist(), what, strict=True))
+    def hold(tensor: Tensor, what: list[Any]) -> None:
+        trace.held.update(zip(tensor.elements().reshape(-1).tolist(), what, strict=True))
 
-        class Memory(interpreting._Memory):
-            def read(self, tensor, by, line=None):
-                return gather(self.arrays, tensor)  # on some ways there are no values
+    class Traced(interpreting.Interpreter):
+        def read(self, tensor, by, line=None):
+            return gather(self.arrays, tensor)  # on some ways there are no values
 
-            def receive(self, stream):
-                return np.zeros(stream.shape, stream.dtype)
+        def receive(self, stream):
+            return np.zeros(stream.shape, stream.dtype)
 
-            def bind(self, source, destination):
-                moved = holds(source)
-                super().bind(source, destination)
-                hold(destination, moved)
+        def bind(self, source, destination):
+            moved = holds(source)
+            super().bind(source, destination)
+            hold(destination, moved)
 
-            def forget(self, tensor):
-                super().forget(tensor)
-                hold(tensor, [None] * tensor.size)
+        def forget(self, tensor):
+            super().forget(tensor)
+            hold(tensor, [None] * tensor.size)
 
-            def write(self, tensor, values):
-                super().write(tensor, values)
-                hold(tensor, [("origin", element) for element in tensor.elements().reshape(-1).tolist()])
+        def write(self, tensor, values):
+            super().write(tensor, values)
+            hold(tensor, [("origin", element) for element in tensor.elements().reshape(-1).tolist()])
 
-        def traced_execute(memory, compute_set):
+        def _execute(self, compute_set):
             before = dict(trace.held)
-            execute(memory, compute_set)
+            super()._execute(compute_set)
             trace.held = before
             trace.execute(compute_set)
 
-        def traced_copy(memory, program):
-            moved = holds(program.source) if isinstance(program.source, Tensor) else None
-            copy(memory, program)
-            if moved is not None and isinstance(program.destination, Tensor):
-                hold(program.destination, moved)
+        def _copy(self, copy):
+            moved = holds(copy.source) if isinstance(copy.source, Tensor) else None
+            super()._copy(copy)
+            if moved is not None and isinstance(copy.destination, Tensor):
+                hold(copy.destination, moved)
 
-        def traced_run(memory, program):
+        def run(self, program):
             match program:
                 case cl.If():
-                    traced_run(memory, [program.then, program.otherwise][trace.choose(2)])
+                    self.run([program.then, program.otherwise][trace.choose(2)])
                 case cl.Switch():
                     ways = [*program.cases.values(), program.default]
-                    traced_run(memory, ways[trace.choose(len(ways))])
+                    self.run(ways[trace.choose(len(ways))])
                 case cl.RepeatWhile():
-                    traced_run(memory, program.condition)
+                    self.run(program.condition)
                     most = MOST_TURNS if program.max_steps is None else min(MOST_TURNS, program.max_steps)
                     for _ in range(most):
                         if trace.choose(2):
                             break
-                        traced_run(memory, program.body)
-                        traced_run(memory, program.condition)
+                        self.run(program.body)
+                        self.run(program.condition)
                 case cl.AbortOn():
                     pass
                 case _:
-                    run(memory, program)
+                    super().run(program)
 
-        patch.setattr(interpreting, "_Memory", Memory)
-        patch.setattr(interpreting, "_run", traced_run)
-        patch.setattr(interpreting, "_execute", traced_execute)
-        patch.setattr(interpreting, "_copy", traced_copy)
-        cl.interpret(case.graph, case.inputs, [], case.sequence())
+    Traced(case.graph, case.inputs).run(case.sequence())
 
 
 def _ways(case: Case) -> Iterator[_Trace]:

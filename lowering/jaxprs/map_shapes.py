@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
@@ -230,7 +231,8 @@ def make_in_shape(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
         bound = eqn if was else eqn.replace(invars=[jax_core.Var(a.aval) for a in eqn.invars])  # type: ignore[attr-defined]
 
         def in_form(*given: Any) -> list[Any]:
-            return bind(bound, [form.of(array, was) if np.ndim(array) or not was else array for array in given])
+            arrays = given if was else map(jnp.asarray, given, (atom.aval.dtype for atom in bound.invars))
+            return bind(bound, [form.of(array, was) if np.ndim(array) or not was else array for array in arrays])
 
         literals = tuple(isinstance(atom, jax_core.Literal) for atom in eqn.invars)
         (made,) = traced_once(builder, ("made in", form, was, literals, parameters_of(eqn)), in_form, operands)
