@@ -85,6 +85,13 @@ def split(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     return [moved(x, part(k)) for k in range(len(ends))]
 
 
+@meaning("unstack", "axis", said="a move")
+def unstack(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
+    axis = eqn.params["axis"]
+    part = lambda k: lambda own, lead: own[(slice(None),) * (lead + axis) + (k,)]  # noqa: E731
+    return [moved(x, part(k)) for k in range(len(eqn.outvars))]
+
+
 @meaning("copy copy_p optimization_barrier stop_gradient pvary", said="a move", every=True)
 def same(field: Field, eqn: Any, *values: Value) -> Sequence[Value]:
     return values

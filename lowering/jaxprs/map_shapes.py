@@ -231,7 +231,8 @@ def make_in_shape(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
         bound = eqn if was else eqn.replace(invars=[jax_core.Var(a.aval) for a in eqn.invars])  # type: ignore[attr-defined]
 
         def in_form(*given: Any) -> list[Any]:
-            arrays = given if was else map(jnp.asarray, given, (atom.aval.dtype for atom in bound.invars))
+            kinds: Any = (atom.aval for atom in bound.invars)
+            arrays = given if was else [jnp.asarray(own, kind.dtype) for own, kind in zip(given, kinds, strict=True)]
             return bind(bound, [form.of(array, was) if np.ndim(array) or not was else array for array in arrays])
 
         literals = tuple(isinstance(atom, jax_core.Literal) for atom in eqn.invars)
