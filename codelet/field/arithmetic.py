@@ -123,7 +123,6 @@ def _simplest(numerator: np.ndarray, halves: np.ndarray) -> tuple[np.ndarray, np
     """
     a, b = 2 * numerator - 1, 2 * numerator + 1
     below = above = np.int64(2) << halves
-    below = above = below.copy()
     made = np.zeros_like(numerator), np.ones_like(numerator)
     p = [np.zeros_like(numerator), np.ones_like(numerator)]
     q = [np.ones_like(numerator), np.zeros_like(numerator)]

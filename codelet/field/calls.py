@@ -8,36 +8,15 @@ from typing import Any
 import numpy as np
 
 from codelet.field.algebra import chosen
-from codelet.field.meanings import Field, NotUnderstood, all_residues, meaning
+from codelet.field.meanings import MEANINGS, Field, NotUnderstood, all_residues, meaning
 from codelet.field.values import Unknown, Value, is_known, moved, residues
 from codelet.jaxprs.equations import scan_counts
-
-LOOPS_AND_CALLS = frozenset(
-    [
-        "jit",
-        "pjit",
-        "closed_call",
-        "core_call",
-        "remat",
-        "remat2",
-        "checkpoint",
-        "custom_jvp_call",
-        "custom_vjp_call",
-        "custom_vjp_call_jaxpr",
-        "scan",
-        "while",
-        "cond",
-    ]
-)
-"""Primitives that run jaxprs."""
 
 MOST_TURNS = 1_000_000
 """Of a loop on a condition: it may have no end where nothing is rounded."""
 
 
-@meaning(
-    "jit pjit closed_call core_call remat remat2 checkpoint custom_lin", every=True, degree=None, said="what it calls"
-)
+@meaning("jit pjit closed_call core_call remat remat2 checkpoint", every=True, degree=None, said="what it calls")
 def call(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
     return field.run(eqn.params["jaxpr"], operands)
 
@@ -45,11 +24,6 @@ def call(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
 @meaning("custom_jvp_call custom_vjp_call", every=True, degree=None, said="what it calls, not its rule")
 def custom(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
     return field.run(eqn.params["call_jaxpr"], operands)
-
-
-@meaning("custom_vjp_call_jaxpr", every=True, degree=None, said="what it calls, not its rule")
-def custom_jaxpr(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
-    return field.run(eqn.params["fun_jaxpr"], operands)
 
 
 @meaning("scan", every=True, degree=None, said="each of its turns")
@@ -108,3 +82,7 @@ def cond(field: Field, eqn: Any, which: Value, *operands: Value) -> Sequence[Val
     no, yes = (field.run(branch, operands) for branch in branches)
     pairs = zip(no, yes, eqn.outvars, strict=True)
     return [Unknown(chosen(bit, *all_residues(field, (a, b))), var.aval.dtype) for a, b, var in pairs]
+
+
+LOOPS_AND_CALLS = frozenset(name for name, own in MEANINGS.items() if own.degree is None)
+"""Primitives that run jaxprs, whose results have degrees of their own."""

@@ -39,13 +39,8 @@ def reshape(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     return [moved(x, move)]
 
 
-@meaning("squeeze", "dimensions", said="a move")
+@meaning("squeeze expand_dims", "dimensions", said="a move")
 def squeeze(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
-    return [moved(x, lambda own, lead: own.reshape(*own.shape[:lead], *shape_of(eqn)))]
-
-
-@meaning("expand_dims", "dimensions", said="a move")
-def expand_dims(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     return [moved(x, lambda own, lead: own.reshape(*own.shape[:lead], *shape_of(eqn)))]
 
 
@@ -309,7 +304,7 @@ def _apart(at: Array) -> list[Array]:
 
 def _extremes(field: Field, kind: str, x: Value, updates: Value, at: Array, taken: Array, dtype: Any) -> Value:
     """The greatest or least of what is there and all updates for it."""
-    (array, new), _, _ = together(field, [_as_extreme(field, kind, own) for own in (x, updates)], dtype)
+    (array, new), _, _ = together(field, [as_extreme(field, kind, own) for own in (x, updates)], dtype)
     array, new = array.reshape(*array.shape[:2], -1), new.reshape(*new.shape[:2], -1)[..., taken]
     parts = [array]
     for turn in _apart(at):
@@ -320,10 +315,8 @@ def _extremes(field: Field, kind: str, x: Value, updates: Value, at: Array, take
     return Extreme(kind, made.reshape(*made.shape[:2], *x.shape), dtype)
 
 
-def _as_extreme(field: Field, kind: str, value: Value) -> Extreme:
+def as_extreme(field: Field, kind: str, value: Value) -> Extreme:
+    """A value as the greatest, or the least, of one element each, if it is none of several."""
     if isinstance(value, Extreme) and value.kind == kind:
         return value
     return Extreme(kind, residues(value, field.draws)[:, None], value.dtype)
-
-
-as_extreme = _as_extreme

@@ -22,7 +22,7 @@ def _bounds(field: Field, kind: str) -> Array:
     return named("-inf" if kind == "max" else "inf", field.draws)
 
 
-def _without_bounds(field: Field, kind: str, members: Array) -> Array:
+def without_bounds(field: Field, kind: str, members: Array) -> Array:
     """Members with others in the place of what does not count."""
     none = _bounds(field, kind).reshape(-1, *(1,) * (members.ndim - 1))
     is_none = (members == none).all(0)
@@ -45,7 +45,7 @@ def extreme(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
     parts = [as_extreme(field, kind, own).members for own in (a, b)]
     shape = shape_of(eqn)
     parts = [np.broadcast_to(_leading(own, 2, len(shape)), (*own.shape[:2], *shape)) for own in parts]
-    return [Extreme(kind, _without_bounds(field, kind, np.concatenate(parts, 1)), dtype)]
+    return [Extreme(kind, without_bounds(field, kind, np.concatenate(parts, 1)), dtype)]
 
 
 def _leading(own: Array, lead: int, rank: int) -> Array:
@@ -57,8 +57,8 @@ def clamp(field: Field, eqn: Any, low: Value, x: Value, high: Value) -> Sequence
     shape, dtype = shape_of(eqn), dtype_of(eqn)
     spread = lambda own: np.broadcast_to(_leading(own, 1, len(shape)), (field.draws, *shape))  # noqa: E731
     own = [spread(residues(each, field.draws)) for each in (low, x, high)]
-    greater = Extreme("max", _without_bounds(field, "max", np.stack(own[:2], 1)), dtype)
-    return [Extreme("min", _without_bounds(field, "min", np.stack([greater.residues, own[2]], 1)), dtype)]
+    greater = Extreme("max", without_bounds(field, "max", np.stack(own[:2], 1)), dtype)
+    return [Extreme("min", without_bounds(field, "min", np.stack([greater.residues, own[2]], 1)), dtype)]
 
 
 @meaning("reduce_max reduce_min", "axes", "out_sharding", said="a set: in any order, of any grouping")
@@ -71,7 +71,7 @@ def reduce_extreme(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     if not moved.shape[1]:
         own = _bounds(field, kind).reshape(-1, *(1,) * len(kept))
         return [Unknown(np.broadcast_to(own, (field.draws, *shape_of(eqn))), dtype_of(eqn))]
-    return [Extreme(kind, _without_bounds(field, kind, moved), dtype_of(eqn))]
+    return [Extreme(kind, without_bounds(field, kind, moved), dtype_of(eqn))]
 
 
 @meaning("cummax cummin", "axis", "reverse", said="sets: in any order")

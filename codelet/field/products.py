@@ -13,7 +13,7 @@ from codelet.field.algebra import refuse_complex
 from codelet.field.hashing import uninterpreted
 from codelet.field.meanings import Field, all_residues, dtype_of, meaning, summed
 from codelet.field.moves import as_extreme
-from codelet.field.order import _without_bounds as without_bounds
+from codelet.field.order import without_bounds
 from codelet.field.values import Extreme, Unknown, Value, named, residues
 
 Array = np.ndarray

@@ -19,11 +19,12 @@ from codelet.field.meanings import NotUnderstood
 from codelet.field.values import Unknown, Value, moved, residues
 from codelet.graphs.family import Family, Field
 from codelet.graphs.graph import Graph
-from codelet.graphs.vertices import Vertex, gather
+from codelet.graphs.vertices import Vertex
 from codelet.interpret import Interpreter
 from codelet.tracing.statics import restored
-from codelet.views.sources import Source, Variable, source_elements, source_variables
+from codelet.views.sources import Source, Variable, assembled, source_elements, source_variables
 from codelet.views.tensor import Tensor
+from lowering.equal.floats import in_float64
 
 MOST_ELEMENTS = 1 << 22
 """Of the fields of vertices that are evaluated at once."""
@@ -39,6 +40,12 @@ class Evaluates(Protocol):
         ...
 
 
+def _places(family: Family, tensor: Tensor) -> np.ndarray:
+    """The flat positions in its source that a field has at all vertices: (vertices, ...)."""
+    index = np.broadcast_to(tensor.index.values(family.axes), (*family.extents, *tensor.shape))
+    return index.reshape(family.num_vertices, *tensor.shape)
+
+
 class Meaning(Interpreter):
     """Interprets a graph with other numbers than NumPy's.
 
@@ -49,6 +56,7 @@ class Meaning(Interpreter):
     def __init__(self, graph: Graph, values: Mapping[str, Value], evaluation: Evaluates):
         self.evaluation = evaluation
         super().__init__(graph, {})
+        self._firsts = np.array([variable.first_element for variable in graph.variables])
         self._batched: dict[tuple[int, int], tuple[Any, Any]] = {}
         for variable in graph.variables:
             if variable.name in values:
@@ -57,8 +65,11 @@ class Meaning(Interpreter):
                 self.written[variable.first_element : variable.first_element + variable.size] = True
 
     def held(self, variable: Variable, given: Any) -> Any:
-        own = np.zeros(variable.size, variable.dtype) if given is None else np.asarray(given).reshape(-1)
-        return own.astype(np.float64) if not self.evaluation.draws and own.dtype.kind == "f" else own
+        return self._known(np.zeros(variable.size, variable.dtype) if given is None else np.asarray(given).reshape(-1))
+
+    def _known(self, array: np.ndarray) -> np.ndarray:
+        """Numbers of the graph as they are evaluated: all that are evaluated in float64 are, where nothing is drawn."""
+        return array if self.evaluation.draws else in_float64(array)
 
     def flat(self, source: Source) -> Value:
         """The values of a source in one dimension."""
@@ -66,7 +77,9 @@ class Meaning(Interpreter):
             return self.arrays[source.first_element]
         arrays: list[Any] = [self.arrays[own.first_element] for own in source_variables(source)]
         if not any(isinstance(own, Unknown) for own in arrays):
-            return _of_patches(source, self.arrays)
+            # Of what the variables hold, which is longer than what the source has where all is in float64.
+            of_variable = lambda own, at: self.arrays[own.first_element][at]  # noqa: E731
+            return assembled(source, np.result_type(source.dtype, *arrays), of_variable, lambda value: value)
         made = np.zeros((self.evaluation.draws, source.size), np.int64)
         for patch in source.patches:
             stands: Value = np.asarray(patch.value, source.dtype)
@@ -86,11 +99,10 @@ class Meaning(Interpreter):
         if not at.size:
             return
         flat = moved(values, lambda own, lead: own.reshape(*own.shape[:lead], -1))
-        firsts = np.array([variable.first_element for variable in self.graph.variables])
-        owners = np.searchsorted(firsts, at, side="right") - 1
+        owners = np.searchsorted(self._firsts, at, side="right") - 1
         for owner in np.unique(owners):
             chosen = np.flatnonzero(owners == owner)
-            variable = self.graph.variables[int(owner)]
+            variable, _ = self.graph.locate(int(at[chosen[0]]))
             places = at[chosen] - variable.first_element
             part = moved(flat, lambda own, lead, k=chosen: own[..., k])
             self.arrays[variable.first_element] = self._changed(variable, places, part)  # type: ignore[assignment]
@@ -143,21 +155,18 @@ class Meaning(Interpreter):
     def _elements(self, family: Family, name: str) -> np.ndarray:
         tensor = family.by_name[name].tensor
         assert tensor is not None
-        index = np.broadcast_to(tensor.index.values(family.axes), (*family.extents, *tensor.shape))
-        return np.asarray(source_elements(tensor.source)[index]).reshape(family.num_vertices, -1)
+        return np.asarray(source_elements(tensor.source)[_places(family, tensor)]).reshape(family.num_vertices, -1)
 
     def _input(self, family: Family, field: Field) -> Value:
         """A field of all vertices: (vertices, ...)."""
         n = family.num_vertices
         if field.tensor is not None:
-            elements = self._elements(family, field.name)
+            index = _places(family, field.tensor)
+            elements = np.asarray(source_elements(field.tensor.source)[index]).reshape(n, -1)
             there = np.where(elements >= 0, self.written[elements], True)
             if not there.all():
                 vertex = Vertex(family, int(np.flatnonzero(~there.all(1))[0]))
                 self.read(vertex.fields[field.name], vertex)
-            index = np.broadcast_to(
-                field.tensor.index.values(family.axes), (*family.extents, *field.tensor.shape)
-            ).reshape(n, *field.tensor.shape)
             return moved(self.flat(field.tensor.source), lambda own, lead: own[..., index])
         assert field.state is not None
         shape = tuple(field.type.shape)
@@ -167,8 +176,7 @@ class Meaning(Interpreter):
             assert field.state.array is not None
             array = field.state.array
             own = array if array.ndim > len(shape) else np.broadcast_to(array, (*family.extents, *shape))
-        made = np.asarray(own, field.type.dtype).reshape(n, *shape)
-        return made.astype(np.float64) if not self.evaluation.draws and made.dtype.kind == "f" else made
+        return self._known(np.asarray(own, field.type.dtype).reshape(n, *shape))
 
     def _results(self, family: Family, fields: Mapping[str, Value], n: int) -> dict[str, Value]:
         traced = family.codelet
@@ -198,11 +206,3 @@ class Meaning(Interpreter):
             for name, values in zip(traces[key].outputs, results, strict=True):
                 made.append((vertex.fields[name].elements(), values))
         return made
-
-
-def _of_patches(source: Any, arrays: Mapping[int, np.ndarray]) -> np.ndarray:
-    """The known values of a patchwork."""
-    every = np.arange(source.size)
-    from codelet.views.index import Index
-
-    return gather(arrays, Tensor(source, Index.from_values(every, (0,), every.shape)))

@@ -118,9 +118,9 @@ def _commons(jaxpr: jax_core.Jaxpr) -> dict[int, _Common]:
 
 def pad_in_common(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr that pads once what several pads of a transposed array have in common, in the bodies of loops as well."""
-    if not any(eqn.primitive.name == "pad" or bodies_of(eqn) for eqn in closed.jaxpr.eqns):
-        return closed
     found, made = _commons(closed.jaxpr), dict[_Common, Sequence[Atomic]]()
+    if not found and not any(map(bodies_of, closed.jaxpr.eqns)):
+        return closed
 
     def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
         own = found.get(id(eqn))

@@ -156,10 +156,12 @@ def contraction_of(
             return None
         result += [labels.at[2][part] for part in sorted(parts, reverse=True)]
     left, right = (tuple(at[digit] for digit in in_memory(at)) for at in labels.at[:2])
-    if summed and _sums_one(product):  # as a part that is left over of what is cut does: it is summed like the others
+    gone = set(left) | set(right)
+    if summed and gone == set(result) and _sums_one(product):
+        # As a part that is left over of what is cut does: it is summed like the others.
         one = len(labels.extents)
         labels.extents[one], left, right = 1, (one, *left), (one, *right)
-    gone = set(left) | set(right)
+        gone.add(one)
     if not set(result) <= gone or not (gone - set(result)) <= set(left) & set(right):
         return None
     if any(label not in gone and extent > 1 for label, extent in labels.extents.items()):
