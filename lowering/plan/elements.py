@@ -232,6 +232,9 @@ class ElementSet:
             SizeError: they are too many to be told apart one by one.
         """
         source = tensor.source
+        if tensor.is_whole_variable and not any(axis.extent == 0 for axis in axes):
+            self.add_variable(source)  # type: ignore[arg-type]
+            return
         if isinstance(source, Variable):
             self._add(source, tensor.index, axes)
             return
