@@ -46,7 +46,7 @@
            -> rows scanned over, and stacked        scan_rows (counted_rows)
            -> loops that carry what they extend     carry_extended
            -> updates that XLA would miscompile     in_place
-           -> updates that XLA runs over all of it  known_updates
+           -> updates that XLA runs over all of it  small_updates
            -> slow reductions done by halves        reduce_by_halves
            -> slow products made in other ways      narrow_products, thin_products
            -> cheap steps of loops done again       recompute

@@ -20,7 +20,7 @@ from lowering.jaxprs.equal_constants import equal_constants_once
 from lowering.jaxprs.in_place import Inputs, update_safely
 from lowering.jaxprs.join_reductions import join_reductions
 from lowering.jaxprs.join_tables import join_tables
-from lowering.jaxprs.known_updates import scatter_known_updates
+from lowering.jaxprs.small_updates import scatter_small_updates
 from lowering.jaxprs.map_shapes import make_in_shape
 from lowering.jaxprs.narrow_products import multiply_narrowly
 from lowering.jaxprs.one_number import as_one_number
@@ -61,5 +61,5 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     if scanned is not dots:  # there are loops
         scanned = reshape_once(make_in_shape(scanned))
     extended = carry_extended(pad_in_common(scanned))
-    updated = scatter_known_updates(update_safely(extended, inputs))
+    updated = scatter_small_updates(update_safely(extended, inputs))
     return recompute(multiply_thinly(multiply_narrowly(reduce_by_halves(updated))))

@@ -12,7 +12,7 @@ from jax import lax
 from jax.extend import core as jax_core
 
 import codelet as cl
-from lowering.jaxprs.known_updates import scatter_known_updates
+from lowering.jaxprs.small_updates import scatter_small_updates
 from tests.examples import examples
 from tests.test_added_in_place import primitives
 
@@ -29,12 +29,16 @@ def programs(draw):
         starts = [draw(st.integers(0, n - m)) for n, m in zip(shape, sizes, strict=True)]
         moved = [draw(st.sampled_from((0, 0, 0, 1))) for _ in shape]
         elsewhere = [min(a + b, n - m) for a, b, n, m in zip(starts, moved, shape, sizes, strict=True)]
-        steps.append((starts, elsewhere, sizes, draw(st.sampled_from(("map", "flat", "split", "sum", "old")))))
+        late = draw(st.sampled_from((None, None, np.int32, np.uint16)))
+        if late is not None:  # out of bounds now and then, where it is clamped
+            limits = [min(n, np.iinfo(late).max) for n in shape]
+            starts = [draw(st.integers(0 if late is np.uint16 else -2, n)) for n in limits]
+        steps.append((starts, elsewhere, sizes, draw(st.sampled_from(("map", "flat", "split", "sum", "old"))), late))
     in_loop = draw(st.booleans())
 
     def turn(x, s):
         first = x
-        for starts, elsewhere, sizes, way in steps:
+        for starts, elsewhere, sizes, way, late in steps:
             stops = [a + n for a, n in zip(elsewhere, sizes, strict=True)]
             own = lax.slice(first if way == "old" else x, elsewhere, stops)
             if way == "split" and list(sizes[1:]) == list(shape[1:]):
@@ -43,7 +47,11 @@ def programs(draw):
                 own = jnp.sin(own.reshape(-1)).reshape(own.shape)
             elif way == "sum":
                 own = own + jnp.sum(own)
-            x = lax.dynamic_update_slice(x, s * own + 0.25, starts)
+            if late is None:
+                x = lax.dynamic_update_slice(x, s * own + 0.25, starts)
+                continue
+            known_late = [late(start) + (s > 1e6).astype(late) for start in starts]
+            x = lax.dynamic_update_slice(2 * x, s * own + 0.25, known_late, allow_negative_indices=False)
         return x
 
     def function(x, s):
@@ -58,7 +66,7 @@ def test_values_and_slopes_stay(drawn, seed):
     function, shape = drawn
     random = np.random.default_rng(seed)
     x, weights = (jnp.asarray(random.normal(size=shape), jnp.float32) for _ in range(2))
-    made = jax_core.jaxpr_as_fun(scatter_known_updates(jax.make_jaxpr(function)(x, jnp.float32(0.5))))
+    made = jax_core.jaxpr_as_fun(scatter_small_updates(jax.make_jaxpr(function)(x, jnp.float32(0.5))))
 
     def every(run):
         loss = lambda x, s: jnp.sum(weights * run(x, s)[0] ** 2)  # noqa: E731
@@ -75,7 +83,7 @@ def updated(start, size, values):
 
 def test_small_updates_of_their_own_place_alone_are_scattered():
     x = jnp.ones(4096)
-    of = lambda function, x=x: scatter_known_updates(jax.make_jaxpr(function)(x))  # noqa: E731
+    of = lambda function, x=x: scatter_small_updates(jax.make_jaxpr(function)(x))  # noqa: E731
     assert "scatter" in primitives(of(updated(5, 20, jnp.sin)).jaxpr)
     assert "scatter" in primitives(of(updated(4076, 20, lambda own: 2 * own.reshape(-1) + 1)).jaxpr)
     same = (
@@ -87,9 +95,29 @@ def test_small_updates_of_their_own_place_alone_are_scattered():
     )
     for function in same:
         closed = jax.make_jaxpr(function)(x)
-        assert scatter_known_updates(closed) is closed
+        assert scatter_small_updates(closed) is closed
     small = jax.make_jaxpr(updated(5, 20, jnp.sin))(x[:1000])
-    assert scatter_known_updates(small) is small
+    assert scatter_small_updates(small) is small
+
+
+def test_small_updates_at_a_late_place_of_what_is_new_are_scattered():
+    def of(shape, size, new=jnp.sin, starts=None):
+        def function(x, k):
+            return [lax.dynamic_update_slice(new(x), jnp.ones(size), starts or [k] * len(shape))]
+
+        closed = jax.make_jaxpr(function)(jnp.ones(shape), 0)
+        made = scatter_small_updates(closed)
+        return None if made is closed else primitives(made.jaxpr)
+
+    for shape, size in (((1500,), (1,)), ((1500,), (1000,)), ((300, 300), (8, 8)), ((300, 4, 1), (1, 2, 1))):
+        made = of(shape, size)
+        assert made is not None and "scatter" in made and "dynamic_update_slice" not in made
+    assert of((300, 300), (1, 300)) is None  # whole rows
+    assert of((500,), (1,)) is None  # of little
+    assert of((1500,), (0,)) is None
+    assert of((1500,), (1,), lambda x: x) is None  # of what is there: in place
+    assert of((1500,), (1,), jnp.cumsum) is None  # of what is made apart
+    assert of((1500,), (1,), starts=[3]) is None  # at a known place
 
 
 @pytest.mark.parametrize("size", [7, 100])
