@@ -51,6 +51,7 @@ __all__ = [
     "CyclesError",
     "Edge",
     "Engine",
+    "Equality",
     "Execute",
     "FigureError",
     "Gradient",
@@ -78,6 +79,7 @@ __all__ = [
     "Traced",
     "UnknownCyclesWarning",
     "Vertex",
+    "Witness",
     "WriteUndef",
     "check_gradient",
     "codelet",
@@ -85,6 +87,7 @@ __all__ = [
     "compare",
     "concat",
     "draw",
+    "equal",
     "gradient",
     "grid",
     "interpret",
@@ -100,6 +103,9 @@ __all__ += errors.__all__
 
 _ELSEWHERE = {
     "check_gradient": "lowering",
+    "equal": "lowering",
+    "Equality": "lowering",
+    "Witness": "lowering",
     "gradient": "lowering",
     "Gradient": "lowering",
     "Recompute": "lowering",

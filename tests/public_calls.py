@@ -207,6 +207,7 @@ CALLS: Mapping[str, Callable[[World], Given]] = {
             "ignore": ["is_left"],
         },
     ),
+    "equal": lambda w: (cl.equal, [jnp.sin, lambda x: jnp.sin(x), ONES], {"casts": "exact", "seed": 3}),
     "lower": lambda w: (
         cl.lower,
         [w.graph, w.body],

@@ -11,7 +11,8 @@ from jax import lax
 import codelet as cl
 from codelet.field import arithmetic
 from codelet.field.meanings import MEANINGS
-from lowering.equal.equal import equal
+
+equal = cl.equal
 
 X, W = jnp.ones((8, 6)), jnp.ones((6, 4))
 IMAGE, KERNEL = jnp.ones((2, 3, 8, 9)), jnp.ones((4, 3, 3, 3))
@@ -51,6 +52,28 @@ def _unrolled(x):
     return carry, jnp.stack(rows)
 
 
+def _attention(q, k, v):
+    return jax.nn.softmax(q @ k.T / 8) @ v
+
+
+def _tiled(q, k, v, block=4, first=-np.inf):
+    """Attention over blocks of keys, with what was summed so far brought to each new maximum."""
+
+    def turn(state, own):
+        (greatest, total, out), (k, v) = state, own
+        scores = q @ k.T / 8
+        now = jnp.maximum(greatest, scores.max(-1))
+        p, less = jnp.exp(scores - now[:, None]), jnp.exp(greatest - now)
+        return (now, total * less + p.sum(-1), out * less[:, None] + p @ v), None
+
+    state = jnp.full(len(q), first), jnp.zeros(len(q)), jnp.zeros((len(q), v.shape[1]))
+    blocks = (own.reshape(-1, block, own.shape[1]) for own in (k, v))
+    (_, total, out), _ = lax.scan(turn, state, tuple(blocks))
+    return out / total[:, None]
+
+
+Q, K, V = jnp.ones((5, 6)), jnp.ones((12, 6)), jnp.ones((12, 3))
+
 EQUAL = {
     "a product by sums": (lambda x, w: x @ w, lambda x, w: (x[:, :, None] * w).sum(1), (X, W)),
     "products in another order": (lambda x, w: (x @ w) @ w.T, lambda x, w: x @ (w @ w.T), (X, W)),
@@ -83,6 +106,27 @@ EQUAL = {
         jax.nn.softmax,
         lambda x: (e := jnp.exp(x - x.max(-1, keepdims=True))) / e.sum(-1, keepdims=True),
         (X,),
+    ),
+    "a softmax without a shift": (
+        jax.nn.softmax,
+        lambda x: jnp.exp(x) / jnp.exp(x).sum(-1, keepdims=True),
+        (X,),
+    ),
+    "logarithms of a softmax": (
+        jax.nn.log_softmax,
+        lambda x: x - jax.nn.logsumexp(x, -1, keepdims=True),
+        (X,),
+    ),
+    "attention by blocks": (_attention, _tiled, (Q, K, V)),
+    "attention by blocks of which nothing is first": (
+        lambda q, k, v: _tiled(q, k, v, 3, jnp.nan_to_num(-np.inf)),
+        lambda q, k, v: _tiled(q, k, v, 2, jnp.nan_to_num(-np.inf)),
+        (Q, K, V),
+    ),
+    "gradients of attention by blocks": (
+        jax.grad(lambda q, k, v: (_attention(q, k, v) ** 2).sum(), (0, 1, 2)),
+        jax.grad(lambda q, k, v: (_tiled(q, k, v) ** 2).sum(), (0, 1, 2)),
+        (Q, K, V),
     ),
     "odd and even": (lambda x: jnp.sin(-x) + jnp.cos(-x), lambda x: jnp.cos(x) - jnp.sin(x), (X,)),
     "swapped comparisons": (lambda x: jnp.where(x > 2, x, -x), lambda x: jnp.where(lax.lt(2.0, x), x, -x), (X,)),
@@ -139,6 +183,24 @@ def test_single_faults_are_told_with_a_witness(name):
     assert first != second
 
 
+def test_a_fault_in_attention_by_blocks_is_told():
+    def wrong(q, k, v):
+        return _tiled(q, k.at[7].set(k[8]), v)
+
+    found = equal(_attention, wrong, Q, K, V)
+    assert found.verdict == "different"
+    assert found.witness is not None and found.witness.values[0] != found.witness.values[1]
+
+
+def test_what_is_known_of_signs():
+    assert equal(lambda x: jnp.abs(jnp.exp(x).sum(0)), lambda x: jnp.exp(x).sum(0), X)
+    assert equal(lambda x: jnp.sign(jnp.exp(x)), lambda x: jnp.ones_like(x), X)
+    none = lambda x: jnp.sign(jnp.exp(x[:0]).sum(0))  # noqa: E731
+    assert equal(none, lambda x: jnp.zeros(6), X)
+    assert equal(none, lambda x: jnp.ones(6), X).verdict == "different"
+    assert equal(lambda x: jnp.abs(jnp.exp(x) - 1), lambda x: jnp.exp(x) - 1, X).verdict == "different"
+
+
 def test_laws_that_do_not_hold_of_a_field_are_undecided():
     found = equal(lambda x: jnp.maximum(x, 0), lambda x: jnp.where(x > 0, x, 0), X)
     assert found.verdict == "undecided"
@@ -158,7 +220,10 @@ def test_what_is_not_understood_is_undecided_with_its_place():
 def test_lost_digits_are_found_where_they_are_asked_for():
     short = lambda x: x.astype(jnp.bfloat16).astype(jnp.float32)  # noqa: E731
     assert equal(short, lambda x: x, X).verdict == "equal"
-    assert equal(short, lambda x: x, X, casts="exact").verdict == "undecided"
+    found = equal(short, lambda x: x, X, casts="exact")
+    assert found.verdict == "different"
+    assert found.witness is not None
+    assert found.witness.values[0] == float(jnp.bfloat16(found.witness.values[1]))
     assert equal(short, short, X, casts="exact").verdict == "equal"
 
 

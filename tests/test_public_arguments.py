@@ -19,7 +19,19 @@ FUNCTIONS = ("a class", "a function", "a function of nothing")
 TAKE_FUNCTIONS = ("cycles", "layer_of", "placement", "turns")
 """Arguments that may be functions, though the right call gives none."""
 
-APART = {"Codelet", "Edge", "Engine.graph", "Gradient", "GradientCheck", "Index", "Comparison", "Profile", "Program"}
+APART = {
+    "Codelet",
+    "Edge",
+    "Engine.graph",
+    "Equality",
+    "Gradient",
+    "GradientCheck",
+    "Index",
+    "Comparison",
+    "Profile",
+    "Program",
+    "Witness",
+}
 """Public names of which nobody makes one, but for a library: the parts of what functions return."""
 
 

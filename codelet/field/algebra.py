@@ -43,11 +43,11 @@ def refuse_complex(eqn: Any) -> None:
         raise NotUnderstood(eqn, "complex numbers that are not known")
 
 
-def ring(names: str, *parameters: str, degree: Degree = greatest) -> Any:
+def ring(names: str, *parameters: str, degree: Degree = greatest, keeps_positive: bool = False) -> Any:
     """Register an operation on residues that have the shape of the results or none."""
 
     def registered(function: Any) -> Any:
-        @meaning(names, *parameters, said="an operation of the field", degree=degree)
+        @meaning(names, *parameters, said="an operation of the field", degree=degree, keeps_positive=keeps_positive)
         def run(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
             refuse_complex(eqn)
             return [Unknown(function(eqn, *by_element(field, operands)), dtype_of(eqn))]
@@ -57,27 +57,39 @@ def ring(names: str, *parameters: str, degree: Degree = greatest) -> Any:
     return registered
 
 
-@ring("add add_any")
-def add(eqn: Any, a: Array, b: Array) -> Array:
-    return arithmetic.add(a, b)
+@meaning("add add_any", said="an operation of the field", keeps_positive=True)
+def add(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
+    return _added(field, eqn, (1, 1), (a, b))
 
 
-@ring("sub")
-def subtract(eqn: Any, a: Array, b: Array) -> Array:
-    return arithmetic.subtract(a, b)
+@meaning("sub", said="an operation of the field")
+def subtract(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
+    return _added(field, eqn, (1, -1), (a, b))
 
 
-@ring("mul", degree=summed)
+@meaning("neg", said="an operation of the field")
+def negative(field: Field, eqn: Any, a: Value) -> Sequence[Value]:
+    return _added(field, eqn, (-1,), (a,))
+
+
+def _added(field: Field, eqn: Any, signs: Sequence[int], operands: Sequence[Value]) -> Sequence[Value]:
+    """The sum of values, each 1 or -1 times."""
+    refuse_complex(eqn)
+    arrays = by_element(field, operands)
+    if len(arrays) == 1:
+        made = arithmetic.negative(arrays[0])
+    else:
+        made = (arithmetic.add if signs[1] > 0 else arithmetic.subtract)(*arrays)
+    field.shifts.sum(made, *zip(signs, arrays, strict=True))
+    return [Unknown(made, dtype_of(eqn))]
+
+
+@ring("mul", degree=summed, keeps_positive=True)
 def multiply(eqn: Any, a: Array, b: Array) -> Array:
     return arithmetic.multiply(a, b)
 
 
-@ring("neg")
-def negative(eqn: Any, a: Array) -> Array:
-    return arithmetic.negative(a)
-
-
-@ring("square", degree=lambda eqn, degrees: 2 * degrees[0])
+@ring("square", degree=lambda eqn, degrees: 2 * degrees[0], keeps_positive=True)
 def square(eqn: Any, a: Array) -> Array:
     return arithmetic.multiply(a, a)
 
@@ -87,24 +99,29 @@ def one_minus_square(eqn: Any, a: Array) -> Array:
     return arithmetic.subtract(np.ones_like(a), arithmetic.multiply(a, a))
 
 
-@ring("integer_pow", "y", degree=lambda eqn, degrees: abs(eqn.params["y"]) * degrees[0])
+@ring("integer_pow", "y", degree=lambda eqn, degrees: abs(eqn.params["y"]) * degrees[0], keeps_positive=True)
 def integer_power(eqn: Any, a: Array) -> Array:
     y = eqn.params["y"]
     made = arithmetic.power(a, abs(y))
     return arithmetic.inverse(made) if y < 0 else made
 
 
-@ring("sqrt", degree=hashed)
+@ring("sqrt", degree=hashed, keeps_positive=True)
 def square_root(eqn: Any, a: Array) -> Array:
     return arithmetic.root(a)
 
 
-@ring("rsqrt", degree=hashed)
+@ring("rsqrt", degree=hashed, keeps_positive=True)
 def reciprocal_root(eqn: Any, a: Array) -> Array:
     return arithmetic.inverse(arithmetic.root(a))
 
 
-@meaning("div", said="an operation of the field; of integers a function of which nothing is known", degree=summed)
+@meaning(
+    "div",
+    said="an operation of the field; of integers a function of which nothing is known",
+    degree=summed,
+    keeps_positive=True,
+)
 def divide(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
     refuse_complex(eqn)
     first, second = by_element(field, (a, b))
@@ -149,6 +166,9 @@ def select_n(field: Field, eqn: Any, which: Value, *cases: Value) -> Sequence[Va
     own = all_residues(field, cases)
     if is_known([which]):
         number = np.broadcast_to(np.asarray(which).astype(int), shape_of(eqn))
+        first = int(number.flat[0]) if number.size else 0
+        if (number == first).all() and cases[first].shape == number.shape:
+            return [cases[first]]
         made = own[0]
         for k, case in enumerate(own[1:], 1):
             made = np.where(number == k, case, made)
@@ -176,12 +196,12 @@ def _of_products(eqn: Any, degrees: Sequence[int]) -> int:
 # --- along dimensions ---------------------------------------------------------------------------------------
 
 
-@ring("reduce_sum", "axes", "out_sharding")
+@ring("reduce_sum", "axes", "out_sharding", keeps_positive=True)
 def reduce_sum(eqn: Any, a: Array) -> Array:
     return arithmetic.total(a, [1 + int(d) for d in eqn.params["axes"]])
 
 
-@ring("reduce_prod", "axes", "out_sharding", degree=_of_products)
+@ring("reduce_prod", "axes", "out_sharding", degree=_of_products, keeps_positive=True)
 def reduce_product(eqn: Any, a: Array) -> Array:
     return arithmetic.product(a, [1 + int(d) for d in eqn.params["axes"]])
 
@@ -213,7 +233,7 @@ def _folded(eqn: Any, a: Array, combine: Any) -> Array:
     return a
 
 
-@ring("cumsum", "axis", "reverse")
+@ring("cumsum", "axis", "reverse", keeps_positive=True)
 def running_sum(eqn: Any, a: Array) -> Array:
     axis = 1 + eqn.params["axis"]
     if eqn.params["reverse"]:
@@ -221,7 +241,7 @@ def running_sum(eqn: Any, a: Array) -> Array:
     return arithmetic.reduced(np.cumsum(a, axis))
 
 
-@ring("cumprod", "axis", "reverse", degree=_of_products)
+@ring("cumprod", "axis", "reverse", degree=_of_products, keeps_positive=True)
 def running_product(eqn: Any, a: Array) -> Array:
     axis = 1 + eqn.params["axis"]
     if eqn.params["reverse"]:

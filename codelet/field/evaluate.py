@@ -17,6 +17,7 @@ from jax.extend import core as jax_core
 
 from codelet.field import algebra, calls, functions, moves, order, products  # noqa: F401 (they register meanings)
 from codelet.field.meanings import NotUnderstood, results_of
+from codelet.field.shifts import Shifts
 from codelet.field.values import Unknown, Value, is_known
 from codelet.jaxprs.equations import Atomic, bind, variables
 
@@ -61,11 +62,12 @@ class Evaluation:
         watch: what is told of every equation.
         hashed: how many elements equations have given so far that are not known.
         degree: the greatest of them.
+        shifts: what is known of sums of greatest and least numbers.
     """
 
     def __init__(self, draws: int, casts: bool = False, watch: Watch | None = None):
         self.draws, self.casts, self.watch = draws, casts, watch
-        self.hashed, self.degree = 0, 1
+        self.hashed, self.degree, self.shifts = 0, 1, Shifts()
         self._plans: dict[tuple[int, frozenset[int]], tuple[jax_core.Jaxpr, _Known]] = {}
 
     def _plan(self, jaxpr: jax_core.Jaxpr, known: frozenset[Any]) -> _Known:

@@ -14,13 +14,13 @@ from codelet.field import arithmetic
 from codelet.field.algebra import refuse_complex
 from codelet.field.hashing import uninterpreted
 from codelet.field.meanings import Field, by_element, dtype_of, hashed, meaning
-from codelet.field.values import Unknown, Value, residues
+from codelet.field.values import Unknown, Value, are_positive, named, residues
 
 _EVEN = "cos cosh abs"
 _ODD = "sin sinh tan tanh asin asinh atan atanh erf erf_inv sign cbrt bessel_i1e"
 _ANY = (
-    "acos acosh exp exp2 expm1 log log1p logistic lgamma digamma erfc floor ceil round bessel_i0e population_count clz"
-    " is_finite real imag conj"
+    "acos acosh expm1 log log1p logistic lgamma digamma erfc floor ceil round bessel_i0e population_count clz"
+    " real imag conj"
 )
 _OF_SEVERAL = (
     "atan2 pow rem nextafter shift_left shift_right_arithmetic shift_right_logical igamma igammac igamma_grad_a mulhi"
@@ -58,6 +58,8 @@ def _key(eqn: Any) -> tuple[Any, ...]:
 def even(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     refuse_complex(eqn)
     own = residues(x, field.draws)
+    if eqn.primitive.name == "abs" and are_positive([x]):
+        return [x]
     made = uninterpreted(_key(eqn), arithmetic.multiply(own, own))
     return [Unknown(_known_points(eqn.primitive.name, own, made), dtype_of(eqn))]
 
@@ -66,6 +68,8 @@ def even(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
 def odd(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     refuse_complex(eqn)
     own = residues(x, field.draws)
+    if eqn.primitive.name == "sign" and are_positive([x]):
+        return [np.ones(x.shape, x.dtype)]
     return [Unknown(arithmetic.multiply(own, uninterpreted(_key(eqn), arithmetic.multiply(own, own))), dtype_of(eqn))]
 
 
@@ -74,6 +78,37 @@ def of_one(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     refuse_complex(eqn)
     own = residues(x, field.draws)
     return [Unknown(_known_points(eqn.primitive.name, own, uninterpreted(_key(eqn), own)), dtype_of(eqn))]
+
+
+@meaning(
+    "exp exp2",
+    said="a function of which it is known that of `x - m` it is the quotient, where m is the greatest or least of some",
+    degree=lambda eqn, degrees: 3,
+)
+def exponential(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
+    refuse_complex(eqn)
+    own = residues(x, field.draws)
+    parts, is_known = field.shifts.parts(own)
+    if is_known.any():
+        one, two, three = (_known_points(eqn.primitive.name, part, uninterpreted(_key(eqn), part)) for part in parts)
+        made = arithmetic.multiply(arithmetic.multiply(one, two), arithmetic.inverse(three))
+    else:
+        made = _known_points(eqn.primitive.name, own, uninterpreted(_key(eqn), own))
+    is_nothing = _are(field, parts.rest, "-inf")
+    result = Unknown(np.where(is_nothing, 0, made), dtype_of(eqn))
+    result.is_positive = not is_nothing.any()
+    return [result]
+
+
+def _are(field: Field, own: np.ndarray, name: str) -> np.ndarray:
+    """Which residues are those of a constant by its name."""
+    return (own == named(name, field.draws).reshape(-1, *(1,) * (own.ndim - 1))).all(0)
+
+
+@meaning("is_finite", said="true of all that is not known")
+def is_finite(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
+    own = residues(x, field.draws)
+    return [~(_are(field, own, "inf") | _are(field, own, "-inf") | _are(field, own, "nan"))]
 
 
 @meaning(_OF_SEVERAL, said="a function of which nothing is known", degree=hashed)

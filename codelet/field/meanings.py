@@ -6,6 +6,7 @@ equation with another one, or of a primitive without a meaning, is not understoo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,7 +15,8 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.errors import Line
-from codelet.field.values import Unknown, Value, residues
+from codelet.field.shifts import Shifts
+from codelet.field.values import Unknown, Value, are_positive, residues
 from codelet.jaxprs.primitives import says_nothing
 
 
@@ -40,10 +42,12 @@ class Field(Protocol):
         draws: at how many random points.
         casts: whether a conversion between floats of different precision is a function of which nothing is known,
             rather than the identity.
+        shifts: what is known of sums of greatest and least numbers.
     """
 
     draws: int
     casts: bool
+    shifts: Shifts
 
     def run(self, jaxpr: Any, inputs: Sequence[Value]) -> list[Value]:
         """The results of a jaxpr."""
@@ -82,12 +86,14 @@ class Meaning:
         parameters: those that are taken account of; None for all.
         said: in a few words, for the table in the documentation.
         degree: of the results, given the equation and the degrees of its operands; None where the results have theirs.
+        keeps_positive: whether the results are greater than zero wherever all operands are.
     """
 
     function: Function
     parameters: frozenset[str] | None
     said: str
     degree: Degree | None
+    keeps_positive: bool = False
 
 
 MEANINGS: dict[str, Meaning] = {}
@@ -95,7 +101,12 @@ MEANINGS: dict[str, Meaning] = {}
 
 
 def meaning(
-    names: str, *parameters: str, said: str, every: bool = False, degree: Degree | None = greatest
+    names: str,
+    *parameters: str,
+    said: str,
+    every: bool = False,
+    degree: Degree | None = greatest,
+    keeps_positive: bool = False,
 ) -> Callable[[Function], Function]:
     """Register what primitives compute.
 
@@ -105,11 +116,13 @@ def meaning(
         said: in a few words.
         every: whether all parameters are, whatever they are.
         degree: of the results; None where they have theirs.
+        keeps_positive: whether the results are greater than zero wherever all operands are.
     """
 
     def registered(function: Function) -> Function:
         for name in names.split():
-            MEANINGS[name] = Meaning(function, None if every else frozenset(parameters), said, degree)
+            known = None if every else frozenset(parameters)
+            MEANINGS[name] = Meaning(function, known, said, degree, keeps_positive)
         return function
 
     return registered
@@ -138,6 +151,10 @@ def results_of(field: Field, eqn: jax_core.JaxprEqn, operands: Sequence[Value]) 
         for each in results:
             if isinstance(each, Unknown):
                 each.degree = degree
+    if own.keeps_positive and are_positive(operands):
+        for each in results:
+            if isinstance(each, Unknown):
+                each.is_positive = bool(math.prod(operands[0].shape))  # the sum of none is zero
     return results
 
 

@@ -101,6 +101,7 @@ def together(field: Field, values: Sequence[Value], dtype: Any) -> tuple[list[Ar
     Where some are the greatest or least of several elements, and none of the other kind, all are.
     """
     kinds = {own.kind for own in values if isinstance(own, Extreme)}
+    told = next((own.told for own in values if isinstance(own, Extreme)), None)
     if is_known(values):
         return [np.asarray(own) for own in values], 0, lambda own: own
     if len(kinds) != 1:
@@ -109,7 +110,7 @@ def together(field: Field, values: Sequence[Value], dtype: Any) -> tuple[list[Ar
     each = [own.members if isinstance(own, Extreme) else residues(own, field.draws)[:, None] for own in values]
     most = max(own.shape[1] for own in each)
     filled = [np.concatenate([own, np.repeat(own[:, :1], most - own.shape[1], 1)], 1) for own in each]
-    return filled, 2, lambda own: Extreme(kind, own, dtype)
+    return filled, 2, lambda own: Extreme(kind, own, dtype, told)
 
 
 @meaning("concatenate", "dimension", said="a move")

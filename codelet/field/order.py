@@ -17,6 +17,10 @@ from codelet.field.values import Extreme, Unknown, Value, named, residues, set_w
 Array = np.ndarray
 
 
+_FAR = 1e4
+"""Beyond it a known number is there to be less, or more, than all others, and no bound of them."""
+
+
 def _bounds(field: Field, kind: str) -> Array:
     """What the greatest, or the least, of others and it is that of the others alone."""
     return named("-inf" if kind == "max" else "inf", field.draws)
@@ -44,8 +48,10 @@ def extreme(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
         return [Unknown(np.where(first == second, first, either if kind == "max" else both), dtype)]
     parts = [as_extreme(field, kind, own).members for own in (a, b)]
     shape = shape_of(eqn)
+    is_bound = any(not isinstance(own, Unknown) and (np.abs(own) < _FAR).any() for own in (a, b))
+    told = None if is_bound else field.shifts.extremes
     parts = [np.broadcast_to(_leading(own, 2, len(shape)), (*own.shape[:2], *shape)) for own in parts]
-    return [Extreme(kind, without_bounds(field, kind, np.concatenate(parts, 1)), dtype)]
+    return [Extreme(kind, without_bounds(field, kind, np.concatenate(parts, 1)), dtype, told)]
 
 
 def _leading(own: Array, lead: int, rank: int) -> Array:
@@ -71,7 +77,7 @@ def reduce_extreme(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     if not moved.shape[1]:
         own = _bounds(field, kind).reshape(-1, *(1,) * len(kept))
         return [Unknown(np.broadcast_to(own, (field.draws, *shape_of(eqn))), dtype_of(eqn))]
-    return [Extreme(kind, without_bounds(field, kind, moved), dtype_of(eqn))]
+    return [Extreme(kind, without_bounds(field, kind, moved), dtype_of(eqn), field.shifts.extremes)]
 
 
 @meaning("cummax cummin", "axis", "reverse", said="sets: in any order")
@@ -113,10 +119,14 @@ def comparison(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
 
 
 @meaning(
-    "eq ne", said="a truth value of which nothing is known but that it is the same for swapped operands", degree=hashed
+    "eq ne",
+    said="a truth value of which nothing is known but that it is the same for swapped operands; false beside infinity",
+    degree=hashed,
 )
 def equality(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
     first, second = _compared(field, eqn, (a, b))
+    if any(not isinstance(own, Unknown) and not np.isfinite(own).any() for own in (a, b)):
+        return [(first == second).all(0) == (eqn.primitive.name == "eq")]  # what is not known is finite
     both = Extreme("eq", np.stack([first, second], 1), bool)
     made = np.where((first == second).all(0), 1, uninterpreted("eq", both.residues))
     return [Unknown(arithmetic.subtract(np.ones_like(made), made) if eqn.primitive.name == "ne" else made, bool)]

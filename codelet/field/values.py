@@ -23,9 +23,10 @@ class Unknown:
         residues: (draws, ...), from 0 to the prime.
         dtype: that the program gives it.
         degree: no element is a quotient of polynomials of more than it, in what is unknown or hashed.
+        is_positive: whether all elements are known to be greater than zero.
     """
 
-    degree = 1
+    degree, is_positive = 1, False
 
     def __init__(self, residues: np.ndarray, dtype: Any):
         self._residues, self.dtype = residues, np.dtype(dtype)
@@ -40,10 +41,10 @@ class Unknown:
 
     def moved(self, move: Callable[[np.ndarray, int], np.ndarray]) -> Unknown:
         """It with its elements moved, by what moves the last dimensions of an array behind some number of others."""
-        return self._of_degree(Unknown(move(self.residues, 1), self.dtype))
+        return self._like(Unknown(move(self.residues, 1), self.dtype))
 
-    def _of_degree(self, other: Any) -> Any:
-        other.degree = self.degree
+    def _like(self, other: Any) -> Any:
+        other.degree, other.is_positive = self.degree, self.is_positive
         return other
 
 
@@ -55,21 +56,25 @@ class Extreme(Unknown):
     Attributes:
         kind: "max" or "min".
         members: (draws, members, ...); the same member may be there several times.
+        told: is told of the residues, once there are any.
     """
 
-    def __init__(self, kind: str, members: np.ndarray, dtype: Any):
-        self.kind, self.members, self.dtype = kind, members, np.dtype(dtype)
+    def __init__(self, kind: str, members: np.ndarray, dtype: Any, told: Callable[[np.ndarray], None] | None = None):
+        self.kind, self.members, self.dtype, self.told = kind, members, np.dtype(dtype), told
 
     @cached_property
     def residues(self) -> np.ndarray:  # type: ignore[override]
-        return extreme_of(self.kind, self.members)
+        made = extreme_of(self.kind, self.members)
+        if self.told is not None:
+            self.told(made)
+        return made
 
     @property
     def shape(self) -> tuple[int, ...]:
         return self.members.shape[2:]
 
     def moved(self, move: Callable[[np.ndarray, int], np.ndarray]) -> Extreme:
-        return self._of_degree(Extreme(self.kind, move(self.members, 2), self.dtype))
+        return self._like(Extreme(self.kind, move(self.members, 2), self.dtype, self.told))
 
 
 Value = np.ndarray | Unknown
@@ -136,6 +141,11 @@ def residues(value: Value, draws: int) -> np.ndarray:
 def moved(value: Value, move: Callable[[np.ndarray, int], np.ndarray]) -> Value:
     """A value with its elements moved, by what moves the last dimensions of an array behind some number of others."""
     return value.moved(move) if isinstance(value, Unknown) else move(np.asarray(value), 0)
+
+
+def are_positive(values: Sequence[Value]) -> bool:
+    """Whether all elements of some values are known to be greater than zero."""
+    return all(own.is_positive if isinstance(own, Unknown) else bool(np.all(np.asarray(own) > 0)) for own in values)
 
 
 def is_known(values: Sequence[Value]) -> bool:

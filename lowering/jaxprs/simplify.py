@@ -20,7 +20,6 @@ from lowering.jaxprs.equal_constants import equal_constants_once
 from lowering.jaxprs.in_place import Inputs, update_safely
 from lowering.jaxprs.join_reductions import join_reductions
 from lowering.jaxprs.join_tables import join_tables
-from lowering.jaxprs.small_updates import scatter_small_updates
 from lowering.jaxprs.map_shapes import make_in_shape
 from lowering.jaxprs.narrow_products import multiply_narrowly
 from lowering.jaxprs.one_number import as_one_number
@@ -37,6 +36,7 @@ from lowering.jaxprs.slice_before_loops import slice_before_loops
 from lowering.jaxprs.slice_once import slice_once
 from lowering.jaxprs.slice_order import slices_in_order
 from lowering.jaxprs.slice_roots import slice_roots
+from lowering.jaxprs.small_updates import scatter_small_updates
 from lowering.jaxprs.sum_rows import sum_rows
 from lowering.jaxprs.thin_products import multiply_thinly
 from lowering.jaxprs.whole_products import join_products

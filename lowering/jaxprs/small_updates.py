@@ -59,7 +59,12 @@ def _is_late(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> bo
         return False
     array, update = (atom.aval.shape for atom in eqn.invars[:2])  # type: ignore[attr-defined]
     maker = makers.get(eqn.invars[0]) if isinstance(eqn.invars[0], jax_core.Var) else None
-    if maker is None or not is_understood(maker, *ELEMENTWISE) or 2 * math.prod(array) < FEWEST or not math.prod(update):
+    if (
+        maker is None
+        or not is_understood(maker, *ELEMENTWISE)
+        or 2 * math.prod(array) < FEWEST
+        or not math.prod(update)
+    ):
         return False
     row = next(d for d in reversed(range(len(array))) if array[d] > 1)
     return update[row] < array[row] <= np.iinfo(np.int32).max

@@ -20,11 +20,11 @@ from codelet.field.evaluate import Evaluation
 from codelet.field.meanings import NotUnderstood
 from codelet.field.values import Unknown, Value, residues
 from codelet.frontends.labels import line_of
-from codelet.schema import is_whole
-from lowering.equal.answer import Equality, Witness
-from lowering.equal.floats import Floats, in_float64
-from lowering.equal.parting import parting_of
-from lowering.equal.sides import Side, sides_of, struct_of
+from codelet.schema import SIZE, accepts, one_of
+from lowering.equality.answer import Equality, Witness
+from lowering.equality.floats import Floats, in_float64
+from lowering.equality.parting import parting_of
+from lowering.equality.sides import Side, sides_of, struct_of
 
 DRAWS = 4
 """Random points, each of 31 bits."""
@@ -71,6 +71,7 @@ def _whole(leaf: Any, random: np.random.Generator) -> Any:
     )
 
 
+@accepts(ProgramError, casts=one_of("identity", "exact"), seed=SIZE)
 def equal(f: Any, g: Any, *examples: Any, casts: str = "identity", seed: int = 0) -> Equality:
     """Whether two programs compute the same, for whatever floats they are given.
 
@@ -91,17 +92,13 @@ def equal(f: Any, g: Any, *examples: Any, casts: str = "identity", seed: int = 0
         ProgramError: programs that raise, have effects, or give other structures, shapes or dtypes.
 
     >>> import jax.numpy as jnp
-    >>> from lowering.equal.equal import equal
+    >>> import codelet as cl
     >>> x = jnp.ones((8, 3))
-    >>> equal(lambda x: (x @ x.T).sum(), lambda x: (x.sum(0) ** 2).sum(), x).verdict
+    >>> cl.equal(lambda x: (x @ x.T).sum(), lambda x: (x.sum(0) ** 2).sum(), x).verdict
     'equal'
-    >>> print(equal(lambda x: x * 2, lambda x: x.at[3, 1].set(x[3, 2]) * 2, x).witness.element)
+    >>> print(cl.equal(lambda x: x * 2, lambda x: x.at[3, 1].set(x[3, 2]) * 2, x).witness.element)
     (3, 1)
     """
-    if casts not in ("identity", "exact"):
-        raise ProgramError("casts says what conversions do", given=repr(casts), expected='"identity" or "exact"')
-    if not is_whole(seed, 0):
-        raise ProgramError("seed starts all that is drawn", given=repr(seed), expected="a whole number from 0")
     sides = sides_of(f, g, examples)
     _check_alike(*sides)
     random = np.random.default_rng(seed)
@@ -131,7 +128,7 @@ def equal(f: Any, g: Any, *examples: Any, casts: str = "identity", seed: int = 0
                 "undecided", reason=f"its degree is {evaluation.degree:,}: the chance of an error is {chance:.2g}"
             )
         return Equality("equal", chance, elements=elements, draws=DRAWS)
-    found_apart = _witness(sides, apart, structs, known, tree, random)
+    found_apart = _witness(sides, apart, structs, known, tree, random, casts == "exact")
     parting = parting_of(sides, given, DRAWS, casts == "exact")
     if found_apart is None:
         return Equality(
@@ -157,6 +154,7 @@ def _witness(
     known: Sequence[Any],
     tree: Any,
     random: np.random.Generator,
+    casts: bool,
 ) -> tuple[Any, ...] | None:
     """A result, an element of it, what both compute there, and of what; None where no floats tell them apart."""
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
@@ -166,7 +164,7 @@ def _witness(
                 break
             given = _floats(known, structs, random, is_positive=turn % 2 == 1)
             try:
-                first, second = (side.results(Floats(), given) for side in sides)
+                first, second = (side.results(Floats(casts), given) for side in sides)
             except NotUnderstood:
                 return None
             best = (0.0, None)

@@ -17,7 +17,7 @@ from codelet.graphs.graph import Graph
 from codelet.programs.program import Program, as_program
 from codelet.programs.walk import check_program
 from codelet.views.tensor import Tensor
-from lowering.equal.graphs import Evaluates, Meaning
+from lowering.equality.graphs import Evaluates, Meaning
 
 
 class Side(Protocol):
@@ -44,8 +44,15 @@ def struct_of(leaf: Any) -> jax.ShapeDtypeStruct:
     """The type of an example."""
     if isinstance(leaf, jax.ShapeDtypeStruct):
         return leaf
-    own = leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf)
-    return jax.ShapeDtypeStruct(np.shape(leaf), own.dtype)
+    try:
+        own = leaf if isinstance(leaf, (np.ndarray, jax.Array)) else jnp.asarray(leaf)
+        return jax.ShapeDtypeStruct(own.shape, jnp.asarray(own).dtype)
+    except (TypeError, ValueError, OverflowError, CodeletError) as error:
+        raise ProgramError(
+            "an example is no array",
+            given=f"{leaf!r:.80}",
+            expected="arrays, or jax.ShapeDtypeStruct, in any structure",
+        ) from error
 
 
 @dataclass(frozen=True, eq=False)

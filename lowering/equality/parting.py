@@ -12,8 +12,8 @@ from codelet.field.evaluate import Evaluation
 from codelet.field.hashing import words_of
 from codelet.field.values import Unknown, Value
 from codelet.frontends.labels import line_of
-from lowering.equal.answer import Parting
-from lowering.equal.sides import Side
+from lowering.equality.answer import Parting
+from lowering.equality.sides import Side
 
 MOST_ELEMENTS = 1 << 24
 """Of what a program computes, which are remembered."""

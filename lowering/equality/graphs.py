@@ -16,7 +16,7 @@ from jax.extend import core as jax_core
 
 from codelet.errors import Line
 from codelet.field.meanings import NotUnderstood
-from codelet.field.values import Unknown, Value, moved, residues
+from codelet.field.values import Unknown, Value, are_positive, moved, residues
 from codelet.graphs.family import Family, Field
 from codelet.graphs.graph import Graph
 from codelet.graphs.vertices import Vertex
@@ -24,7 +24,7 @@ from codelet.interpret import Interpreter
 from codelet.tracing.statics import restored
 from codelet.views.sources import Source, Variable, assembled, source_elements, source_variables
 from codelet.views.tensor import Tensor
-from lowering.equal.floats import in_float64
+from lowering.equality.floats import in_float64
 
 MOST_ELEMENTS = 1 << 22
 """Of the fields of vertices that are evaluated at once."""
@@ -114,6 +114,7 @@ class Meaning(Interpreter):
             made[:, places] = residues(values, self.evaluation.draws)
             changed = Unknown(made, variable.dtype)
             changed.degree = max(own.degree if isinstance(own, Unknown) else 1 for own in (before, values))
+            changed.is_positive = are_positive([values] if len(places) == variable.size else [before, values])
             return changed
         known = np.zeros(variable.size, values.dtype) if isinstance(before, Unknown) else np.array(before)
         known[places] = values

@@ -15,6 +15,7 @@ from jax.extend import core as jax_core
 
 from codelet.field.calls import LOOPS_AND_CALLS
 from codelet.field.meanings import MEANINGS
+from codelet.field.shifts import Shifts
 from codelet.jaxprs.equations import evaluate
 
 
@@ -37,14 +38,29 @@ def in_float64(value: Any) -> Any:
     return own.astype(_longer(own.dtype))
 
 
+def _is_shorter(eqn: jax_core.JaxprEqn) -> bool:
+    """Whether a conversion between floats loses digits."""
+    before, after = eqn.invars[0].aval.dtype, eqn.params["new_dtype"]  # type: ignore[attr-defined]
+    both = all(jnp.issubdtype(own, np.floating) for own in (before, after))
+    return bool(both and jnp.finfo(after).nmant < jnp.finfo(before).nmant)
+
+
 _DTYPES = ("new_dtype", "preferred_element_type", "dtype")
 
 
 class Floats:
-    """Evaluates jaxprs in float64."""
+    """Evaluates jaxprs in float64.
+
+    Attributes:
+        draws: none: all is known.
+        casts: whether a conversion that loses digits loses them, though its result is in float64.
+        shifts: of no use here.
+    """
 
     draws = 0
-    casts = False
+
+    def __init__(self, casts: bool = False) -> None:
+        self.casts, self.shifts = casts, Shifts()
 
     def run(self, jaxpr: Any, inputs: Sequence[Any]) -> list[Any]:
         """The results of a jaxpr, closed or not."""
@@ -58,8 +74,10 @@ class Floats:
         for name in _DTYPES:
             if params.get(name) is not None:
                 params[name] = _longer(params[name])
-        if eqn.primitive.name == "reduce_precision":
+        if eqn.primitive.name == "reduce_precision" and not self.casts:
             return operands
+        if eqn.primitive.name == "convert_element_type" and self.casts and _is_shorter(eqn):
+            operands = [in_float64(jnp.asarray(operands[0]).astype(eqn.params["new_dtype"]))]
         update = params.get("update_jaxpr")
         if update is not None:
             params["update_jaxpr"] = _retyped(update, params["update_consts"])

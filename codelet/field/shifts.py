@@ -1,0 +1,113 @@
+"""Shifts: the numbers that are others less the greatest of some, which `exp` makes quotients of.
+
+`exp(x - m)` is `exp(x) / exp(m)`. As `exp` is a hash it does not follow, so it is done: wherever a number is known to
+be a sum of something and of greatest or least elements, its exponential is the product of theirs. That is all that a
+softmax over blocks needs beyond the laws of a field. What is known so is kept by value, not by way of computing: the
+same number is the same sum wherever it is met, in other vertices and turns of loops as well.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from codelet.field.arithmetic import add, negative
+from codelet.field.hashing import words_of
+
+MOST_KEPT = 1 << 22
+"""Numbers; what is met beyond them is not kept, so that less is found equal."""
+
+MOST_LOOKED_UP = 1 << 20
+"""Elements of one array among which greatest and least ones are looked for where sums are made."""
+
+
+class Parts(NamedTuple):
+    """Numbers as `rest + up - down`, (draws, ...) each, where `up` and `down` are greatest or least ones, or zero."""
+
+    rest: np.ndarray
+    up: np.ndarray
+    down: np.ndarray
+
+    @property
+    def negated(self) -> Parts:
+        return Parts(negative(self.rest), self.down, self.up)
+
+
+class Shifts:
+    """What is known of numbers by their residues: two words each, in order, with a column of `Parts`."""
+
+    def __init__(self) -> None:
+        self._first = self._second = np.zeros(0, np.uint64)
+        self._columns: np.ndarray | None = None  # (3, draws, numbers)
+        self._new: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self.kept = 0
+
+    def _keep(self, numbers: np.ndarray, parts: Parts) -> None:
+        if not numbers[0].size or self.kept + numbers[0].size > MOST_KEPT:
+            return
+        flat = [np.broadcast_to(own, numbers.shape).reshape(len(numbers), -1) for own in parts]
+        first, second = words_of(numbers.reshape(len(numbers), -1))
+        self._new.append((first, second, np.stack(flat).astype(np.int32)))
+        self.kept += numbers[0].size
+
+    def extremes(self, numbers: np.ndarray) -> None:
+        """Keep numbers that are each the greatest or the least of several."""
+        zero = np.zeros_like(numbers)
+        self._keep(numbers, Parts(zero, numbers, zero))
+
+    def sum(self, made: np.ndarray, *terms: tuple[int, np.ndarray]) -> None:
+        """Keep the sum of terms, each 1 or -1 times an array, where greatest or least ones are among them."""
+        if not self.kept:
+            return
+        total: Parts | None = None
+        found, fits = np.zeros(made.shape[1:], bool), np.ones(made.shape[1:], bool)
+        for sign, array in terms:
+            own, is_known = self.parts(array, MOST_LOOKED_UP)
+            own = own if sign > 0 else own.negated
+            found = found | is_known
+            if total is None:
+                total = own
+                continue
+            for one, other in ((total.up, own.up), (total.down, own.down)):
+                fits = fits & ~(one.any(0) & other.any(0))
+            total = Parts(add(total.rest, own.rest), total.up + own.up, total.down + own.down)
+        chosen = np.broadcast_to(found & fits, made.shape[1:])
+        if total is not None and chosen.any():
+            self._keep(made[:, chosen], Parts(*(np.broadcast_to(own, made.shape)[:, chosen] for own in total)))
+
+    def parts(self, numbers: np.ndarray, most: int | None = None) -> tuple[Parts, np.ndarray]:
+        """Numbers as sums, and which of them are known as such: all others are all rest.
+
+        Args:
+            numbers: (draws, ...).
+            most: of more elements nothing is looked for.
+        """
+        zero = np.zeros_like(numbers)
+        alone = Parts(numbers, zero, zero)
+        repeated = (slice(None, 1) if step == 0 else slice(None) for step in numbers.strides[1:])
+        small = numbers[(slice(None), *repeated)]
+        if not self.kept or not numbers.size or (most is not None and small[0].size > most):
+            return alone, np.zeros(numbers.shape[1:], bool)
+        self._join()
+        assert self._columns is not None
+        first, second = words_of(small)
+        at = np.minimum(np.searchsorted(self._first, first), len(self._first) - 1)
+        is_known = (self._first[at] == first) & (self._second[at] == second)
+        if not is_known.any():
+            return alone, np.zeros(numbers.shape[1:], bool)
+        columns = self._columns[:, :, at].astype(np.int64)
+        own = Parts(*(np.where(is_known, k, other) for k, other in zip(columns, (small, 0, 0), strict=True)))
+        return Parts(*(np.broadcast_to(k, numbers.shape) for k in own)), np.broadcast_to(is_known, numbers.shape[1:])
+
+    def _join(self) -> None:
+        """Put what is new in order with what is there."""
+        if not self._new:
+            return
+        firsts, seconds, columns = zip(*self._new, strict=True)
+        old = () if self._columns is None else (self._columns,)
+        first, second = np.concatenate([self._first, *firsts]), np.concatenate([self._second, *seconds])
+        _, chosen = np.unique(first, return_index=True)  # what was met first stays
+        self._first, self._second = first[chosen], second[chosen]
+        self._columns = np.concatenate([*old, *columns], -1)[..., chosen]
+        self._new, self.kept = [], len(chosen)
