@@ -33,6 +33,7 @@ __all__ = [
     "GradientError",
     "MissingExtraError",
     "MissingFieldError",
+    "NotEqualError",
     "NotFiniteError",
     "NotInGraphError",
     "OneVertexWarning",
@@ -55,6 +56,7 @@ __all__ = [
     "TensorError",
     "TileError",
     "TraceError",
+    "UndecidedWarning",
     "UninitializedReadError",
     "UnknownFieldError",
     "UnnamedError",
@@ -308,6 +310,14 @@ class StaticFamiliesWarning(UserWarning):
 
 class TraceError(CodeletError):
     """Something that cannot be traced as a graph."""
+
+
+class NotEqualError(CodeletError, ArithmeticError):
+    """What the library made of a program computes something else; see `cl.equal`."""
+
+
+class UndecidedWarning(UserWarning):
+    """Nothing can be said of whether two programs are equal, where that was to be checked; see `cl.equal`."""
 
 
 class OneVertexWarning(UserWarning):

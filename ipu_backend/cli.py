@@ -79,6 +79,18 @@ def _report(arguments: argparse.Namespace) -> None:
     print(f"{report_function(arguments.name, path, **chosen)!r}: {path}")
 
 
+def _check(arguments: argparse.Namespace) -> None:
+    import json
+
+    from ipu_backend.jobs.check import check_function
+
+    chosen = {name: getattr(arguments, name) for name in ("grain", "batch", "vertices")}
+    found = check_function(arguments.name, **chosen)
+    print(json.dumps(found.as_json()) if arguments.json else found)
+    if not found:
+        sys.exit(1)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="codelet", description="Graphs of millions of small differentiable programs, on JAX."
@@ -193,6 +205,22 @@ def _parser() -> argparse.ArgumentParser:
     )
     report.add_argument("--json", metavar="PATH", help="write all that the page shows there as well, as JSON")
     report.set_defaults(run=_report)
+    check = jobs.add_parser(
+        "check",
+        help="whether what a network's training step, or any function of JAX, is lowered to is equal to it",
+        description=(
+            "Trace a function into a graph of vertices, lower it, and evaluate both at random points of a prime field: "
+            "equal, different with a witness, or undecided with the reason. Exit status 1 where it is not equal."
+        ),
+    )
+    check.add_argument("name", metavar="NAME", help="what is compared, as `codelet build` takes it")
+    for option, meaning in (("--grain", "as of `codelet build`"), ("--batch", "as of `codelet build`")):
+        check.add_argument(option, type=_at_least(1), metavar="N", help=meaning)
+    check.add_argument(
+        "--vertices", action="store_true", help="compare the graph itself as well, one family of vertices at a time"
+    )
+    check.add_argument("--json", action="store_true", help="print one line of JSON instead")
+    check.set_defaults(run=_check)
     return parser
 
 

@@ -29,6 +29,7 @@ from codelet.saving import Unchanging, reduced
 from codelet.target import Target
 from codelet.tracing.statics import check_static, static_key, structure_key, trace_settings
 from codelet.views.tensor import Tensor
+from lowering.equality.checks import check_lowered, checked_check
 from lowering.lower import Lowered, lower_graph, lower_over
 from lowering.mesh.checked_mesh import checked_mesh
 from lowering.mesh.replicas import Replicas, check_shared, checked_replicas, row_shape
@@ -70,8 +71,9 @@ class LoweredFunction(Unchanging):
         target: Target | None = None,
         mesh: Mesh | None = None,
         replicas: Replicas | None = None,
+        check: bool = False,
     ):
-        self.build = build
+        self.build, self.check = build, check
         self.target = target
         self.mesh = mesh
         self.replicas = replicas
@@ -79,7 +81,7 @@ class LoweredFunction(Unchanging):
         self.__doc__ = build.__doc__
         self._lowered: dict[Hashable, _Built] = {}
         try:
-            self._identity: Hashable = static_key(build), target, mesh, replicas
+            self._identity: Hashable = static_key(build), target, mesh, replicas, check
             hash(self._identity)
         except TypeError:  # an object that may change is equal to itself alone
             self._identity = id(build)
@@ -190,7 +192,8 @@ class LoweredFunction(Unchanging):
                     expected="streams that are copied to",
                     fix="return outputs, program",
                 )
-        return _Built(lower_over(plan, None, self.mesh, replicas), tuple(outputs), tree)
+        made = lower_over(plan, None, self.mesh, replicas)
+        return _Built(check_lowered(made, replicas) if self.check else made, tuple(outputs), tree)
 
     def _check_output(self, graph: Graph, output: object) -> None:
         """See that what the function returns is of its graph."""
@@ -230,7 +233,7 @@ class LoweredFunction(Unchanging):
         return reduced(
             self,
             self.build,
-            (LoweredFunction, (self.build, self.target, self.mesh, self.replicas)),
+            (LoweredFunction, (self.build, self.target, self.mesh, self.replicas, self.check)),
             f"the lowered function {self.__name__!r}",
         )
 
@@ -282,6 +285,7 @@ def lower(
     mesh: Mesh | None = None,
     replicas: str | None = None,
     shared: Sequence[Tensor | Stream | str] = (),
+    check: str | None = None,
 ) -> Lowered: ...
 @overload
 def lower(
@@ -291,6 +295,7 @@ def lower(
     mesh: Mesh | None = None,
     replicas: str | None = None,
     shared: Sequence[str] = (),
+    check: str | None = None,
 ) -> LoweredFunction: ...
 def lower(
     graph: Graph | Callable[..., Any],
@@ -302,6 +307,7 @@ def lower(
     mesh: Mesh | None = None,
     replicas: str | None = None,
     shared: Sequence[Tensor | Stream | str] = (),
+    check: str | None = None,
 ) -> Lowered | LoweredFunction:
     """A graph, or a function that builds one, as a pure JAX function.
 
@@ -324,14 +330,20 @@ def lower(
             the devices of the other axes. Arguments and results have a first axis more, a row for each replica.
         shared: the inputs (the arguments of a function) that are one value for all replicas, without that axis. Their
             gradients are the sums of those of the replicas.
+        check: "equal", to see that what is lowered computes what the graph means, one family of vertices at a time;
+            see `cl.equal`.
 
     Raises:
+        NotEqualError: it does not, where that is to be checked.
         ProgramError: a graph without inputs and outputs, or ones that are not variables; something that is no mesh, or
             replicas along no axis of it.
         ForeignGraphError: a program, input or output of another graph.
         WriteRaceError, ReadWriteRaceError, SelfAliasError: vertices of a compute set that meet.
         UninitializedReadError: an element that is read before anything writes it.
         PartlyMappedError: elements with tiles beside elements without.
+
+    Warns:
+        UndecidedWarning: nothing can be said of whether it does.
 
     >>> import codelet as cl, jax
     >>> @cl.codelet
@@ -357,11 +369,12 @@ def lower(
     >>> cl.lower(roots)(jax.numpy.array([4.0, 9.0]), turns=8).tolist()
     [2.0, 3.0]
     """
-    mesh = checked_mesh(mesh)
+    is_checked, mesh = checked_check(check), checked_mesh(mesh)
     over = checked_replicas(mesh, replicas, _names_of(shared))
     if isinstance(graph, Traced):
         sources = [tensor.source for tensor in graph.flat_inputs]
-        return lower_over(plan_graph(graph.graph, graph.program, sources, graph.flat_outputs), None, mesh, over)  # type: ignore[arg-type]
+        made = lower_over(plan_graph(graph.graph, graph.program, sources, graph.flat_outputs), None, mesh, over)  # type: ignore[arg-type]
+        return check_lowered(made, over) if is_checked else made
     if isinstance(graph, Graph):
         if target is not None:
             raise ProgramError(
@@ -376,7 +389,8 @@ def lower(
                 given="lower(graph)",
                 expected="lower(graph, inputs=[...], outputs=[...])",
             )
-        return lower_graph(graph, program, inputs, outputs, mesh, over)
+        made = lower_graph(graph, program, inputs, outputs, mesh, over)
+        return check_lowered(made, over) if is_checked else made
     if not callable(graph) or program is not None or inputs is not None or outputs is not None:
         raise ProgramError(
             "only a graph, or a function that builds one, can be lowered",
@@ -386,4 +400,4 @@ def lower(
         )
     if target is not None and not isinstance(target, Target):
         raise ProgramError("a target is not a machine", given=f"{target!r:.80}", expected="cl.IPU(...)")
-    return LoweredFunction(graph, target, mesh, over)
+    return LoweredFunction(graph, target, mesh, over, is_checked)

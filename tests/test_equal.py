@@ -11,6 +11,8 @@ from jax import lax
 import codelet as cl
 from codelet.field import arithmetic
 from codelet.field.meanings import MEANINGS
+from codelet.jaxprs.rebuild import rewrite
+from lowering.jaxprs import simplify
 
 equal = cl.equal
 
@@ -189,7 +191,8 @@ def test_a_fault_in_attention_by_blocks_is_told():
 
     found = equal(_attention, wrong, Q, K, V)
     assert found.verdict == "different"
-    assert found.witness is not None and found.witness.values[0] != found.witness.values[1]
+    assert found.witness is not None
+    assert found.witness.values[0] != found.witness.values[1]
 
 
 def test_what_is_known_of_signs():
@@ -302,3 +305,95 @@ def test_products_of_residues_are_exact(count):
 def test_every_meaning_says_what_it_is():
     assert len(MEANINGS) > 100
     assert all(own.said for own in MEANINGS.values())
+
+
+# --- check="equal" ----------------------------------------------------------------------------------------------
+
+
+def _halved_where_it_is_reduced(closed):
+    """A rule on jaxprs that is wrong: what is summed is halved."""
+
+    def rule(eqn):
+        if eqn.primitive.name != "reduce_sum":
+            return None
+        return lambda x: [jnp.sum(x, axis=eqn.params["axes"]) * 0.5]
+
+    return rewrite(closed, rule)
+
+
+def _mean(graph, x):
+    return graph.add_vertex("mean", cl.codelet(lambda x: jnp.mean(x)), x=x)
+
+
+def test_what_is_lowered_is_checked(monkeypatch):
+    x = jnp.ones((4, 5))
+    layer = cl.lower(_mean, check="equal")
+    assert float(layer(x)) == 1
+    traced = cl.trace(lambda x: x.sum(0), x, check="equal")
+    assert traced(x).tolist() == [4.0] * 5
+    assert cl.lower(traced, check="equal").flat([x])[0].tolist() == [4.0] * 5
+    monkeypatch.setattr(simplify, "recompute", _halved_where_it_is_reduced)
+    with pytest.raises(cl.NotEqualError, match=r"what is lowered is not equal to its graph(?s:.)*is .* and "):
+        cl.lower(_mean, check="equal")(x)
+    with pytest.raises(cl.NotEqualError, match="what a trace is lowered to is not equal to the function"):
+        cl.trace(lambda x: x.sum(0), x, check="equal")
+
+
+def test_what_cannot_be_checked_is_told():
+    with pytest.warns(cl.OneVertexWarning), pytest.warns(cl.UndecidedWarning, match="qr"):
+        cl.trace(lambda x: jnp.linalg.qr(x)[1], X[:6], check="equal")
+    graph = cl.Graph()
+    x, stream = graph.add_variable("x", (3,)), graph.add_input_stream("in", (3,))
+    with pytest.warns(cl.UndecidedWarning, match="it has streams"):
+        cl.lower(graph, cl.Copy(stream, x), inputs=[], outputs=[x], check="equal")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: cl.lower(_mean, check="same"),
+        lambda: cl.trace(jnp.sin, X, check=True),
+        lambda: cl.gradient(*_energy()[:2], [], check="exact"),
+    ],
+)
+def test_other_words_are_no_check(made):
+    with pytest.raises(cl.ProgramError, match="check is no check"):
+        made()
+
+
+def _energy():
+    """A graph with a loop, a look-up and a sum, its result, and what it is of."""
+    graph = cl.Graph()
+    x, s = graph.add_variable("x", (6, 4)), graph.add_variable("s", (4,))
+    y, i = graph.add_variable("y", ()), cl.grid(4)
+    step = cl.codelet(lambda s, x: {"s": jnp.tanh(s * x + x)})
+    with graph.record() as body:
+        for k in (0, 5, 2):
+            graph.add_vertex(f"step {k}", step, s=s[i], x=x[k, i])
+    with graph.record() as last:
+        graph.add_vertex("sum", cl.codelet(lambda s: jnp.sum(s**2)), s=s, out=y)
+    return graph, y, [x, s], [cl.Repeat(2, body), last]
+
+
+def test_gradients_are_checked():
+    graph, y, by, program = _energy()
+    found = cl.gradient(graph, y, by, program=program, check="equal")
+    assert found[by[0]].shape == (6, 4)
+    graph, y, by, program = _energy()
+    sums = graph.add_variable("c", ())
+    part = by[0][1:3]
+    assert cl.gradient(graph, y, [part, by[1]], program=program, cotangent=sums, check="equal")[part].shape == (2, 4)
+
+
+def test_a_wrong_gradient_is_told(monkeypatch):
+    graph, y, by, program = _energy()
+    real = cl.Gradient
+
+    def turned(target, tensors, forward, backward):
+        return real(
+            target, {own: made[::-1] if made.ndim == 1 else made for own, made in tensors.items()}, forward, backward
+        )
+
+    monkeypatch.setattr("lowering.adjoint.gradient.Gradient", turned)
+    with pytest.raises(cl.NotEqualError, match="the gradient by vertices is not equal to JAX's"):
+        cl.gradient(graph, y, by, program=program, check="equal")

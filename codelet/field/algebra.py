@@ -43,11 +43,20 @@ def refuse_complex(eqn: Any) -> None:
         raise NotUnderstood(eqn, "complex numbers that are not known")
 
 
-def ring(names: str, *parameters: str, degree: Degree = greatest, keeps_positive: bool = False) -> Any:
+def ring(
+    names: str, *parameters: str, degree: Degree = greatest, keeps_positive: bool = False, is_exact: bool = True
+) -> Any:
     """Register an operation on residues that have the shape of the results or none."""
 
     def registered(function: Any) -> Any:
-        @meaning(names, *parameters, said="an operation of the field", degree=degree, keeps_positive=keeps_positive)
+        @meaning(
+            names,
+            *parameters,
+            said="an operation of the field",
+            degree=degree,
+            keeps_positive=keeps_positive,
+            is_exact=is_exact,
+        )
         def run(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
             refuse_complex(eqn)
             return [Unknown(function(eqn, *by_element(field, operands)), dtype_of(eqn))]
@@ -57,17 +66,17 @@ def ring(names: str, *parameters: str, degree: Degree = greatest, keeps_positive
     return registered
 
 
-@meaning("add add_any", said="an operation of the field", keeps_positive=True)
+@meaning("add add_any", said="an operation of the field", keeps_positive=True, is_exact=True)
 def add(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
     return _added(field, eqn, (1, 1), (a, b))
 
 
-@meaning("sub", said="an operation of the field")
+@meaning("sub", said="an operation of the field", is_exact=True)
 def subtract(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
     return _added(field, eqn, (1, -1), (a, b))
 
 
-@meaning("neg", said="an operation of the field")
+@meaning("neg", said="an operation of the field", is_exact=True)
 def negative(field: Field, eqn: Any, a: Value) -> Sequence[Value]:
     return _added(field, eqn, (-1,), (a,))
 
@@ -138,25 +147,25 @@ def _bits(eqn: Any, name: str, first: Array, second: Array, both: Array) -> Arra
     return both if _is_bool(eqn) else uninterpreted(name, first, second)
 
 
-@ring("and", degree=summed)
+@ring("and", degree=summed, is_exact=False)
 def conjunction(eqn: Any, a: Array, b: Array) -> Array:
     return _bits(eqn, "and", a, b, np.where(a == b, a, arithmetic.multiply(a, b)))
 
 
-@ring("or", degree=summed)
+@ring("or", degree=summed, is_exact=False)
 def disjunction(eqn: Any, a: Array, b: Array) -> Array:
     either = arithmetic.subtract(arithmetic.add(a, b), arithmetic.multiply(a, b))
     return _bits(eqn, "or", a, b, np.where(a == b, a, either))
 
 
-@ring("xor", degree=summed)
+@ring("xor", degree=summed, is_exact=False)
 def exclusive(eqn: Any, a: Array, b: Array) -> Array:
     product = arithmetic.multiply(a, b)
     apart = arithmetic.subtract(arithmetic.add(a, b), arithmetic.add(product, product))
     return _bits(eqn, "xor", a, b, np.where(a == b, 0, apart))
 
 
-@ring("not")
+@ring("not", is_exact=False)
 def complement(eqn: Any, a: Array) -> Array:
     return arithmetic.subtract(np.ones_like(a), a) if _is_bool(eqn) else uninterpreted("not", a)
 
@@ -206,17 +215,17 @@ def reduce_product(eqn: Any, a: Array) -> Array:
     return arithmetic.product(a, [1 + int(d) for d in eqn.params["axes"]])
 
 
-@ring("reduce_and", "axes", "out_sharding", degree=_of_products)
+@ring("reduce_and", "axes", "out_sharding", degree=_of_products, is_exact=False)
 def reduce_and(eqn: Any, a: Array) -> Array:
     return _folded(eqn, a, conjunction)
 
 
-@ring("reduce_or", "axes", "out_sharding", degree=_of_products)
+@ring("reduce_or", "axes", "out_sharding", degree=_of_products, is_exact=False)
 def reduce_or(eqn: Any, a: Array) -> Array:
     return _folded(eqn, a, disjunction)
 
 
-@ring("reduce_xor", "axes", "out_sharding", degree=_of_products)
+@ring("reduce_xor", "axes", "out_sharding", degree=_of_products, is_exact=False)
 def reduce_xor(eqn: Any, a: Array) -> Array:
     return _folded(eqn, a, exclusive)
 

@@ -16,7 +16,8 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.field import algebra, calls, functions, moves, order, products  # noqa: F401 (they register meanings)
-from codelet.field.meanings import NotUnderstood, results_of
+from codelet.field.calls import LOOPS_AND_CALLS
+from codelet.field.meanings import MEANINGS, NotUnderstood, results_of
 from codelet.field.shifts import Shifts
 from codelet.field.values import Unknown, Value, is_known
 from codelet.jaxprs.equations import Atomic, bind, variables
@@ -60,8 +61,8 @@ class Evaluation:
         draws: at how many random points.
         casts: whether a conversion between floats that loses digits is a function of which nothing is known.
         watch: what is told of every equation.
-        hashed: how many elements equations have given so far that are not known.
-        degree: the greatest of them.
+        hashed: how many elements have been told apart so far, by hashes of them.
+        degree: the greatest of all.
         shifts: what is known of sums of greatest and least numbers.
     """
 
@@ -99,9 +100,10 @@ class Evaluation:
         for k, eqn in enumerate(plan.eqns):
             operands = [at(atom) for atom in eqn.invars]
             results = self._results(eqn, operands)
-            for own in results:
-                if isinstance(own, Unknown):
-                    self.hashed, self.degree = self.hashed + math.prod(own.shape), max(self.degree, own.degree)
+            unknown = [own for own in results if isinstance(own, Unknown)]
+            self.degree = max([self.degree, *(own.degree for own in unknown)])
+            if unknown and not MEANINGS[eqn.primitive.name].is_exact and eqn.primitive.name not in LOOPS_AND_CALLS:
+                self.hashed += sum(math.prod(own.shape) for own in (*operands, *unknown))
             if self.watch is not None:
                 self.watch(eqn, operands, results)
             values.update(zip(eqn.outvars, results, strict=True))

@@ -87,6 +87,7 @@ class Meaning:
         said: in a few words, for the table in the documentation.
         degree: of the results, given the equation and the degrees of its operands; None where the results have theirs.
         keeps_positive: whether the results are greater than zero wherever all operands are.
+        is_exact: whether it tells no elements apart: no hash of them, and no set.
     """
 
     function: Function
@@ -94,6 +95,7 @@ class Meaning:
     said: str
     degree: Degree | None
     keeps_positive: bool = False
+    is_exact: bool = False
 
 
 MEANINGS: dict[str, Meaning] = {}
@@ -107,6 +109,7 @@ def meaning(
     every: bool = False,
     degree: Degree | None = greatest,
     keeps_positive: bool = False,
+    is_exact: bool = False,
 ) -> Callable[[Function], Function]:
     """Register what primitives compute.
 
@@ -117,12 +120,13 @@ def meaning(
         every: whether all parameters are, whatever they are.
         degree: of the results; None where they have theirs.
         keeps_positive: whether the results are greater than zero wherever all operands are.
+        is_exact: whether it tells no elements apart: no hash of them, and no set.
     """
 
     def registered(function: Function) -> Function:
         for name in names.split():
             known = None if every else frozenset(parameters)
-            MEANINGS[name] = Meaning(function, known, said, degree, keeps_positive)
+            MEANINGS[name] = Meaning(function, known, said, degree, keeps_positive, is_exact)
         return function
 
     return registered

@@ -21,13 +21,13 @@ def along(lead: int, dimensions: Sequence[int]) -> list[int]:
     return [lead + int(d) for d in dimensions]
 
 
-@meaning("transpose", "permutation", said="a move")
+@meaning("transpose", "permutation", said="a move", is_exact=True)
 def transpose(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     order = eqn.params["permutation"]
     return [moved(x, lambda own, lead: own.transpose([*range(lead), *along(lead, order)]))]
 
 
-@meaning("reshape", "new_sizes", "dimensions", said="a move")
+@meaning("reshape", "new_sizes", "dimensions", said="a move", is_exact=True)
 def reshape(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     order = eqn.params["dimensions"]
 
@@ -39,17 +39,17 @@ def reshape(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     return [moved(x, move)]
 
 
-@meaning("squeeze expand_dims", "dimensions", said="a move")
+@meaning("squeeze expand_dims", "dimensions", said="a move", is_exact=True)
 def squeeze(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     return [moved(x, lambda own, lead: own.reshape(*own.shape[:lead], *shape_of(eqn)))]
 
 
-@meaning("rev", "dimensions", said="a move")
+@meaning("rev", "dimensions", said="a move", is_exact=True)
 def rev(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     return [moved(x, lambda own, lead: np.flip(own, tuple(along(lead, eqn.params["dimensions"]))))]
 
 
-@meaning("broadcast_in_dim", "shape", "broadcast_dimensions", said="a move")
+@meaning("broadcast_in_dim", "shape", "broadcast_dimensions", said="a move", is_exact=True)
 def broadcast_in_dim(field: Field, eqn: Any, x: Value, *sizes: Any) -> Sequence[Value]:
     shape, places = shape_of(eqn), eqn.params["broadcast_dimensions"]
 
@@ -62,14 +62,14 @@ def broadcast_in_dim(field: Field, eqn: Any, x: Value, *sizes: Any) -> Sequence[
     return [moved(x, move)]
 
 
-@meaning("slice", "start_indices", "limit_indices", "strides", said="a move")
+@meaning("slice", "start_indices", "limit_indices", "strides", said="a move", is_exact=True)
 def slice_(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     starts, limits, strides = (eqn.params[name] for name in ("start_indices", "limit_indices", "strides"))
     items = tuple(map(slice, starts, limits, strides or (1,) * len(starts)))
     return [moved(x, lambda own, lead: own[(slice(None),) * lead + items])]
 
 
-@meaning("split", "axis", "sizes", said="a move")
+@meaning("split", "axis", "sizes", said="a move", is_exact=True)
 def split(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     ends, axis = np.cumsum(eqn.params["sizes"]), eqn.params["axis"]
 
@@ -80,14 +80,14 @@ def split(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     return [moved(x, part(k)) for k in range(len(ends))]
 
 
-@meaning("unstack", "axis", said="a move")
+@meaning("unstack", "axis", said="a move", is_exact=True)
 def unstack(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     axis = eqn.params["axis"]
     part = lambda k: lambda own, lead: own[(slice(None),) * (lead + axis) + (k,)]  # noqa: E731
     return [moved(x, part(k)) for k in range(len(eqn.outvars))]
 
 
-@meaning("copy copy_p optimization_barrier stop_gradient pvary", said="a move", every=True)
+@meaning("copy copy_p optimization_barrier stop_gradient pvary", said="a move", every=True, is_exact=True)
 def same(field: Field, eqn: Any, *values: Value) -> Sequence[Value]:
     return values
 
@@ -113,19 +113,19 @@ def together(field: Field, values: Sequence[Value], dtype: Any) -> tuple[list[Ar
     return filled, 2, lambda own: Extreme(kind, own, dtype, told)
 
 
-@meaning("concatenate", "dimension", said="a move")
+@meaning("concatenate", "dimension", said="a move", is_exact=True)
 def concatenate(field: Field, eqn: Any, *values: Value) -> Sequence[Value]:
     arrays, lead, made = together(field, values, dtype_of(eqn))
     return [made(np.concatenate(arrays, lead + eqn.params["dimension"]))]
 
 
-@meaning("stack", "axis", said="a move")
+@meaning("stack", "axis", said="a move", is_exact=True)
 def stack(field: Field, eqn: Any, *values: Value) -> Sequence[Value]:
     arrays, lead, made = together(field, values, dtype_of(eqn))
     return [made(np.stack(arrays, lead + eqn.params["axis"]))]
 
 
-@meaning("pad", "padding_config", said="a move")
+@meaning("pad", "padding_config", said="a move", is_exact=True)
 def pad(field: Field, eqn: Any, x: Value, value: Value) -> Sequence[Value]:
     (array, fill), lead, made = together(field, (x, value), dtype_of(eqn))
     shape = (*array.shape[:lead], *shape_of(eqn))
@@ -151,7 +151,7 @@ def _starts(eqn: Any, starts: Sequence[Value], shape: Sequence[int], sizes: Sequ
     return [min(max(int(np.asarray(at)), 0), n - size) for at, n, size in rows]
 
 
-@meaning("dynamic_slice", "slice_sizes", said="a move; at a place that is known")
+@meaning("dynamic_slice", "slice_sizes", said="a move; at a place that is known", is_exact=True)
 def dynamic_slice(field: Field, eqn: Any, x: Value, *starts: Value) -> Sequence[Value]:
     sizes = eqn.params["slice_sizes"]
     places = _starts(eqn, starts[: len(x.shape)], x.shape, sizes)
@@ -159,7 +159,7 @@ def dynamic_slice(field: Field, eqn: Any, x: Value, *starts: Value) -> Sequence[
     return [moved(x, lambda own, lead: own[(slice(None),) * lead + items])]
 
 
-@meaning("dynamic_update_slice", said="a move; to a place that is known")
+@meaning("dynamic_update_slice", said="a move; to a place that is known", is_exact=True)
 def dynamic_update_slice(field: Field, eqn: Any, x: Value, update: Value, *starts: Value) -> Sequence[Value]:
     places = _starts(eqn, starts, x.shape, update.shape)
     (array, new), lead, made = together(field, (x, update), dtype_of(eqn))
@@ -225,6 +225,7 @@ def _spread(shape: Sequence[int], beside: Sequence[int], rank: int) -> list[int]
     "gather",
     *("dimension_numbers", "slice_sizes", "unique_indices", "mode", "fill_value"),
     said="a move; by indices that are known",
+    is_exact=True,
 )
 def gather(field: Field, eqn: Any, x: Value, indices: Value) -> Sequence[Value]:
     numbers, shape = eqn.params["dimension_numbers"], shape_of(eqn)

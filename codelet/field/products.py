@@ -22,7 +22,15 @@ MOST_ELEMENTS = 1 << 24
 """Of patches of an image that are laid out at once."""
 
 
-@meaning("dot_general", "dimension_numbers", "preferred_element_type", "out_sharding", said="a product", degree=summed)
+@meaning(
+    "dot_general",
+    "dimension_numbers",
+    "preferred_element_type",
+    "out_sharding",
+    said="a product",
+    degree=summed,
+    is_exact=True,
+)
 def dot_general(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
     refuse_complex(eqn)
     (summed, batch), (first, second) = eqn.params["dimension_numbers"], all_residues(field, (a, b))
@@ -83,6 +91,7 @@ def windows_of(x: Array, lead: int, taps: Sequence[int], strides: Sequence[int],
     *("batch_group_count", "preferred_element_type"),
     said="a product",
     degree=summed,
+    is_exact=True,
 )
 def convolution(field: Field, eqn: Any, x: Value, w: Value) -> Sequence[Value]:
     refuse_complex(eqn)
@@ -129,7 +138,7 @@ def _window(eqn: Any) -> tuple[Any, ...]:
 _WINDOW = ("window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation")
 
 
-@meaning("reduce_window_sum", *_WINDOW, said="a sum")
+@meaning("reduce_window_sum", *_WINDOW, said="a sum", is_exact=True)
 def window_sum(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     refuse_complex(eqn)
     taps, strides, padding, between, apart = _window(eqn)

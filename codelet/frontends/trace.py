@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -51,6 +52,7 @@ def trace(
     grain: int | None = None,
     donate_argnums: int | Sequence[int] = (),
     replace: Mapping[Any, Callable[..., Any]] | None = None,
+    check: str | None = None,
 ) -> Traced:
     """A function of JAX as a graph of vertices: the inverse of `cl.lower`.
 
@@ -65,6 +67,8 @@ def trace(
             their memory. Values are the same.
         replace: for jitted functions, or their names, what adds them by hand: `builder(graph, *tensors)` is given the
             tensors of the arguments, as `jax.tree.leaves` has these, and returns those of the results, likewise.
+        check: "equal", to see that the graph, and what it is lowered to, computes what the function does; see
+            `cl.equal`.
 
     Returns:
         The graph, its program, what goes in and what comes out; it can be called as the function itself.
@@ -72,9 +76,11 @@ def trace(
     Raises:
         TraceError: what cannot be traced.
         CollectiveError: it speaks to other devices.
+        NotEqualError: the graph computes something else, where that is to be checked.
 
     Warns:
         OneVertexWarning: of each primitive that has no rule, and is run by one vertex.
+        UndecidedWarning: nothing can be said of whether the graph computes what the function does.
 
     >>> import codelet as cl, jax, jax.numpy as jnp
     >>> def layer(w, x):
@@ -97,8 +103,13 @@ def trace(
             expected='a mapping such as {"scale": 2.0}',
         )
     grain, donated = checked_grain("trace", grain), _donated(donate_argnums, len(examples))
+    checks = importlib.import_module("lowering.equality.checks") if check is not None else None
+    is_checked = checks is not None and checks.checked_check(check)
     with collecting_seldom():
-        return _traced(function, examples, keywords, target, grain, donated, {} if replace is None else replace)
+        traced = _traced(function, examples, keywords, target, grain, donated, {} if replace is None else replace)
+    if checks is not None and is_checked:
+        checks.check_traced(traced)
+    return traced
 
 
 def _donated(argnums: Any, count: int) -> frozenset[int]:

@@ -43,6 +43,8 @@ from lowering.adjoint.programs import (
 from lowering.adjoint.recompute import Recompute, in_order, runs_again
 from lowering.adjoint.saved import Body, parts
 from lowering.check.check import check_graph
+from lowering.equality.checks import check_gradient as check_equal
+from lowering.equality.checks import checked_check
 from lowering.plan.collect import collect
 from lowering.plan.dataflow import flow
 from lowering.plan.elements import ElementSet
@@ -112,6 +114,7 @@ def gradient(
     program: object = None,
     cotangent: object = None,
     recompute: Recompute | None = None,
+    check: str | None = None,
 ) -> Gradient:
     """Add the backward pass of a program to its graph: the gradient of a tensor as vertices, edges and programs.
 
@@ -124,6 +127,7 @@ def gradient(
         cotangent: of `of`: a tensor of its shape and dtype, a variable by name, or numbers that broadcast to it; 1 when
             left off.
         recompute: what is made again in the backward pass rather than kept: `cl.Recompute.sqrt()`, say.
+        check: "equal", to see that the gradient is equal to JAX's of the lowered program; see `cl.equal`.
 
     Returns:
         The gradients, of the shapes and dtypes of `wrt`, and what to run in the program's place:
@@ -135,6 +139,10 @@ def gradient(
             fit, a policy that is none.
         NotInGraphError: a name that no variable has.
         CodeletTraceError: a codelet that JAX has no derivative of.
+        NotEqualError: it is not equal, where that is to be checked.
+
+    Warns:
+        UndecidedWarning: nothing can be said of whether it is.
 
     Source: reverse accumulation, A. Griewank and A. Walther, Evaluating Derivatives (2008), chapter 3.
 
@@ -151,6 +159,7 @@ def gradient(
     6.0
     """
     check_is_graph(graph)
+    is_checked = checked_check(check)
     chosen = graph.default_program if program is None else as_program(program)
     check_program(chosen, graph)
     target = tensor_of_floats(graph, of, "what is differentiated")
@@ -196,7 +205,10 @@ def gradient(
         like = backward.likenesses() | {held: own for own, held in kept.items()}
         map_to_tiles(graph, graph.variables[num_before:], like, ProgramSequence(forward, back))
     made = {own if isinstance(own, Tensor) else by[own]: tensors[own] for own in by}
-    return Gradient(target, made, forward, back)
+    found = Gradient(target, made, forward, back)
+    if is_checked:
+        check_equal(graph, chosen, [*by.values()], found, seed)
+    return found
 
 
 def _elements(backward: Backward, tensors: Any) -> ElementSet:

@@ -20,6 +20,10 @@ from codelet.views.tensor import Tensor
 from lowering.equality.graphs import Evaluates, Meaning
 
 
+class EffectsError(ProgramError):
+    """A program that does something else than to compute."""
+
+
 class Side(Protocol):
     """One of two programs.
 
@@ -56,7 +60,7 @@ def struct_of(leaf: Any) -> jax.ShapeDtypeStruct:
 
 
 @dataclass(frozen=True, eq=False)
-class _Function:
+class _OfFunction:
     """A function of JAX, and all that is called as one."""
 
     tree: Any
@@ -69,39 +73,48 @@ class _Function:
 
 
 @dataclass(frozen=True, eq=False)
-class _OfGraph:
+class OfGraph:
     """A graph with a program, by its meaning.
 
     Attributes:
         inputs: the names of the variables that the leaves of the examples are for.
-        outputs: the names of its results, in order.
+        outputs: its results, in order.
+        tree: their structure.
     """
 
     graph: Graph
     program: Program
     inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    outputs: tuple[Tensor, ...]
+    tree: Any
     jaxpr: None = None
 
     @property
-    def tree(self) -> Any:
-        return jax.tree.structure(dict.fromkeys(self.outputs, 0))
-
-    @property
     def paths(self) -> tuple[str, ...]:
-        return tuple(f"[{name!r}]" for name in self.outputs)
+        leaves = jax.tree_util.tree_leaves_with_path(jax.tree.unflatten(self.tree, self.outputs))
+        return tuple(jax.tree_util.keystr(path) for path, _ in leaves)
 
     @property
     def types(self) -> list[tuple[tuple[int, ...], Any]]:
-        return [(own.shape, own.dtype) for own in map(self.graph.variable, self.outputs)]
+        return [(own.shape, own.dtype) for own in self.outputs]
 
     def results(self, evaluation: Evaluates, given: Sequence[Value]) -> list[Value]:
         meaning = Meaning(self.graph, dict(zip(self.inputs, given, strict=True)), evaluation)
         meaning.run(self.program)
-        return [meaning.read(self.graph.variable(name), "the caller") for name in self.outputs]
+        return [meaning.read(own, "the caller") for own in self.outputs]
 
 
-def _function(name: str, function: Any, structs: Any) -> _Function:
+def function_side(name: str, function: Any, structs: Any) -> Side:
+    """A function of JAX as a side.
+
+    Args:
+        name: which of two, for errors.
+        function: of arrays.
+        structs: their types.
+
+    Raises:
+        ProgramError: no function, or one that raises or has effects.
+    """
     if not callable(function):
         raise ProgramError(
             f"the {name} of two programs is none",
@@ -120,14 +133,14 @@ def _function(name: str, function: Any, structs: Any) -> _Function:
             expected="a program of such arrays",
         ) from error
     if jaxpr.effects:
-        raise ProgramError(
+        raise EffectsError(
             f"the {name} of two programs does something else than to compute",
             given=", ".join(map(str, jaxpr.effects)),
             expected="a program without effects: prints, callbacks",
         )
     paths = tuple(jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(results))
     types = [(tuple(own.shape), own.dtype) for own in jax.tree.leaves(results)]
-    return _Function(jax.tree.structure(results), paths, types, jaxpr)
+    return _OfFunction(jax.tree.structure(results), paths, types, jaxpr)
 
 
 def _names(graph: Graph, examples: Sequence[Any]) -> tuple[str, ...]:
@@ -180,13 +193,13 @@ def sides_of(f: Any, g: Any, examples: Sequence[Any]) -> tuple[Side, Side]:
     made: list[Any] = [None, None]
     for k, (name, own) in enumerate(zip(("first", "second"), (f, g), strict=True)):
         if graphs[k] is None:
-            made[k] = _function(name, own, structs)
+            made[k] = function_side(name, own, structs)
     for k, own in enumerate(graphs):
         if own is None:
             continue
         graph, program = own
         other = made[1 - k]
-        if other is None or isinstance(other, _OfGraph):
+        if other is None or isinstance(other, OfGraph):
             both = [_written(pair[0]) for pair in graphs if pair is not None]
             outputs = tuple(sorted(set.intersection(*both)))
         else:
@@ -198,5 +211,6 @@ def sides_of(f: Any, g: Any, examples: Sequence[Any]) -> tuple[Side, Side]:
                     expected="a function that returns a dict of arrays by the names of variables",
                 )
             outputs = tuple(sorted(keys))
-        made[k] = _OfGraph(graph, program, _names(graph, examples), outputs)
+        tensors, tree = tuple(map(graph.variable, outputs)), jax.tree.structure(dict.fromkeys(outputs, 0))
+        made[k] = OfGraph(graph, program, _names(graph, examples), tensors, tree)
     return made[0], made[1]
