@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.sharding import PartitionSpec as P
 
 import codelet as cl
 from codelet.field import arithmetic
 from codelet.field.meanings import MEANINGS
 from codelet.jaxprs.rebuild import rewrite
 from lowering.jaxprs import simplify
+from tests.meshes import mesh_of
 
 equal = cl.equal
 
@@ -305,6 +309,60 @@ def test_products_of_residues_are_exact(count):
 def test_every_meaning_says_what_it_is():
     assert len(MEANINGS) > 100
     assert all(own.said for own in MEANINGS.values())
+
+
+# --- over meshes ------------------------------------------------------------------------------------------------
+
+
+def _over(mesh, wrong=None):
+    """What several devices compute of rows, with all collectives; one device may be wrong."""
+
+    def each(x):
+        number = lax.axis_index("a")
+        own = jnp.where(number == wrong, x[:, ::-1], x) if wrong is not None else x
+        rows = lax.all_gather(own, "a", tiled=True)
+        columns = lax.all_to_all(own, "a", 1, 0, tiled=True)
+        count = lax.axis_size("a")
+        around = lax.ppermute(own, "a", [(k, (k + 1) % count) for k in range(count)])
+        total = lax.scan(lambda c, row: (c + lax.psum(row, "a"), lax.pmax(row.max(), "a")), jnp.zeros(x.shape[1]), own)
+        mean = lax.cond(number < 9, lambda: lax.psum_scatter(rows, "a", tiled=True) / count, lambda: own)
+        return rows.sum(), columns, around, total, mean
+
+    spec = P("a")
+    return jax.shard_map(
+        each,
+        mesh=mesh,
+        in_specs=spec,
+        out_specs=(P(), P(None, "a"), spec, (P(), P()), spec),
+        check_vma=False,
+    )
+
+
+def _alone(count):
+    def function(x):
+        rows = x.reshape(count, -1, x.shape[1])
+        return x.sum(), x, jnp.roll(x, x.shape[0] // count, 0), (x.sum(0), rows.max((0, 2))), x
+
+    return function
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_what_several_devices_run_is_equal_to_what_one_does(count):
+    x = jnp.ones((8, 4))
+    found = equal(_over(mesh_of(count), None), _alone(count), x)
+    assert found.verdict == "equal", found
+    found = equal(_over(mesh_of(count), count - 1), _alone(count), x)
+    assert found.verdict == "different", found
+
+
+@pytest.mark.parametrize("extents", [(2,), (3,), (2, 2)])
+def test_what_is_lowered_over_a_mesh_is_checked(extents):
+    def step(w, x):
+        return w - 0.1 * jax.grad(lambda w: (jnp.tanh(x @ w) ** 2).sum())(w)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cl.lower(cl.trace(step, W, X), mesh=mesh_of(*extents), check="equal")
 
 
 # --- check="equal" ----------------------------------------------------------------------------------------------

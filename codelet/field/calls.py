@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from codelet.field.algebra import chosen
-from codelet.field.meanings import MEANINGS, Field, NotUnderstood, all_residues, meaning
+from codelet.field.meanings import Field, NotUnderstood, all_residues, meaning
 from codelet.field.values import Unknown, Value, is_known, moved, residues
 from codelet.jaxprs.equations import scan_counts
 
@@ -82,7 +82,3 @@ def cond(field: Field, eqn: Any, which: Value, *operands: Value) -> Sequence[Val
     no, yes = (field.run(branch, operands) for branch in branches)
     pairs = zip(no, yes, eqn.outvars, strict=True)
     return [Unknown(chosen(bit, *all_residues(field, (a, b))), var.aval.dtype) for a, b, var in pairs]
-
-
-LOOPS_AND_CALLS = frozenset(name for name, own in MEANINGS.items() if own.degree is None)
-"""Primitives that run jaxprs, whose results have degrees of their own."""

@@ -15,9 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.field import algebra, calls, functions, moves, order, products  # noqa: F401 (they register meanings)
-from codelet.field.calls import LOOPS_AND_CALLS
-from codelet.field.meanings import MEANINGS, NotUnderstood, results_of
+from codelet.field import algebra, calls, devices, functions, moves, order, products  # noqa: F401 (they register meanings)
+from codelet.field.meanings import MEANINGS, NotUnderstood, results_of, runs_jaxprs
 from codelet.field.shifts import Shifts
 from codelet.field.values import Unknown, Value, is_known
 from codelet.jaxprs.equations import Atomic, bind, variables
@@ -98,18 +97,30 @@ class Evaluation:
 
         left = _last_uses(plan.eqns, opened.outvars)
         for k, eqn in enumerate(plan.eqns):
-            operands = [at(atom) for atom in eqn.invars]
-            results = self._results(eqn, operands)
-            unknown = [own for own in results if isinstance(own, Unknown)]
-            self.degree = max([self.degree, *(own.degree for own in unknown)])
-            if unknown and not MEANINGS[eqn.primitive.name].is_exact and eqn.primitive.name not in LOOPS_AND_CALLS:
-                self.hashed += sum(math.prod(own.shape) for own in (*operands, *unknown))
-            if self.watch is not None:
-                self.watch(eqn, operands, results)
+            results = self.equation(eqn, [at(atom) for atom in eqn.invars])
             values.update(zip(eqn.outvars, results, strict=True))
             for var in left[k]:
                 del values[var]
         return [at(atom) for atom in opened.outvars]
+
+    def equation(self, eqn: jax_core.JaxprEqn, operands: Sequence[Value]) -> Sequence[Any]:
+        """The results of one equation.
+
+        Raises:
+            NotUnderstood: it has no meaning over the field.
+        """
+        results = self._results(eqn, operands)
+        unknown = [own for own in results if isinstance(own, Unknown)]
+        self.degree = max([self.degree, *(own.degree for own in unknown)])
+        if unknown and not MEANINGS[eqn.primitive.name].is_exact and not runs_jaxprs(eqn):
+            self.hashed += sum(math.prod(own.shape) for own in (*operands, *unknown))
+        if self.watch is not None:
+            self.watch(eqn, operands, results)
+        return results
+
+    def known(self, value: Any) -> np.ndarray:
+        """A literal or a constant, as it is computed with."""
+        return np.asarray(value)
 
     def _results(self, eqn: jax_core.JaxprEqn, operands: Sequence[Value]) -> Sequence[Any]:
         if is_known(operands):

@@ -53,6 +53,14 @@ class Field(Protocol):
         """The results of a jaxpr."""
         ...
 
+    def equation(self, eqn: Any, operands: Sequence[Value]) -> Sequence[Value]:
+        """The results of an equation."""
+        ...
+
+    def known(self, value: Any) -> np.ndarray:
+        """A literal or a constant, as it is computed with."""
+        ...
+
 
 Function = Callable[..., Sequence[Value]]
 """Of the field, the equation and the values of its operands: its results."""
@@ -130,6 +138,12 @@ def meaning(
         return function
 
     return registered
+
+
+def runs_jaxprs(eqn: Any) -> bool:
+    """Whether an equation is a loop, a choice or a call, whose results have the degrees of what it runs."""
+    own = MEANINGS.get(eqn.primitive.name)
+    return own is not None and own.degree is None
 
 
 _HARMLESS = {"precision", "accuracy", "weak_type", "indices_are_sorted", "name", "inline", "keep_unused", "sharding"}

@@ -87,7 +87,12 @@ def unstack(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     return [moved(x, part(k)) for k in range(len(eqn.outvars))]
 
 
-@meaning("copy copy_p optimization_barrier stop_gradient pvary", said="a move", every=True, is_exact=True)
+@meaning(
+    "copy copy_p optimization_barrier stop_gradient sharding_constraint mesh_cast",
+    said="a move",
+    every=True,
+    is_exact=True,
+)
 def same(field: Field, eqn: Any, *values: Value) -> Sequence[Value]:
     return values
 

@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.field.calls import LOOPS_AND_CALLS
-from codelet.field.meanings import MEANINGS
+from codelet.field.meanings import MEANINGS, runs_jaxprs
 from codelet.field.shifts import Shifts
 from codelet.jaxprs.equations import evaluate
 
@@ -65,10 +64,15 @@ class Floats:
     def run(self, jaxpr: Any, inputs: Sequence[Any]) -> list[Any]:
         """The results of a jaxpr, closed or not."""
         closed = jaxpr if isinstance(jaxpr, jax_core.ClosedJaxpr) else jax_core.ClosedJaxpr(jaxpr, ())
-        return evaluate(closed, list(inputs), self._results, known=lambda own: in_float64(jnp.asarray(own)))
+        return evaluate(closed, list(inputs), self.equation, known=self.known)
 
-    def _results(self, eqn: jax_core.JaxprEqn, operands: list[Any]) -> Sequence[Any]:
-        if eqn.primitive.name in LOOPS_AND_CALLS:
+    def known(self, value: Any) -> Any:
+        """A literal or a constant, in float64."""
+        return in_float64(jnp.asarray(value))
+
+    def equation(self, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> Sequence[Any]:
+        """The results of an equation."""
+        if runs_jaxprs(eqn):
             return MEANINGS[eqn.primitive.name].function(self, eqn, *operands)
         params = dict(eqn.params)
         for name in _DTYPES:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from codelet.field.calls import LOOPS_AND_CALLS
 from codelet.field.evaluate import Evaluation
 from codelet.field.hashing import words_of
+from codelet.field.meanings import runs_jaxprs
 from codelet.field.values import Unknown, Value
 from codelet.frontends.labels import line_of
 from lowering.equality.answer import Parting
@@ -59,7 +59,7 @@ def parting_of(sides: Sequence[Side], given: Sequence[Value], draws: int, casts:
             side: int = side,
             to: Any = parting,
         ) -> None:
-            if eqn.primitive.name in LOOPS_AND_CALLS:
+            if runs_jaxprs(eqn):
                 return
             if all(np.isin(_words(own), known).all() for own in operands) and not all(
                 np.isin(_words(own), known).all() for own in results

@@ -1,0 +1,340 @@
+"""Programs over a mesh: what each device holds, in lockstep, and what crosses between them.
+
+A value is a list of one for each device along the axes that a `shard_map` names, in row-major order of these. Every
+equation is that of each device by itself, but for collectives, and for loops and calls, whose bodies have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core as jax_core
+
+from codelet.field import arithmetic
+from codelet.field.calls import MOST_TURNS
+from codelet.field.meanings import Field, NotUnderstood, all_residues, meaning, runs_jaxprs
+from codelet.field.moves import as_extreme, together
+from codelet.field.order import without_bounds
+from codelet.field.values import Extreme, Unknown, Value, is_known, moved
+from codelet.jaxprs.equations import scan_counts
+from codelet.jaxprs.primitives import says_nothing
+
+Spread = list[Value]
+"""A value for each device."""
+
+
+def _names(entry: Any) -> tuple[Any, ...]:
+    """The axes of a mesh that one dimension is cut over."""
+    if entry is None:
+        return ()
+    return tuple(entry) if isinstance(entry, (tuple, list)) else (entry,)
+
+
+def _joined(field: Field, values: Sequence[Value], axis: int) -> Value:
+    arrays, lead, made = together(field, values, values[0].dtype)
+    return made(np.concatenate(arrays, lead + axis))
+
+
+def _cut(value: Value, axis: int, parts: int) -> list[Value]:
+    """A value in so many equal parts along an axis."""
+    size = value.shape[axis] // parts
+    items = [slice(k * size, (k + 1) * size) for k in range(parts)]
+    return [moved(value, lambda own, lead, at=at: own[(slice(None),) * (lead + axis) + (at,)]) for at in items]
+
+
+def _piled(field: Field, values: Sequence[Value], axis: int) -> Value:
+    wide = [moved(own, lambda array, lead: np.expand_dims(array, lead + axis)) for own in values]
+    return _joined(field, wide, axis)
+
+
+class _Devices:
+    """Evaluates what each device of a mesh runs.
+
+    Attributes:
+        field: how one of them is evaluated.
+        sizes: of the axes by name, in order.
+    """
+
+    def __init__(self, field: Field, sizes: dict[Any, int]):
+        self.field, self.sizes = field, sizes
+        self.numbers = np.arange(int(np.prod([*sizes.values()], dtype=int))).reshape(*sizes.values())
+
+    def groups(self, eqn: Any, name: str = "axes") -> list[list[int]]:
+        """The devices that differ along some axes alone, in the order of these.
+
+        Raises:
+            NotUnderstood: groups that a user names.
+        """
+        if not says_nothing(eqn.params.get("axis_index_groups")):
+            raise NotUnderstood(eqn, "groups of devices that are named one by one")
+        axes = _names(eqn.params[name])
+        if not all(own in self.sizes for own in axes):
+            raise NotUnderstood(eqn, f"an axis that is none of {', '.join(map(str, self.sizes))}")
+        places = [[*self.sizes].index(own) for own in axes]
+        others = [d for d in range(self.numbers.ndim) if d not in places]
+        count = int(np.prod([self.sizes[own] for own in axes], dtype=int))
+        return self.numbers.transpose(*others, *places).reshape(-1, count).tolist()
+
+    def run(self, jaxpr: Any, inputs: Sequence[Spread]) -> list[Spread]:
+        """The results of a jaxpr, closed or not."""
+        opened: jax_core.Jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
+        values: dict[Any, Spread] = dict(zip(opened.invars, inputs, strict=True))
+        values.update(
+            (var, self.everywhere(self.field.known(own)))
+            for var, own in zip(opened.constvars, getattr(jaxpr, "consts", ()), strict=True)
+        )
+
+        def at(atom: Any) -> Spread:
+            if isinstance(atom, jax_core.Literal):
+                return self.everywhere(self.field.known(np.asarray(atom.val, atom.aval.dtype)))  # type: ignore[attr-defined]
+            return values[atom]
+
+        for eqn in opened.eqns:
+            values.update(zip(eqn.outvars, self.results(eqn, [at(own) for own in eqn.invars]), strict=True))
+        return [at(own) for own in opened.outvars]
+
+    def everywhere(self, value: Value) -> Spread:
+        """The same value on every device."""
+        return [value] * self.numbers.size
+
+    def results(self, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
+        """What an equation gives on each device."""
+        name = eqn.primitive.name
+        if name in _COLLECTIVES:
+            return _COLLECTIVES[name](self, eqn, operands)
+        if runs_jaxprs(eqn):
+            if name not in _CONTROL:
+                raise NotUnderstood(eqn, "it is within a program over a mesh")
+            return _CONTROL[name](self, eqn, operands)
+        each = [self.field.equation(eqn, [own[k] for own in operands]) for k in range(self.numbers.size)]
+        return [list(own) for own in zip(*each, strict=True)] if eqn.outvars else []
+
+
+def _call(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
+    jaxpr = eqn.params["jaxpr"] if "jaxpr" in eqn.params else eqn.params["call_jaxpr"]
+    return devices.run(jaxpr, operands)
+
+
+def _scan(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
+    params, (first, carried) = eqn.params, scan_counts(eqn)
+    kept, held, over = operands[:first], list(operands[first : first + carried]), operands[first + carried :]
+    turns, stacked = range(params["length"]), list[Sequence[Spread]]()
+    for turn in reversed(turns) if params["reverse"] else turns:
+        row = lambda own, k=turn: moved(own, lambda array, lead: array[(slice(None),) * lead + (k,)])  # noqa: E731
+        results = devices.run(params["jaxpr"], [*kept, *held, *([row(one) for one in own] for own in over)])
+        held = list(results[:carried])
+        stacked.append(results[carried:])
+    made = list[Spread]()
+    for k, var in enumerate(eqn.outvars[carried:]):
+        rows = [own[k] for own in (stacked[::-1] if params["reverse"] else stacked)]
+        if rows:
+            made.append([_piled(devices.field, own, 0) for own in map(list, zip(*rows, strict=True))])
+        else:
+            made.append(devices.everywhere(devices.field.known(np.zeros(var.aval.shape, var.aval.dtype))))
+    return [*held, *made]
+
+
+def _while(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
+    params = eqn.params
+    first, second = params["cond_nconsts"], params["body_nconsts"]
+    given, kept, held = operands[:first], operands[first : first + second], list(operands[first + second :])
+    for _ in range(MOST_TURNS):
+        (goes_on,) = devices.run(params["cond_jaxpr"], [*given, *held])
+        if not _agreed(eqn, goes_on):
+            return held
+        held = list(devices.run(params["body_jaxpr"], [*kept, *held]))
+    raise NotUnderstood(eqn, f"it has not ended after {MOST_TURNS:,} turns")
+
+
+def _agreed(eqn: Any, numbers: Spread) -> int:
+    """The number that all devices have.
+
+    Raises:
+        NotUnderstood: it is not known, or not the same.
+    """
+    if not is_known(numbers):
+        raise NotUnderstood(eqn, "where control goes depends on floats that are not known")
+    found = {int(np.asarray(own)) for own in numbers}
+    if len(found) > 1:
+        raise NotUnderstood(eqn, "control goes another way on each device")
+    return found.pop()
+
+
+def _cond(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
+    branches, (which, *others) = eqn.params["branches"], operands
+    numbers = [own for own in which if not isinstance(own, Unknown)]
+    if len(numbers) == len(which) and len({int(np.asarray(own)) for own in numbers}) > 1:
+        each = [devices.field.equation(eqn, [own[k] for own in operands]) for k in range(len(which))]
+        return [list(own) for own in zip(*each, strict=True)]
+    chosen = _agreed(eqn, which)
+    return devices.run(branches[min(max(chosen, 0), len(branches) - 1)], others)
+
+
+_CALLS = (
+    "jit",
+    "pjit",
+    "closed_call",
+    "core_call",
+    "remat",
+    "remat2",
+    "checkpoint",
+    "custom_jvp_call",
+    "custom_vjp_call",
+)
+
+_CONTROL: dict[str, Callable[[_Devices, Any, Sequence[Spread]], list[Spread]]] = {
+    **dict.fromkeys((*_CALLS, "custom_jvp_call", "custom_vjp_call"), _call),
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+}
+
+
+# --- collectives --------------------------------------------------------------------------------------------
+
+
+def _reduced(field: Field, eqn: Any, kind: str, values: Sequence[Value]) -> Value:
+    """The sum, the greatest or the least of what several devices hold."""
+    dtype = values[0].dtype
+    if is_known(values):
+        function = {"sum": jnp.sum, "max": jnp.max, "min": jnp.min}[kind]
+        return np.asarray(function(np.stack([np.asarray(own) for own in values]), 0).astype(dtype))
+    if np.issubdtype(dtype, np.complexfloating):
+        raise NotUnderstood(eqn, "complex numbers that are not known")
+    if kind == "sum":
+        made = Unknown(arithmetic.total(np.stack(all_residues(field, values)), [0]), dtype)
+        made.degree = max(own.degree if isinstance(own, Unknown) else 0 for own in values)
+        return made
+    members = np.concatenate([as_extreme(field, kind, own).members for own in values], 1)
+    return Extreme(kind, without_bounds(field, kind, members), dtype, field.shifts.extremes)
+
+
+def _reduction(kind: str) -> Callable[[_Devices, Any, Sequence[Spread]], list[Spread]]:
+    def run(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
+        made = [list(own) for own in operands]
+        for group in devices.groups(eqn):
+            for own, result in zip(operands, made, strict=True):
+                total = _reduced(devices.field, eqn, kind, [own[k] for k in group])
+                for k in group:
+                    result[k] = total
+        return made
+
+    return run
+
+
+def _permuted(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
+    made = []
+    for own in operands:
+        result: Spread = [np.zeros(own[0].shape, own[0].dtype)] * len(own)
+        for group in devices.groups(eqn, "axis_name"):
+            for source, target in eqn.params["perm"]:
+                result[group[target]] = own[group[source]]
+        made.append(result)
+    return made
+
+
+def _gathered(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
+    join = _joined if eqn.params["tiled"] else _piled
+    made = [list(own) for own in operands]
+    for group in devices.groups(eqn, "axis_name"):
+        for own, result in zip(operands, made, strict=True):
+            whole = join(devices.field, [own[k] for k in group], eqn.params["all_gather_dimension"])
+            for k in group:
+                result[k] = whole
+    return made
+
+
+def _dealt(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
+    split, joined = eqn.params["split_axis"], eqn.params["concat_axis"]
+    if not eqn.params["tiled"]:
+        raise NotUnderstood(eqn, "what is dealt is not tiled")
+    made = [list(own) for own in operands]
+    for group in devices.groups(eqn, "axis_name"):
+        for own, result in zip(operands, made, strict=True):
+            parts = [_cut(own[k], split, len(group)) for k in group]
+            for place, k in enumerate(group):
+                result[k] = _joined(devices.field, [part[place] for part in parts], joined)
+    return made
+
+
+def _summed_apart(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
+    axis, made = eqn.params["scatter_dimension"], [list(own) for own in operands]
+    for group in devices.groups(eqn, "axis_name"):
+        for own, result in zip(operands, made, strict=True):
+            total = _reduced(devices.field, eqn, "sum", [own[k] for k in group])
+            for k, part in zip(group, _cut(total, axis, len(group)), strict=True):
+                if not eqn.params["tiled"]:
+                    part = moved(part, lambda array, lead: np.squeeze(array, lead + axis))
+                result[k] = part
+    return made
+
+
+def _own_number(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
+    made = devices.everywhere(np.int32(0))
+    for group in devices.groups(eqn, "axis_name"):
+        for place, k in enumerate(group):
+            made[k] = np.asarray(place, np.int32)
+    return [made]
+
+
+def _unchanged(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
+    return [*operands]
+
+
+_COLLECTIVES: dict[str, Callable[[_Devices, Any, Sequence[Spread]], list[Spread]]] = {
+    **dict.fromkeys(("psum", "psum_invariant", "psum2"), _reduction("sum")),
+    "pmax": _reduction("max"),
+    "pmin": _reduction("min"),
+    "ppermute": _permuted,
+    **dict.fromkeys(("all_gather", "all_gather_invariant"), _gathered),
+    "all_to_all": _dealt,
+    "reduce_scatter": _summed_apart,
+    "axis_index": _own_number,
+    **dict.fromkeys(("pbroadcast", "pvary", "pcast"), _unchanged),
+}
+
+
+@meaning("shard_map", every=True, degree=None, said="what each device runs, in lockstep, with what crosses")
+def shard_map(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
+    params = eqn.params
+    mesh = params["mesh"]
+    manual = params.get("newly_manual_axes") or params.get("manual_axes") or frozenset(mesh.axis_names)
+    sizes = {name: mesh.shape[name] for name in mesh.axis_names if name in manual}
+    devices = _Devices(field, sizes)
+    places = np.stack(np.unravel_index(np.arange(devices.numbers.size), tuple(sizes.values())), 1)
+    at = {name: places[:, k] for k, name in enumerate(sizes)}
+
+    def number(device: int, names: Sequence[Any]) -> int:
+        made = 0
+        for name in names:
+            made = made * sizes[name] + int(at[name][device])
+        return made
+
+    def parts(value: Value, spec: Any) -> Spread:
+        made: Spread = devices.everywhere(value)
+        for d, entry in enumerate(tuple(spec)):
+            if names := [name for name in _names(entry) if name in sizes]:
+                count = int(np.prod([sizes[name] for name in names]))
+                made = [_cut(own, d, count)[number(k, names)] for k, own in enumerate(made)]
+        return made
+
+    def whole(own: Spread, spec: Any) -> Value:
+        """From the devices whose numbers are 0 along all other axes."""
+
+        def joined(chosen: list[int], entries: list[tuple[int, Any]]) -> Value:
+            if not entries:
+                return own[chosen[0]]
+            (d, names), *left = entries
+            count = int(np.prod([sizes[name] for name in names]))
+            each = [[k for k in chosen if number(k, names) == part] for part in range(count)]
+            return _joined(field, [joined(part, left) for part in each], d)
+
+        entries = [(d, [n for n in _names(entry) if n in sizes]) for d, entry in enumerate(tuple(spec))]
+        return joined([*range(devices.numbers.size)], [(d, names) for d, names in entries if names])
+
+    given = [parts(own, spec) for own, spec in zip(operands, params["in_specs"], strict=True)]
+    results = devices.run(params["jaxpr"], given)
+    return [whole(own, spec) for own, spec in zip(results, params["out_specs"], strict=True)]
