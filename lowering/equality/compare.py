@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import eval_context
 
 from codelet.errors import ProgramError
 from codelet.field.arithmetic import PRIME
@@ -76,8 +77,12 @@ def compared(first: Side, second: Side, examples: Any, *, casts: str = "identity
     Raises:
         ProgramError: results of other structures, shapes or dtypes.
     """
-    sides = first, second
     _check_alike(first, second)
+    with eval_context():  # under an outer trace, too, all is known
+        return _compared((first, second), examples, casts, seed)
+
+
+def _compared(sides: tuple[Side, Side], examples: Any, casts: str, seed: int) -> Equality:
     random = np.random.default_rng(seed)
     leaves, tree = jax.tree.flatten(examples)
     structs = [struct_of(leaf) for leaf in leaves]

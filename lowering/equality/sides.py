@@ -143,6 +143,13 @@ def function_side(name: str, function: Any, structs: Any) -> Side:
     return _OfFunction(jax.tree.structure(results), paths, types, jaxpr)
 
 
+def jaxpr_side(jaxpr: jax_core.ClosedJaxpr) -> Side:
+    """A jaxpr as a side, of a list of arrays to such a list."""
+    avals = jaxpr.out_avals
+    paths = tuple(f"[{k}]" for k in range(len(avals)))
+    return _OfFunction(jax.tree.structure([0] * len(avals)), paths, [(a.shape, a.dtype) for a in avals], jaxpr)  # type: ignore[attr-defined]
+
+
 def _names(graph: Graph, examples: Sequence[Any]) -> tuple[str, ...]:
     """The names of variables that examples are for, in the order of their leaves."""
     if len(examples) != 1 or not isinstance(examples[0], dict):
