@@ -147,6 +147,16 @@ EQUAL = {
         lambda x: jnp.stack([x[:, : k + 1].max(1) for k in range(6)], 1),
         (X,),
     ),
+    "roots": (
+        lambda x: jnp.sqrt(x) ** 3 + jnp.sqrt(x * x[::-1]),
+        lambda x: jnp.sqrt(x) * (x + jnp.sqrt(x)[::-1]),
+        (X,),
+    ),
+    "a layer norm": (
+        lambda x: (x - x.mean(1, keepdims=True)) / jnp.sqrt(x.var(1, keepdims=True) + 1e-5),
+        lambda x: (x - x.mean(1, keepdims=True)) * lax.rsqrt(1e-5 + x.var(1, keepdims=True)),
+        (X,),
+    ),
     "sorted": (lambda x: jnp.sort(x, 1), lambda x: jnp.sort(x[:, ::-1], 1), (X,)),
 }
 
@@ -158,6 +168,44 @@ def test_what_is_equal_by_construction(name):
     assert found.verdict == "equal", found
     assert found.chance <= 2.0**-40
     assert found
+
+
+Z = jnp.ones((4, 3), jnp.complex64)
+
+COMPLEX = {
+    "a product by its parts": (
+        lambda z, w: z @ w.T,
+        lambda z, w: (z.real @ w.real.T - z.imag @ w.imag.T) + 1j * (z.real @ w.imag.T + z.imag @ w.real.T),
+        (Z, Z),
+    ),
+    "a quotient": (lambda z, w: z / w, lambda z, w: z * w.conj() / (w.real**2 + w.imag**2), (Z, Z)),
+    "a size": (lambda z: jnp.abs(z) ** 2, lambda z: (z * z.conj()).real, (Z,)),
+    "sums": (lambda z: jnp.cumsum(z, 0)[-1], lambda z: z.sum(0), (Z,)),
+    "powers": (lambda z: z**3, lambda z: z * z * z, (Z,)),
+    "conjugates": (lambda z: jnp.conj(z).sum() + 2j, lambda z: jnp.conj(z.sum() - 2j), (Z,)),
+    "updates": (
+        lambda z: z.at[IDS[:3] % 4].add(2j * z[:3]),
+        lambda z: z.at[IDS[:3] % 4].add(z[:3] * 1j + 1j * z[:3]),
+        (Z,),
+    ),
+    "slopes": (
+        jax.grad(lambda z: (jnp.abs(z) ** 2).sum()),
+        lambda z: 2 * jnp.conj(z),
+        (Z,),
+    ),
+    "functions": (lambda z: jnp.exp(z * 2) + jnp.sin(-z), lambda z: jnp.exp(z + z) - jnp.sin(z), (Z,)),
+    "choices": (lambda z: jnp.where(z.real > 0, z, 0), lambda z: z * jnp.where(z.real > 0, 1, 0), (Z,)),
+    "real numbers": (lambda x: (x + 0j) * x, lambda x: x * x * (1 + 0j), (X,)),
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_numbers(name):
+    first, second, examples = COMPLEX[name]
+    found = equal(first, second, *examples)
+    assert found.verdict == "equal", found
+    wrong = equal(first, lambda *own: jnp.conj(second(*own)) * (1 + (name == "a size")), *examples)
+    assert wrong.verdict == ("equal" if name == "real numbers" else "different"), wrong
 
 
 def _without(x, k):

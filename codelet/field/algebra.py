@@ -24,83 +24,118 @@ from codelet.field.meanings import (
     shape_of,
     summed,
 )
+from codelet.field.pairs import numbers_of
 from codelet.field.values import Unknown, Value, is_known, residues
 
 Array = np.ndarray
+
+_FIELD = "an operation of the field"
 
 
 def _is_bool(eqn: Any) -> bool:
     return dtype_of(eqn).kind == "b"
 
 
-def refuse_complex(eqn: Any) -> None:
-    """See that no operand is complex.
-
-    Raises:
-        NotUnderstood: one is.
-    """
-    if any(np.issubdtype(atom.aval.dtype, np.complexfloating) for atom in (*eqn.invars, *eqn.outvars)):
-        raise NotUnderstood(eqn, "complex numbers that are not known")
-
-
 def ring(
-    names: str, *parameters: str, degree: Degree = greatest, keeps_positive: bool = False, is_exact: bool = True
+    names: str,
+    *parameters: str,
+    degree: Degree = greatest,
+    keeps_positive: bool = False,
+    is_exact: bool = True,
+    takes_complex: bool = False,
 ) -> Any:
-    """Register an operation on residues that have the shape of the results or none."""
+    """Register an operation on residues that have the shape of the results or none.
+
+    One of complex numbers takes what computes with the numbers of its equation before the residues.
+    """
 
     def registered(function: Any) -> Any:
         @meaning(
             names,
             *parameters,
-            said="an operation of the field",
+            said=_FIELD,
             degree=degree,
             keeps_positive=keeps_positive,
             is_exact=is_exact,
+            takes_complex=takes_complex,
         )
         def run(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
-            refuse_complex(eqn)
-            return [Unknown(function(eqn, *by_element(field, operands)), dtype_of(eqn))]
+            first = (numbers_of(dtype_of(eqn)),) if takes_complex else ()
+            return [Unknown(function(eqn, *first, *by_element(field, operands)), dtype_of(eqn))]
 
         return function
 
     return registered
 
 
-@meaning("add add_any", said="an operation of the field", keeps_positive=True, is_exact=True)
+@meaning("add add_any", said=_FIELD, keeps_positive=True, is_exact=True, takes_complex=True)
 def add(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
     return _added(field, eqn, (1, 1), (a, b))
 
 
-@meaning("sub", said="an operation of the field", is_exact=True)
+@meaning("sub", said=_FIELD, is_exact=True, takes_complex=True)
 def subtract(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
     return _added(field, eqn, (1, -1), (a, b))
 
 
-@meaning("neg", said="an operation of the field", is_exact=True)
+@meaning("neg", said=_FIELD, is_exact=True, takes_complex=True)
 def negative(field: Field, eqn: Any, a: Value) -> Sequence[Value]:
     return _added(field, eqn, (-1,), (a,))
 
 
 def _added(field: Field, eqn: Any, signs: Sequence[int], operands: Sequence[Value]) -> Sequence[Value]:
     """The sum of values, each 1 or -1 times."""
-    refuse_complex(eqn)
-    arrays = by_element(field, operands)
+    arrays, numbers = by_element(field, operands), numbers_of(dtype_of(eqn))
     if len(arrays) == 1:
-        made = arithmetic.negative(arrays[0])
+        made = numbers.negative(arrays[0])
     else:
-        made = (arithmetic.add if signs[1] > 0 else arithmetic.subtract)(*arrays)
+        made = (numbers.add if signs[1] > 0 else numbers.subtract)(*arrays)
+    if numbers is not arithmetic:
+        return [Unknown(made, dtype_of(eqn))]
     field.shifts.sum(made, *zip(signs, arrays, strict=True))
     return [Unknown(made, dtype_of(eqn))]
 
 
-@ring("mul", degree=summed, keeps_positive=True)
-def multiply(eqn: Any, a: Array, b: Array) -> Array:
-    return arithmetic.multiply(a, b)
+@meaning("mul", said=_FIELD, degree=summed, keeps_positive=True, is_exact=True, takes_complex=True)
+def multiply(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
+    return [Unknown(_multiplied(field, eqn, *by_element(field, (a, b))), dtype_of(eqn))]
 
 
-@ring("square", degree=lambda eqn, degrees: 2 * degrees[0], keeps_positive=True)
-def square(eqn: Any, a: Array) -> Array:
-    return arithmetic.multiply(a, a)
+def _multiplied(field: Field, eqn: Any, a: Array, b: Array) -> Array:
+    numbers = numbers_of(dtype_of(eqn))
+    made = numbers.multiply(a, b)
+    return field.roots.product(a, b, made) if numbers is arithmetic else made
+
+
+def _power(field: Field, eqn: Any, x: Value, y: int) -> Sequence[Value]:
+    """A power by a whole number: of the square, where there is one in it."""
+    own, numbers = residues(x, field.draws), numbers_of(dtype_of(eqn))
+    made = own if y % 2 else np.ones_like(own)
+    if abs(y) > 1:
+        half = numbers.power(_multiplied(field, eqn, own, own), abs(y) // 2)
+        made = numbers.multiply(made, half) if y % 2 else half
+    return [Unknown(numbers.inverse(made) if y < 0 else made, dtype_of(eqn))]
+
+
+_TWICE = lambda eqn, degrees: 2 * degrees[0]  # noqa: E731
+
+
+@meaning("square", said=_FIELD, degree=_TWICE, keeps_positive=True, is_exact=True, takes_complex=True)
+def square(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
+    return _power(field, eqn, x, 2)
+
+
+@meaning(
+    "integer_pow",
+    "y",
+    said=_FIELD,
+    degree=lambda eqn, degrees: abs(eqn.params["y"]) * degrees[0],
+    keeps_positive=True,
+    is_exact=True,
+    takes_complex=True,
+)
+def integer_power(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
+    return _power(field, eqn, x, eqn.params["y"])
 
 
 @ring("one_minus_square", degree=lambda eqn, degrees: 2 * degrees[0])
@@ -108,21 +143,14 @@ def one_minus_square(eqn: Any, a: Array) -> Array:
     return arithmetic.subtract(np.ones_like(a), arithmetic.multiply(a, a))
 
 
-@ring("integer_pow", "y", degree=lambda eqn, degrees: abs(eqn.params["y"]) * degrees[0], keeps_positive=True)
-def integer_power(eqn: Any, a: Array) -> Array:
-    y = eqn.params["y"]
-    made = arithmetic.power(a, abs(y))
-    return arithmetic.inverse(made) if y < 0 else made
+@meaning("sqrt", said="a power; its square is the number", degree=hashed, keeps_positive=True)
+def square_root(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
+    return [Unknown(field.roots.root(residues(x, field.draws)), dtype_of(eqn))]
 
 
-@ring("sqrt", degree=hashed, keeps_positive=True)
-def square_root(eqn: Any, a: Array) -> Array:
-    return arithmetic.root(a)
-
-
-@ring("rsqrt", degree=hashed, keeps_positive=True)
-def reciprocal_root(eqn: Any, a: Array) -> Array:
-    return arithmetic.inverse(arithmetic.root(a))
+@meaning("rsqrt", said="a power; its square is one by the number", degree=hashed, keeps_positive=True)
+def reciprocal_root(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
+    return [Unknown(field.roots.reciprocal(residues(x, field.draws)), dtype_of(eqn))]
 
 
 @meaning(
@@ -130,13 +158,14 @@ def reciprocal_root(eqn: Any, a: Array) -> Array:
     said="an operation of the field; of integers a function of which nothing is known",
     degree=summed,
     keeps_positive=True,
+    takes_complex=True,
 )
 def divide(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
-    refuse_complex(eqn)
     first, second = by_element(field, (a, b))
     if not np.issubdtype(dtype_of(eqn), np.inexact) and dtype_of(eqn).kind != "V":
         return [Unknown(uninterpreted("div of integers", first, second), dtype_of(eqn))]
-    return [Unknown(arithmetic.multiply(first, arithmetic.inverse(second)), dtype_of(eqn))]
+    numbers = numbers_of(dtype_of(eqn))
+    return [Unknown(numbers.multiply(first, numbers.inverse(second)), dtype_of(eqn))]
 
 
 # --- truth values -------------------------------------------------------------------------------------------
@@ -170,7 +199,9 @@ def complement(eqn: Any, a: Array) -> Array:
     return arithmetic.subtract(np.ones_like(a), a) if _is_bool(eqn) else uninterpreted("not", a)
 
 
-@meaning("select_n", said="`c * b + (1 - c) * a` of a truth value c that is not known", degree=summed)
+@meaning(
+    "select_n", said="`c * b + (1 - c) * a` of a truth value c that is not known", degree=summed, takes_complex=True
+)
 def select_n(field: Field, eqn: Any, which: Value, *cases: Value) -> Sequence[Value]:
     own = all_residues(field, cases)
     if is_known([which]):
@@ -186,13 +217,13 @@ def select_n(field: Field, eqn: Any, which: Value, *cases: Value) -> Sequence[Va
         choice = residues(which, field.draws)
         choice = choice.reshape(*choice.shape, *(1,) * (own[0].ndim - choice.ndim))
         return [Unknown(uninterpreted(("select_n", len(cases)), choice, *own), dtype_of(eqn))]
-    return [Unknown(chosen(residues(which, field.draws), *own), dtype_of(eqn))]
+    return [Unknown(chosen(residues(which, field.draws), *own, dtype_of(eqn)), dtype_of(eqn))]
 
 
-def chosen(bit: Array, no: Array, yes: Array) -> Array:
+def chosen(bit: Array, no: Array, yes: Array, dtype: Any) -> Array:
     """What a truth value that is not known chooses."""
-    bit = bit.reshape(*bit.shape, *(1,) * (no.ndim - bit.ndim))
-    return arithmetic.add(no, arithmetic.multiply(bit, arithmetic.subtract(yes, no)))
+    bit, numbers = bit.reshape(*bit.shape, *(1,) * (no.ndim - bit.ndim)), numbers_of(dtype)
+    return numbers.add(no, numbers.multiply(bit, numbers.subtract(yes, no)))
 
 
 def _of_products(eqn: Any, degrees: Sequence[int]) -> int:
@@ -205,14 +236,14 @@ def _of_products(eqn: Any, degrees: Sequence[int]) -> int:
 # --- along dimensions ---------------------------------------------------------------------------------------
 
 
-@ring("reduce_sum", "axes", "out_sharding", keeps_positive=True)
-def reduce_sum(eqn: Any, a: Array) -> Array:
-    return arithmetic.total(a, [1 + int(d) for d in eqn.params["axes"]])
+@ring("reduce_sum", "axes", "out_sharding", keeps_positive=True, takes_complex=True)
+def reduce_sum(eqn: Any, numbers: Any, a: Array) -> Array:
+    return numbers.total(a, [1 + int(d) for d in eqn.params["axes"]])
 
 
-@ring("reduce_prod", "axes", "out_sharding", degree=_of_products, keeps_positive=True)
-def reduce_product(eqn: Any, a: Array) -> Array:
-    return arithmetic.product(a, [1 + int(d) for d in eqn.params["axes"]])
+@ring("reduce_prod", "axes", "out_sharding", degree=_of_products, keeps_positive=True, takes_complex=True)
+def reduce_product(eqn: Any, numbers: Any, a: Array) -> Array:
+    return numbers.product(a, [1 + int(d) for d in eqn.params["axes"]])
 
 
 @ring("reduce_and", "axes", "out_sharding", degree=_of_products, is_exact=False)
@@ -242,20 +273,20 @@ def _folded(eqn: Any, a: Array, combine: Any) -> Array:
     return a
 
 
-@ring("cumsum", "axis", "reverse", keeps_positive=True)
-def running_sum(eqn: Any, a: Array) -> Array:
+@ring("cumsum", "axis", "reverse", keeps_positive=True, takes_complex=True)
+def running_sum(eqn: Any, numbers: Any, a: Array) -> Array:
     axis = 1 + eqn.params["axis"]
     if eqn.params["reverse"]:
-        return np.flip(arithmetic.reduced(np.cumsum(np.flip(a, axis), axis)), axis)
-    return arithmetic.reduced(np.cumsum(a, axis))
+        return np.flip(numbers.running_sum(np.flip(a, axis), axis), axis)
+    return numbers.running_sum(a, axis)
 
 
-@ring("cumprod", "axis", "reverse", degree=_of_products, keeps_positive=True)
-def running_product(eqn: Any, a: Array) -> Array:
+@ring("cumprod", "axis", "reverse", degree=_of_products, keeps_positive=True, takes_complex=True)
+def running_product(eqn: Any, numbers: Any, a: Array) -> Array:
     axis = 1 + eqn.params["axis"]
     if eqn.params["reverse"]:
-        return np.flip(arithmetic.running(np.flip(a, axis), axis, arithmetic.multiply), axis)
-    return arithmetic.running(a, axis, arithmetic.multiply)
+        return np.flip(arithmetic.running(np.flip(a, axis), axis, numbers.multiply), axis)
+    return arithmetic.running(a, axis, numbers.multiply)
 
 
 # --- conversions --------------------------------------------------------------------------------------------
@@ -265,15 +296,20 @@ def _precision(dtype: Any) -> int:
     return int(jnp.finfo(dtype).nmant)
 
 
-@meaning("convert_element_type", "new_dtype", "weak_type", said="the identity between floats; see `casts`")
+@meaning(
+    "convert_element_type",
+    "new_dtype",
+    "weak_type",
+    said="the identity between floats, and to complex numbers; see `casts`",
+    takes_complex=True,
+)
 def convert(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
-    refuse_complex(eqn)
     own, to = residues(x, field.draws), dtype_of(eqn)
     was_float, is_float = (jnp.issubdtype(kind, np.floating) for kind in (x.dtype, to))
     if was_float and is_float:
         loses = field.casts and _precision(to) < _precision(x.dtype)
         return [Unknown(uninterpreted(("round to", str(to)), own), to) if loses else Unknown(own, to)]
-    if x.dtype.kind == "b" or is_float or x.dtype == to:
+    if x.dtype.kind == "b" or is_float or x.dtype == to or to.kind == "c":
         return [Unknown(own, to)]
     if to.kind == "b":
         return [Unknown(np.where(own == 0, 0, uninterpreted("is not zero", own)), to)]

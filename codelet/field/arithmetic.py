@@ -8,7 +8,7 @@ Source: A. Karatsuba and Y. Ofman, Multiplication of multidigit numbers on autom
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,6 +16,9 @@ import numpy as np
 
 PRIME = (1 << 31) - 1
 """A Mersenne prime, and 3 modulo 4: -1 has no square root, so that pairs of residues are complex numbers."""
+
+Product = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""What multiplies arrays by element."""
 
 MOST_SUMMED = 1 << 18
 """So many products of halves are summed at once at most: each is below 2**34."""
@@ -50,14 +53,14 @@ def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return reduced(a * b)
 
 
-def power(a: np.ndarray, exponent: int) -> np.ndarray:
-    """A power of residues by an exponent from 0."""
+def power(a: np.ndarray, exponent: int, multiplied: Product = multiply) -> np.ndarray:
+    """A power of residues, or of what else is multiplied, by an exponent from 0."""
     made, square = np.ones_like(a), a
     while exponent:
         if exponent & 1:
-            made = multiply(made, square)
+            made = multiplied(made, square)
         exponent >>= 1
-        square = multiply(square, square) if exponent else square
+        square = multiplied(square, square) if exponent else square
     return made
 
 
@@ -76,15 +79,20 @@ def total(x: np.ndarray, axes: Sequence[int]) -> np.ndarray:
     return reduced(x.sum(axis=tuple(axes), dtype=np.int64)) if axes else x
 
 
-def product(x: np.ndarray, axes: Sequence[int]) -> np.ndarray:
+def product(x: np.ndarray, axes: Sequence[int], multiplied: Product = multiply) -> np.ndarray:
     """The product along some axes."""
     for axis in sorted(axes, reverse=True):
         x = np.moveaxis(x, axis, 0)
         while len(x) > 1:
             half = len(x) // 2
-            x = np.concatenate([multiply(x[:half], x[half : 2 * half]), x[2 * half :]])
+            x = np.concatenate([multiplied(x[:half], x[half : 2 * half]), x[2 * half :]])
         x = x[0] if len(x) else np.ones(x.shape[1:], np.int64)
     return x
+
+
+def running_sum(x: np.ndarray, axis: int) -> np.ndarray:
+    """The sums of all elements along an axis up to each of them."""
+    return reduced(np.cumsum(x, axis))
 
 
 def running(x: np.ndarray, axis: int, combine: Any) -> np.ndarray:

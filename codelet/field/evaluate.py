@@ -17,6 +17,7 @@ from jax.extend import core as jax_core
 
 from codelet.field import algebra, calls, devices, functions, moves, order, products  # noqa: F401 (they register meanings)
 from codelet.field.meanings import MEANINGS, NotUnderstood, results_of, runs_jaxprs
+from codelet.field.roots import Roots
 from codelet.field.shifts import Shifts
 from codelet.field.values import Unknown, Value, is_known
 from codelet.jaxprs.equations import Atomic, bind, variables
@@ -63,11 +64,12 @@ class Evaluation:
         hashed: how many elements have been told apart so far, by hashes of them.
         degree: the greatest of all.
         shifts: what is known of sums of greatest and least numbers.
+        roots: what is known of the squares of numbers.
     """
 
     def __init__(self, draws: int, casts: bool = False, watch: Watch | None = None):
         self.draws, self.casts, self.watch = draws, casts, watch
-        self.hashed, self.degree, self.shifts = 0, 1, Shifts()
+        self.hashed, self.degree, self.shifts, self.roots = 0, 1, Shifts(), Roots()
         self._plans: dict[tuple[int, frozenset[int]], tuple[jax_core.Jaxpr, _Known]] = {}
 
     def _plan(self, jaxpr: jax_core.Jaxpr, known: frozenset[Any]) -> _Known:

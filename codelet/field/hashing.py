@@ -40,6 +40,11 @@ def _mixed(x: np.ndarray) -> np.ndarray:
 def words_of(residues: np.ndarray) -> Words:
     """The residues of all draws, the first dimension, as two words: two draws in each, others folded in."""
     own = residues.astype(np.uint64)
+    high = own >> np.uint64(31)
+    if high.any():  # of complex numbers; of those that are real, as of residues
+        state = words_of(own & np.uint64(PRIME))
+        more, is_real = absorbed(state, words_of(high)), ~high.any(0)
+        return tuple(np.where(is_real, *both) for both in zip(state, more, strict=True))  # type: ignore[return-value]
     first, second = np.zeros(own.shape[1:], np.uint64), np.zeros(own.shape[1:], np.uint64)
     for k in range(0, len(own), 4):
         parts = [own[k + d] if k + d < len(own) else np.uint64(0) for d in range(4)]

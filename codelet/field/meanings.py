@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.errors import Line
+from codelet.field.roots import Roots
 from codelet.field.shifts import Shifts
 from codelet.field.values import Unknown, Value, are_positive, residues
 from codelet.jaxprs.primitives import says_nothing
@@ -43,11 +45,13 @@ class Field(Protocol):
         casts: whether a conversion between floats of different precision is a function of which nothing is known,
             rather than the identity.
         shifts: what is known of sums of greatest and least numbers.
+        roots: what is known of the squares of numbers.
     """
 
     draws: int
     casts: bool
     shifts: Shifts
+    roots: Roots
 
     def run(self, jaxpr: Any, inputs: Sequence[Value]) -> list[Value]:
         """The results of a jaxpr."""
@@ -96,6 +100,7 @@ class Meaning:
         degree: of the results, given the equation and the degrees of its operands; None where the results have theirs.
         keeps_positive: whether the results are greater than zero wherever all operands are.
         is_exact: whether it tells no elements apart: no hash of them, and no set.
+        takes_complex: whether it takes account of complex numbers.
     """
 
     function: Function
@@ -104,6 +109,7 @@ class Meaning:
     degree: Degree | None
     keeps_positive: bool = False
     is_exact: bool = False
+    takes_complex: bool = False
 
 
 MEANINGS: dict[str, Meaning] = {}
@@ -118,6 +124,7 @@ def meaning(
     degree: Degree | None = greatest,
     keeps_positive: bool = False,
     is_exact: bool = False,
+    takes_complex: bool = False,
 ) -> Callable[[Function], Function]:
     """Register what primitives compute.
 
@@ -129,12 +136,13 @@ def meaning(
         degree: of the results; None where they have theirs.
         keeps_positive: whether the results are greater than zero wherever all operands are.
         is_exact: whether it tells no elements apart: no hash of them, and no set.
+        takes_complex: whether it takes account of complex numbers.
     """
 
     def registered(function: Function) -> Function:
         for name in names.split():
             known = None if every else frozenset(parameters)
-            MEANINGS[name] = Meaning(function, known, said, degree, keeps_positive, is_exact)
+            MEANINGS[name] = Meaning(function, known, said, degree, keeps_positive, is_exact, takes_complex)
         return function
 
     return registered
@@ -159,6 +167,8 @@ def results_of(field: Field, eqn: jax_core.JaxprEqn, operands: Sequence[Value]) 
     own = MEANINGS.get(eqn.primitive.name)
     if own is None:
         raise NotUnderstood(eqn, "the primitive has no meaning over the field")
+    if not own.takes_complex and own.degree is not None and any(map(_is_complex, (*eqn.invars, *eqn.outvars))):
+        raise NotUnderstood(eqn, "complex numbers that are not known")
     if own.parameters is not None:
         for name, value in eqn.params.items():
             if name not in own.parameters and name not in _HARMLESS and not says_nothing(value):
@@ -174,6 +184,10 @@ def results_of(field: Field, eqn: jax_core.JaxprEqn, operands: Sequence[Value]) 
             if isinstance(each, Unknown):
                 each.is_positive = bool(math.prod(operands[0].shape))  # the sum of none is zero
     return results
+
+
+def _is_complex(atom: Any) -> bool:
+    return bool(jnp.issubdtype(atom.aval.dtype, np.complexfloating))
 
 
 def dtype_of(eqn: jax_core.JaxprEqn, k: int = 0) -> np.dtype:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from codelet.field.arithmetic import add, multiply, reduced
+from codelet.field import arithmetic, pairs
 from codelet.field.meanings import Field, NotUnderstood, all_residues, dtype_of, meaning, shape_of
+from codelet.field.pairs import numbers_of
 from codelet.field.values import Extreme, Unknown, Value, is_known, moved, residues
 
 Array = np.ndarray
@@ -21,13 +22,13 @@ def along(lead: int, dimensions: Sequence[int]) -> list[int]:
     return [lead + int(d) for d in dimensions]
 
 
-@meaning("transpose", "permutation", said="a move", is_exact=True)
+@meaning("transpose", "permutation", said="a move", is_exact=True, takes_complex=True)
 def transpose(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     order = eqn.params["permutation"]
     return [moved(x, lambda own, lead: own.transpose([*range(lead), *along(lead, order)]))]
 
 
-@meaning("reshape", "new_sizes", "dimensions", said="a move", is_exact=True)
+@meaning("reshape", "new_sizes", "dimensions", said="a move", is_exact=True, takes_complex=True)
 def reshape(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     order = eqn.params["dimensions"]
 
@@ -39,17 +40,17 @@ def reshape(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     return [moved(x, move)]
 
 
-@meaning("squeeze expand_dims", "dimensions", said="a move", is_exact=True)
+@meaning("squeeze expand_dims", "dimensions", said="a move", is_exact=True, takes_complex=True)
 def squeeze(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     return [moved(x, lambda own, lead: own.reshape(*own.shape[:lead], *shape_of(eqn)))]
 
 
-@meaning("rev", "dimensions", said="a move", is_exact=True)
+@meaning("rev", "dimensions", said="a move", is_exact=True, takes_complex=True)
 def rev(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     return [moved(x, lambda own, lead: np.flip(own, tuple(along(lead, eqn.params["dimensions"]))))]
 
 
-@meaning("broadcast_in_dim", "shape", "broadcast_dimensions", said="a move", is_exact=True)
+@meaning("broadcast_in_dim", "shape", "broadcast_dimensions", said="a move", is_exact=True, takes_complex=True)
 def broadcast_in_dim(field: Field, eqn: Any, x: Value, *sizes: Any) -> Sequence[Value]:
     shape, places = shape_of(eqn), eqn.params["broadcast_dimensions"]
 
@@ -62,14 +63,14 @@ def broadcast_in_dim(field: Field, eqn: Any, x: Value, *sizes: Any) -> Sequence[
     return [moved(x, move)]
 
 
-@meaning("slice", "start_indices", "limit_indices", "strides", said="a move", is_exact=True)
+@meaning("slice", "start_indices", "limit_indices", "strides", said="a move", is_exact=True, takes_complex=True)
 def slice_(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     starts, limits, strides = (eqn.params[name] for name in ("start_indices", "limit_indices", "strides"))
     items = tuple(map(slice, starts, limits, strides or (1,) * len(starts)))
     return [moved(x, lambda own, lead: own[(slice(None),) * lead + items])]
 
 
-@meaning("split", "axis", "sizes", said="a move", is_exact=True)
+@meaning("split", "axis", "sizes", said="a move", is_exact=True, takes_complex=True)
 def split(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     ends, axis = np.cumsum(eqn.params["sizes"]), eqn.params["axis"]
 
@@ -80,7 +81,7 @@ def split(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     return [moved(x, part(k)) for k in range(len(ends))]
 
 
-@meaning("unstack", "axis", said="a move", is_exact=True)
+@meaning("unstack", "axis", said="a move", is_exact=True, takes_complex=True)
 def unstack(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     axis = eqn.params["axis"]
     part = lambda k: lambda own, lead: own[(slice(None),) * (lead + axis) + (k,)]  # noqa: E731
@@ -118,19 +119,19 @@ def together(field: Field, values: Sequence[Value], dtype: Any) -> tuple[list[Ar
     return filled, 2, lambda own: Extreme(kind, own, dtype, told)
 
 
-@meaning("concatenate", "dimension", said="a move", is_exact=True)
+@meaning("concatenate", "dimension", said="a move", is_exact=True, takes_complex=True)
 def concatenate(field: Field, eqn: Any, *values: Value) -> Sequence[Value]:
     arrays, lead, made = together(field, values, dtype_of(eqn))
     return [made(np.concatenate(arrays, lead + eqn.params["dimension"]))]
 
 
-@meaning("stack", "axis", said="a move", is_exact=True)
+@meaning("stack", "axis", said="a move", is_exact=True, takes_complex=True)
 def stack(field: Field, eqn: Any, *values: Value) -> Sequence[Value]:
     arrays, lead, made = together(field, values, dtype_of(eqn))
     return [made(np.stack(arrays, lead + eqn.params["axis"]))]
 
 
-@meaning("pad", "padding_config", said="a move", is_exact=True)
+@meaning("pad", "padding_config", said="a move", is_exact=True, takes_complex=True)
 def pad(field: Field, eqn: Any, x: Value, value: Value) -> Sequence[Value]:
     (array, fill), lead, made = together(field, (x, value), dtype_of(eqn))
     shape = (*array.shape[:lead], *shape_of(eqn))
@@ -156,7 +157,7 @@ def _starts(eqn: Any, starts: Sequence[Value], shape: Sequence[int], sizes: Sequ
     return [min(max(int(np.asarray(at)), 0), n - size) for at, n, size in rows]
 
 
-@meaning("dynamic_slice", "slice_sizes", said="a move; at a place that is known", is_exact=True)
+@meaning("dynamic_slice", "slice_sizes", said="a move; at a place that is known", is_exact=True, takes_complex=True)
 def dynamic_slice(field: Field, eqn: Any, x: Value, *starts: Value) -> Sequence[Value]:
     sizes = eqn.params["slice_sizes"]
     places = _starts(eqn, starts[: len(x.shape)], x.shape, sizes)
@@ -164,7 +165,7 @@ def dynamic_slice(field: Field, eqn: Any, x: Value, *starts: Value) -> Sequence[
     return [moved(x, lambda own, lead: own[(slice(None),) * lead + items])]
 
 
-@meaning("dynamic_update_slice", said="a move; to a place that is known", is_exact=True)
+@meaning("dynamic_update_slice", said="a move; to a place that is known", is_exact=True, takes_complex=True)
 def dynamic_update_slice(field: Field, eqn: Any, x: Value, update: Value, *starts: Value) -> Sequence[Value]:
     places = _starts(eqn, starts, x.shape, update.shape)
     (array, new), lead, made = together(field, (x, update), dtype_of(eqn))
@@ -231,6 +232,7 @@ def _spread(shape: Sequence[int], beside: Sequence[int], rank: int) -> list[int]
     *("dimension_numbers", "slice_sizes", "unique_indices", "mode", "fill_value"),
     said="a move; by indices that are known",
     is_exact=True,
+    takes_complex=True,
 )
 def gather(field: Field, eqn: Any, x: Value, indices: Value) -> Sequence[Value]:
     numbers, shape = eqn.params["dimension_numbers"], shape_of(eqn)
@@ -263,7 +265,12 @@ _SCATTERS = ("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-mi
 _UPDATES = ("dimension_numbers", "unique_indices", "mode", "update_jaxpr", "update_consts")
 
 
-@meaning(" ".join(_SCATTERS), *_UPDATES, said="a move, a sum, a product or a set; to indices that are known")
+@meaning(
+    " ".join(_SCATTERS),
+    *_UPDATES,
+    said="a move, a sum, a product or a set; to indices that are known",
+    takes_complex=True,
+)
 def scatter(field: Field, eqn: Any, x: Value, indices: Value, updates: Value) -> Sequence[Value]:
     numbers, name, dtype = eqn.params["dimension_numbers"], eqn.primitive.name, dtype_of(eqn)
     if name == "scatter" and eqn.params["update_jaxpr"] is not None:
@@ -291,14 +298,21 @@ def scatter(field: Field, eqn: Any, x: Value, indices: Value, updates: Value) ->
         array[..., at] = new
     elif name == "scatter-mul":
         for turn in _apart(at):
-            array[..., at[turn]] = multiply(array[..., at[turn]], new[..., turn])
+            array[..., at[turn]] = numbers_of(dtype).multiply(array[..., at[turn]], new[..., turn])
     else:
-        added = np.zeros_like(array)
-        for k in range(len(added)):
-            np.add.at(added[k], at, new[k])
-        added = reduced(added)
-        array = add(array, added if name == "scatter-add" else np.where(added == 0, 0, (2**31 - 1) - added))
+        array = _added(numbers_of(dtype), array, at, new if name == "scatter-add" else numbers_of(dtype).negative(new))
     return [made(array.reshape(*array.shape[:lead], *x.shape))]
+
+
+def _added(numbers: Any, array: Array, at: Array, new: Array) -> Array:
+    """Residues with others added at places, which may be several times the same."""
+    if numbers is not arithmetic:
+        both = zip(pairs.parts(array), pairs.parts(new), strict=True)
+        return pairs.pair(*(_added(arithmetic, own, at, other) for own, other in both))
+    added = np.zeros_like(array)
+    for k in range(len(added)):
+        np.add.at(added[k], at, new[k])
+    return arithmetic.add(array, arithmetic.reduced(added))
 
 
 def _apart(at: Array) -> list[Array]:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from codelet.field import arithmetic
-from codelet.field.algebra import refuse_complex
 from codelet.field.hashing import absorbed, key_of, residues_of, uninterpreted, words_of
 from codelet.field.meanings import Field, all_residues, by_element, dtype_of, hashed, meaning, shape_of
 from codelet.field.moves import as_extreme
@@ -39,7 +38,6 @@ def without_bounds(field: Field, kind: str, members: Array) -> Array:
 
 @meaning("max min", said="a set: in any order, of any grouping")
 def extreme(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
-    refuse_complex(eqn)
     kind, dtype = eqn.primitive.name, dtype_of(eqn)
     if dtype.kind == "b":
         first, second = all_residues(field, (a, b))
@@ -121,6 +119,7 @@ def comparison(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
 @meaning(
     "eq ne",
     said="a truth value of which nothing is known but that it is the same for swapped operands; false beside infinity",
+    takes_complex=True,
     degree=hashed,
 )
 def equality(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from codelet.field import arithmetic
-from codelet.field.algebra import refuse_complex
 from codelet.field.hashing import uninterpreted
 from codelet.field.meanings import Field, all_residues, dtype_of, meaning, summed
 from codelet.field.moves import as_extreme
 from codelet.field.order import without_bounds
+from codelet.field.pairs import numbers_of
 from codelet.field.values import Extreme, Unknown, Value, named, residues
 
 Array = np.ndarray
@@ -30,15 +30,23 @@ MOST_ELEMENTS = 1 << 24
     said="a product",
     degree=summed,
     is_exact=True,
+    takes_complex=True,
 )
 def dot_general(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
-    refuse_complex(eqn)
     (summed, batch), (first, second) = eqn.params["dimension_numbers"], all_residues(field, (a, b))
-    return [Unknown(product(first, second, summed, batch), dtype_of(eqn))]
+    return [Unknown(product(numbers_of(dtype_of(eqn)), first, second, summed, batch), dtype_of(eqn))]
 
 
-def product(a: Array, b: Array, summed: Any, batch: Any) -> Array:
-    """The product of (draws, ...) by (draws, ...), summed over and in batches of dimensions behind the draws."""
+def product(numbers: Any, a: Array, b: Array, summed: Any, batch: Any) -> Array:
+    """The product of (draws, ...) by (draws, ...), summed over and in batches of dimensions behind the draws.
+
+    Args:
+        numbers: what computes with the residues, or pairs of them.
+        a: of the left.
+        b: of the right.
+        summed: dimensions of each that are summed over.
+        batch: dimensions of each that are those of the other.
+    """
     sides = []
     for own, along, beside, is_left in ((a, summed[0], batch[0], True), (b, summed[1], batch[1], False)):
         along, beside = [1 + int(d) for d in along], [1 + int(d) for d in beside]
@@ -49,7 +57,7 @@ def product(a: Array, b: Array, summed: Any, batch: Any) -> Array:
         sides.append(
             (own.transpose(order).reshape(shape), [own.shape[d] for d in beside], [own.shape[d] for d in free])
         )
-    made = arithmetic.matrix_product(sides[0][0], sides[1][0])
+    made = numbers.matrix_product(sides[0][0], sides[1][0])
     return made.reshape(len(a), *sides[0][1], *sides[0][2], *sides[1][2])
 
 
@@ -94,7 +102,6 @@ def windows_of(x: Array, lead: int, taps: Sequence[int], strides: Sequence[int],
     is_exact=True,
 )
 def convolution(field: Field, eqn: Any, x: Value, w: Value) -> Sequence[Value]:
-    refuse_complex(eqn)
     params, (image, kernel) = eqn.params, all_residues(field, (x, w))
     numbers, groups, batches = (params[k] for k in ("dimension_numbers", "feature_group_count", "batch_group_count"))
     image = image.transpose(0, *(1 + d for d in numbers.lhs_spec))  # draws, batch, channels, field
@@ -140,7 +147,6 @@ _WINDOW = ("window_dimensions", "window_strides", "padding", "base_dilation", "w
 
 @meaning("reduce_window_sum", *_WINDOW, said="a sum", is_exact=True)
 def window_sum(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
-    refuse_complex(eqn)
     taps, strides, padding, between, apart = _window(eqn)
     own = laid_apart(residues(x, field.draws), 1, padding, between, 0)
     views = windows_of(own, 1, taps, strides, apart)

@@ -13,10 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from codelet.field.arithmetic import add, negative
-from codelet.field.hashing import words_of
-
-MOST_KEPT = 1 << 22
-"""Numbers; what is met beyond them is not kept, so that less is found equal."""
+from codelet.field.known_numbers import KnownNumbers
 
 MOST_LOOKED_UP = 1 << 20
 """Elements of one array among which greatest and least ones are looked for where sums are made."""
@@ -35,21 +32,14 @@ class Parts(NamedTuple):
 
 
 class Shifts:
-    """What is known of numbers by their residues: two words each, in order, with a column of `Parts`."""
+    """What is known of sums of numbers and of greatest or least ones."""
 
     def __init__(self) -> None:
-        self._first = self._second = np.zeros(0, np.uint64)
-        self._columns: np.ndarray | None = None  # (3, draws, numbers)
-        self._new: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        self.kept = 0
+        self._known = KnownNumbers()
 
     def _keep(self, numbers: np.ndarray, parts: Parts) -> None:
-        if not numbers[0].size or self.kept + numbers[0].size > MOST_KEPT:
-            return
         flat = [np.broadcast_to(own, numbers.shape).reshape(len(numbers), -1) for own in parts]
-        first, second = words_of(numbers.reshape(len(numbers), -1))
-        self._new.append((first, second, np.stack(flat).astype(np.int32)))
-        self.kept += numbers[0].size
+        self._known.keep(numbers.reshape(len(numbers), -1), np.stack(flat).astype(np.int32))
 
     def extremes(self, numbers: np.ndarray) -> None:
         """Keep numbers that are each the greatest or the least of several."""
@@ -58,7 +48,7 @@ class Shifts:
 
     def sum(self, made: np.ndarray, *terms: tuple[int, np.ndarray]) -> None:
         """Keep the sum of terms, each 1 or -1 times an array, where greatest or least ones are among them."""
-        if not self.kept:
+        if not self._known.kept:
             return
         total: Parts | None = None
         found, fits = np.zeros(made.shape[1:], bool), np.ones(made.shape[1:], bool)
@@ -87,27 +77,11 @@ class Shifts:
         alone = Parts(numbers, zero, zero)
         repeated = (slice(None, 1) if step == 0 else slice(None) for step in numbers.strides[1:])
         small = numbers[(slice(None), *repeated)]
-        if not self.kept or not numbers.size or (most is not None and small[0].size > most):
+        if not self._known.kept or not numbers.size or (most is not None and small[0].size > most):
             return alone, np.zeros(numbers.shape[1:], bool)
-        self._join()
-        assert self._columns is not None
-        first, second = words_of(small)
-        at = np.minimum(np.searchsorted(self._first, first), len(self._first) - 1)
-        is_known = (self._first[at] == first) & (self._second[at] == second)
+        columns, is_known = self._known.find(small)
         if not is_known.any():
             return alone, np.zeros(numbers.shape[1:], bool)
-        columns = self._columns[:, :, at].astype(np.int64)
-        own = Parts(*(np.where(is_known, k, other) for k, other in zip(columns, (small, 0, 0), strict=True)))
+        columns = zip(columns.astype(np.int64), (small, 0, 0), strict=True)
+        own = Parts(*(np.where(is_known, k, other) for k, other in columns))
         return Parts(*(np.broadcast_to(k, numbers.shape) for k in own)), np.broadcast_to(is_known, numbers.shape[1:])
-
-    def _join(self) -> None:
-        """Put what is new in order with what is there."""
-        if not self._new:
-            return
-        firsts, seconds, columns = zip(*self._new, strict=True)
-        old = () if self._columns is None else (self._columns,)
-        first, second = np.concatenate([self._first, *firsts]), np.concatenate([self._second, *seconds])
-        _, chosen = np.unique(first, return_index=True)  # what was met first stays
-        self._first, self._second = first[chosen], second[chosen]
-        self._columns = np.concatenate([*old, *columns], -1)[..., chosen]
-        self._new, self.kept = [], len(chosen)

@@ -14,6 +14,7 @@ import numpy as np
 
 from codelet.field.arithmetic import PRIME, of_floats
 from codelet.field.hashing import Words, absorbed, key_of, residues_of, words_of
+from codelet.field.pairs import pair
 
 
 class Unknown:
@@ -118,6 +119,8 @@ def embedded(known: Any, draws: int) -> np.ndarray:
 
 def _of_numbers(array: np.ndarray, draws: int) -> np.ndarray:
     """Floats: finite ones as the simplest fractions that they are written for, others by their names."""
+    if np.issubdtype(array.dtype, np.complexfloating):
+        return pair(_of_numbers(array.real, draws), _of_numbers(array.imag, draws))
     finite = np.isfinite(array)
     values, places = np.unique(np.where(finite, array, 0).reshape(-1), return_inverse=True)
     made = np.broadcast_to(of_floats(values)[places].reshape(array.shape), (draws, *array.shape))

@@ -19,6 +19,7 @@ from codelet.errors import ProgramError
 from codelet.field.arithmetic import PRIME
 from codelet.field.evaluate import Evaluation
 from codelet.field.meanings import NotUnderstood
+from codelet.field.pairs import pair
 from codelet.field.values import Unknown, Value, residues
 from codelet.frontends.labels import line_of
 from lowering.equality.answer import Equality, Witness
@@ -49,8 +50,14 @@ def _check_alike(first: Side, second: Side) -> None:
             )
 
 
-def _is_float(dtype: Any) -> bool:
-    return bool(jnp.issubdtype(dtype, np.floating))
+def _is_unknown(dtype: Any) -> bool:
+    return bool(jnp.issubdtype(dtype, np.inexact))
+
+
+def _drawn(random: np.random.Generator, struct: Any) -> Value:
+    """Random points for an example of floats or complex numbers."""
+    parts = [random.integers(0, PRIME, (DRAWS, *struct.shape)) for _ in range(1 + (struct.dtype.kind == "c"))]
+    return Unknown(parts[0] if len(parts) == 1 else pair(*parts), struct.dtype)
 
 
 def _whole(leaf: Any, random: np.random.Generator) -> Any:
@@ -86,10 +93,11 @@ def _compared(sides: tuple[Side, Side], examples: Any, casts: str, seed: int) ->
     random = np.random.default_rng(seed)
     leaves, tree = jax.tree.flatten(examples)
     structs = [struct_of(leaf) for leaf in leaves]
-    known = [None if _is_float(own.dtype) else _whole(leaf, random) for leaf, own in zip(leaves, structs, strict=True)]
+    known = [
+        None if _is_unknown(own.dtype) else _whole(leaf, random) for leaf, own in zip(leaves, structs, strict=True)
+    ]
     given: list[Value] = [
-        Unknown(random.integers(0, PRIME, (DRAWS, *own.shape)), own.dtype) if value is None else value
-        for value, own in zip(known, structs, strict=True)
+        _drawn(random, own) if value is None else value for value, own in zip(known, structs, strict=True)
     ]
     evaluation, found = Evaluation(DRAWS, casts == "exact"), list[list[np.ndarray]]()
     for side in sides:
@@ -125,8 +133,9 @@ def _compared(sides: tuple[Side, Side], examples: Any, casts: str, seed: int) ->
 
 def _floats(known: Sequence[Any], structs: Sequence[Any], random: np.random.Generator, is_positive: bool) -> list[Any]:
     """Inputs in float64."""
-    draw = (lambda shape: random.uniform(0.1, 2, shape)) if is_positive else random.standard_normal
-    return [draw(s.shape) if v is None else in_float64(v) for v, s in zip(known, structs, strict=True)]
+    real = (lambda shape: random.uniform(0.1, 2, shape)) if is_positive else random.standard_normal
+    draw = lambda own: real(own.shape) + (1j * real(own.shape) if own.dtype.kind == "c" else 0)  # noqa: E731
+    return [draw(own) if value is None else in_float64(value) for value, own in zip(known, structs, strict=True)]
 
 
 def _witness(
@@ -151,14 +160,14 @@ def _witness(
                 return None
             best = (0.0, None)
             for k, (a, b, differs) in enumerate(zip(first, second, apart, strict=True)):
-                a, b = (np.asarray(own, np.float64) for own in (a, b))
+                a, b = (np.asarray(own, np.complex128 if np.iscomplexobj(own) else np.float64) for own in (a, b))
                 size = np.maximum(np.abs(a), np.abs(b))
                 with np.errstate(invalid="ignore", divide="ignore"):
                     far = np.where(differs & (a != b), np.abs(a - b) / np.maximum(size, 1e-9 * size.max(initial=0)), 0)
                 far = np.where(np.isnan(a) != np.isnan(b), np.where(differs, np.inf, 0), np.nan_to_num(far))
                 if far.size and far.max() > best[0]:
                     at = np.unravel_index(int(far.argmax()), far.shape)
-                    best = far.max(), (sides[0].paths[k], tuple(map(int, at)), (float(a[at]), float(b[at])))
+                    best = far.max(), (sides[0].paths[k], tuple(map(int, at)), (a[at].item(), b[at].item()))
             if best[1] is not None and best[0] > _APART:
                 return (*best[1], jax.tree.unflatten(tree, given))
     return None

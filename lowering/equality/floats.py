@@ -14,6 +14,7 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.field.meanings import MEANINGS, runs_jaxprs
+from codelet.field.roots import Roots
 from codelet.field.shifts import Shifts
 from codelet.jaxprs.equations import evaluate
 
@@ -54,12 +55,13 @@ class Floats:
         draws: none: all is known.
         casts: whether a conversion that loses digits loses them, though its result is in float64.
         shifts: of no use here.
+        roots: of no use here.
     """
 
     draws = 0
 
     def __init__(self, casts: bool = False) -> None:
-        self.casts, self.shifts = casts, Shifts()
+        self.casts, self.shifts, self.roots = casts, Shifts(), Roots()
 
     def run(self, jaxpr: Any, inputs: Sequence[Any]) -> list[Any]:
         """The results of a jaxpr, closed or not."""

@@ -1,0 +1,49 @@
+"""What is known of numbers by their residues, wherever they are met: in other vertices and turns of loops as well."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from codelet.field.hashing import words_of
+
+MOST_KEPT = 1 << 22
+"""Numbers; what is met beyond them is not kept, so that less is found equal."""
+
+
+class KnownNumbers:
+    """A table of numbers, by two words each, with a column of residues for each of them.
+
+    Attributes:
+        kept: how many there are.
+    """
+
+    def __init__(self) -> None:
+        self.kept = 0
+        self._first = self._second = np.zeros(0, np.uint64)
+        self._columns: np.ndarray | None = None  # (..., numbers)
+        self._new: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+
+    def keep(self, numbers: np.ndarray, columns: np.ndarray) -> None:
+        """Keep numbers, (draws, numbers), with what is known of them, (..., numbers); not if there are too many."""
+        if numbers.shape[1] and self.kept + numbers.shape[1] <= MOST_KEPT:
+            self._new.append((*words_of(numbers), columns))
+            self.kept += numbers.shape[1]
+
+    def find(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What is known of numbers, (draws, ...): (..., numbers), and of which of them something is."""
+        if self._new:
+            self._join()
+        assert self._columns is not None
+        first, second = words_of(numbers)
+        at = np.minimum(np.searchsorted(self._first, first), len(self._first) - 1)
+        return self._columns[..., at], (self._first[at] == first) & (self._second[at] == second)
+
+    def _join(self) -> None:
+        """Put what is new in order with what is there."""
+        firsts, seconds, columns = zip(*self._new, strict=True)
+        old = () if self._columns is None else (self._columns,)
+        first, second = np.concatenate([self._first, *firsts]), np.concatenate([self._second, *seconds])
+        _, chosen = np.unique(first, return_index=True)  # what was met first stays
+        self._first, self._second = first[chosen], second[chosen]
+        self._columns = np.concatenate([*old, *columns], -1)[..., chosen]
+        self._new, self.kept = [], len(chosen)
