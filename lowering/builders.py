@@ -29,7 +29,7 @@ from codelet.saving import Unchanging, reduced
 from codelet.target import Target
 from codelet.tracing.statics import check_static, static_key, structure_key, trace_settings
 from codelet.views.tensor import Tensor
-from lowering.equality.checks import check_lowered, checked_check
+from lowering.equality import checks
 from lowering.lower import Lowered, lower_graph, lower_over
 from lowering.mesh.checked_mesh import checked_mesh
 from lowering.mesh.replicas import Replicas, check_shared, checked_replicas, row_shape
@@ -193,7 +193,7 @@ class LoweredFunction(Unchanging):
                     fix="return outputs, program",
                 )
         made = lower_over(plan, None, self.mesh, replicas)
-        return _Built(check_lowered(made, replicas) if self.check else made, tuple(outputs), tree)
+        return _Built(checks.check_lowered(made, replicas) if self.check else made, tuple(outputs), tree)
 
     def _check_output(self, graph: Graph, output: object) -> None:
         """See that what the function returns is of its graph."""
@@ -369,12 +369,12 @@ def lower(
     >>> cl.lower(roots)(jax.numpy.array([4.0, 9.0]), turns=8).tolist()
     [2.0, 3.0]
     """
-    is_checked, mesh = checked_check(check), checked_mesh(mesh)
+    is_checked, mesh = checks.for_word(check) is not None, checked_mesh(mesh)
     over = checked_replicas(mesh, replicas, _names_of(shared))
     if isinstance(graph, Traced):
         sources = [tensor.source for tensor in graph.flat_inputs]
         made = lower_over(plan_graph(graph.graph, graph.program, sources, graph.flat_outputs), None, mesh, over)  # type: ignore[arg-type]
-        return check_lowered(made, over) if is_checked else made
+        return checks.check_lowered(made, over) if is_checked else made
     if isinstance(graph, Graph):
         if target is not None:
             raise ProgramError(
@@ -390,7 +390,7 @@ def lower(
                 expected="lower(graph, inputs=[...], outputs=[...])",
             )
         made = lower_graph(graph, program, inputs, outputs, mesh, over)
-        return check_lowered(made, over) if is_checked else made
+        return checks.check_lowered(made, over) if is_checked else made
     if not callable(graph) or program is not None or inputs is not None or outputs is not None:
         raise ProgramError(
             "only a graph, or a function that builds one, can be lowered",

@@ -9,12 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.extend.core import Primitive
 from jax.sharding import PartitionSpec as P
 
 import codelet as cl
 from codelet.field import arithmetic
-from codelet.field.meanings import MEANINGS
+from codelet.field.meanings import MEANINGS, meaning
+from codelet.field.values import Unknown, residues
 from codelet.jaxprs.rebuild import rewrite
+from lowering.equality.meaning_table import PAGE, page_with_table
 from lowering.jaxprs import simplify
 from tests.meshes import mesh_of
 
@@ -189,7 +192,7 @@ COMPLEX = {
         (Z,),
     ),
     "slopes": (
-        jax.grad(lambda z: (jnp.abs(z) ** 2).sum()),
+        jax.grad(lambda z: (z * z.conj()).real.sum()),
         lambda z: 2 * jnp.conj(z),
         (Z,),
     ),
@@ -264,12 +267,51 @@ def test_laws_that_do_not_hold_of_a_field_are_undecided():
 
 
 def test_what_is_not_understood_is_undecided_with_its_place():
-    found = equal(lambda x: jnp.linalg.qr(x)[1], lambda x: jnp.linalg.qr(x)[1], X)
+    own = Primitive("own")
+    own.def_impl(lambda x: x)
+    own.def_abstract_eval(lambda x: x)
+    found = equal(lambda x: own.bind(x), lambda x: own.bind(x), X)
     assert found.verdict == "undecided"
+    assert "own: the primitive has no meaning over the field" in str(found)
     assert found.line is not None
     found = equal(lambda x: lax.while_loop(lambda c: c.sum() < 100, lambda c: c * 2, x), lambda x: x, X)
     assert found.verdict == "undecided"
     assert "how often it runs" in str(found)
+
+
+def test_functions_of_whole_matrices():
+    a = jnp.ones((3, 4, 4))
+    solve = lambda a, b: jnp.linalg.solve(a + a, b)  # noqa: E731
+    assert equal(solve, lambda a, b: jnp.linalg.solve(2 * a, b), a[0], X[:4])
+    each = jax.vmap(lambda a: jnp.linalg.qr(a)[1])
+    assert equal(each, lambda a: jnp.stack([jnp.linalg.qr(own)[1] for own in a]), a)
+    found = equal(each, lambda a: jnp.stack([jnp.linalg.qr(own.T)[1] for own in a]), a)
+    assert found.verdict == "different"
+    assert equal(lambda x: jnp.fft.fft(x + x), lambda x: jnp.fft.fft(2 * x), a)
+    assert equal(lambda x: jnp.fft.fft(x), lambda x: jnp.fft.fft(x, axis=1), a).verdict == "different"
+
+
+def test_a_meaning_that_a_user_registers():
+    scaled = Primitive("scaled")
+    scaled.def_impl(lambda x, *, by: x * by)
+    scaled.def_abstract_eval(lambda x, *, by: x)
+    by = lambda n: lambda x: scaled.bind(x, by=n)  # noqa: E731
+    assert equal(by(2.0), by(2.0), X).verdict == "undecided"
+
+    @meaning("scaled", "by", said="a multiple")
+    def multiple(field, eqn, x):
+        factor = residues(np.asarray(eqn.params["by"], x.dtype), field.draws)
+        return [Unknown(arithmetic.multiply(residues(x, field.draws), factor.reshape(-1, 1, 1)), x.dtype)]
+
+    try:
+        assert equal(by(2.0), lambda x: x + x, X)
+        assert equal(by(2.0), lambda x: x + x + x, X).verdict == "different"
+    finally:
+        del MEANINGS["scaled"]
+
+
+def test_the_table_is_that_of_the_code():
+    assert PAGE.read_text() == page_with_table(PAGE.read_text()), "python -m lowering.equality.meaning_table --write"
 
 
 def test_lost_digits_are_found_where_they_are_asked_for():
@@ -446,8 +488,9 @@ def test_what_is_lowered_is_checked(monkeypatch):
 
 
 def test_what_cannot_be_checked_is_told():
-    with pytest.warns(cl.OneVertexWarning), pytest.warns(cl.UndecidedWarning, match="qr"):
-        cl.trace(lambda x: jnp.linalg.qr(x)[1], X[:6], check="equal")
+    many = lambda x: lax.while_loop(lambda c: c.sum() < 9, lambda c: 2 * c, x)  # noqa: E731
+    with pytest.warns(cl.UndecidedWarning, match="how often it runs depends on floats"):
+        cl.trace(many, X, check="equal")
     graph = cl.Graph()
     x, stream = graph.add_variable("x", (3,)), graph.add_input_stream("in", (3,))
     with pytest.warns(cl.UndecidedWarning, match="it has streams"):

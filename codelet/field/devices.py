@@ -103,8 +103,8 @@ class _Devices:
     def results(self, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
         """What an equation gives on each device."""
         name = eqn.primitive.name
-        if name in _COLLECTIVES:
-            return _COLLECTIVES[name](self, eqn, operands)
+        if name in COLLECTIVES:
+            return COLLECTIVES[name](self, eqn, operands)
         if runs_jaxprs(eqn):
             if name not in _CONTROL:
                 raise NotUnderstood(eqn, "it is within a program over a mesh")
@@ -284,7 +284,7 @@ def _unchanged(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[
     return [*operands]
 
 
-_COLLECTIVES: dict[str, Callable[[_Devices, Any, Sequence[Spread]], list[Spread]]] = {
+COLLECTIVES: dict[str, Callable[[_Devices, Any, Sequence[Spread]], list[Spread]]] = {
     **dict.fromkeys(("psum", "psum_invariant", "psum2"), _reduction("sum")),
     "pmax": _reduction("max"),
     "pmin": _reduction("min"),

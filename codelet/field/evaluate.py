@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.field import algebra, calls, devices, functions, moves, order, products  # noqa: F401 (they register meanings)
+from codelet.field import algebra, calls, devices, functions, matrices, moves, order, products  # noqa: F401 (they register meanings)
 from codelet.field.meanings import MEANINGS, NotUnderstood, results_of, runs_jaxprs
 from codelet.field.roots import Roots
 from codelet.field.shifts import Shifts

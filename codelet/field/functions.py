@@ -45,7 +45,8 @@ def _known_points(name: str, x: np.ndarray, made: np.ndarray) -> np.ndarray:
     return made
 
 
-def _key(eqn: Any) -> tuple[Any, ...]:
+def key_of_equation(eqn: Any) -> tuple[Any, ...]:
+    """What tells the function of an equation from others: its primitive, with all parameters."""
     params = sorted((name, repr(value)) for name, value in eqn.params.items() if name not in ("accuracy",))
     return (eqn.primitive.name, *params)
 
@@ -59,7 +60,7 @@ def even(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
         return [_complex(eqn, pairs.multiply(own, own))]
     if eqn.primitive.name == "abs" and are_positive([x]):
         return [x]
-    made = uninterpreted(_key(eqn), arithmetic.multiply(own, own))
+    made = uninterpreted(key_of_equation(eqn), arithmetic.multiply(own, own))
     return [Unknown(_known_points(eqn.primitive.name, own, made), dtype_of(eqn))]
 
 
@@ -80,7 +81,11 @@ def odd(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
         return [made]
     if eqn.primitive.name == "sign" and are_positive([x]):
         return [np.ones(x.shape, x.dtype)]
-    return [Unknown(arithmetic.multiply(own, uninterpreted(_key(eqn), arithmetic.multiply(own, own))), dtype_of(eqn))]
+    return [
+        Unknown(
+            arithmetic.multiply(own, uninterpreted(key_of_equation(eqn), arithmetic.multiply(own, own))), dtype_of(eqn)
+        )
+    ]
 
 
 @meaning(
@@ -95,7 +100,7 @@ def of_one(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     own = residues(x, field.draws)
     if x.dtype.kind == "c":
         return [_complex(eqn, own)]
-    return [Unknown(_known_points(eqn.primitive.name, own, uninterpreted(_key(eqn), own)), dtype_of(eqn))]
+    return [Unknown(_known_points(eqn.primitive.name, own, uninterpreted(key_of_equation(eqn), own)), dtype_of(eqn))]
 
 
 @meaning(
@@ -110,10 +115,12 @@ def exponential(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
         return [_complex(eqn, own)]
     parts, is_known = field.shifts.parts(own)
     if is_known.any():
-        one, two, three = (_known_points(eqn.primitive.name, part, uninterpreted(_key(eqn), part)) for part in parts)
+        one, two, three = (
+            _known_points(eqn.primitive.name, part, uninterpreted(key_of_equation(eqn), part)) for part in parts
+        )
         made = arithmetic.multiply(arithmetic.multiply(one, two), arithmetic.inverse(three))
     else:
-        made = _known_points(eqn.primitive.name, own, uninterpreted(_key(eqn), own))
+        made = _known_points(eqn.primitive.name, own, uninterpreted(key_of_equation(eqn), own))
     is_nothing = _are(field, parts.rest, "-inf")
     result = Unknown(np.where(is_nothing, 0, made), dtype_of(eqn))
     result.is_positive = not is_nothing.any()
@@ -127,7 +134,7 @@ def _are(field: Field, own: np.ndarray, name: str) -> np.ndarray:
 
 def _complex(eqn: Any, *operands: np.ndarray) -> Unknown:
     """A function of complex numbers of which nothing is known."""
-    real, imaginary = (uninterpreted((*_key(eqn), part), *operands) for part in ("real", "imaginary"))
+    real, imaginary = (uninterpreted((*key_of_equation(eqn), part), *operands) for part in ("real", "imaginary"))
     return Unknown(pairs.pair(real, imaginary), dtype_of(eqn))
 
 
@@ -159,4 +166,4 @@ def is_finite(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
 
 @meaning(_OF_SEVERAL, said="a function of which nothing is known", degree=hashed)
 def of_several(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
-    return [Unknown(uninterpreted(_key(eqn), *by_element(field, operands)), dtype_of(eqn))]
+    return [Unknown(uninterpreted(key_of_equation(eqn), *by_element(field, operands)), dtype_of(eqn))]

@@ -103,11 +103,10 @@ def trace(
             expected='a mapping such as {"scale": 2.0}',
         )
     grain, donated = checked_grain("trace", grain), _donated(donate_argnums, len(examples))
-    checks = importlib.import_module("lowering.equality.checks") if check is not None else None
-    is_checked = checks is not None and checks.checked_check(check)
+    checks = None if check is None else importlib.import_module("lowering.equality.checks").for_word(check)
     with collecting_seldom():
         traced = _traced(function, examples, keywords, target, grain, donated, {} if replace is None else replace)
-    if checks is not None and is_checked:
+    if checks is not None:
         checks.check_traced(traced)
     return traced
 

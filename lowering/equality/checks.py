@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -39,15 +41,15 @@ CHECK = "equal"
 _GRADIENT, _OF_JAX = "the gradient by vertices", "JAX's of the lowered program"
 
 
-def checked_check(check: object) -> bool:
-    """Whether something is to be checked.
+def for_word(check: object) -> ModuleType | None:
+    """This module, where `check=` asks for it, and None where nothing is to be checked.
 
     Raises:
         ProgramError: another word.
     """
     if check not in (None, CHECK):
         raise ProgramError("check is no check", given=f"check={check!r:.80}", expected=f'None or "{CHECK}"')
-    return check is not None
+    return None if check is None else sys.modules[__name__]
 
 
 def settle(found: Equality, what: str, beside: str) -> Equality:

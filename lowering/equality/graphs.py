@@ -40,12 +40,6 @@ class Evaluates(Protocol):
         ...
 
 
-def _places(family: Family, tensor: Tensor) -> np.ndarray:
-    """The flat positions in its source that a field has at all vertices: (vertices, ...)."""
-    index = np.broadcast_to(tensor.index.values(family.axes), (*family.extents, *tensor.shape))
-    return index.reshape(family.num_vertices, *tensor.shape)
-
-
 class Meaning(Interpreter):
     """Interprets a graph with other numbers than NumPy's.
 
@@ -153,16 +147,24 @@ class Meaning(Interpreter):
                 made.append((self._elements(family, name)[part], values))
         return made
 
-    def _elements(self, family: Family, name: str) -> np.ndarray:
-        tensor = family.by_name[name].tensor
+    def positions(self, family: Family, field: Field) -> np.ndarray:
+        """The flat positions in its source that a field has at all vertices: (vertices, ...)."""
+        tensor = field.tensor
         assert tensor is not None
-        return np.asarray(source_elements(tensor.source)[_places(family, tensor)]).reshape(family.num_vertices, -1)
+        index = np.broadcast_to(tensor.index.values(family.axes), (*family.extents, *tensor.shape))
+        return index.reshape(family.num_vertices, *tensor.shape)
+
+    def _elements(self, family: Family, name: str) -> np.ndarray:
+        field = family.by_name[name]
+        assert field.tensor is not None
+        places = source_elements(field.tensor.source)[self.positions(family, field)]
+        return np.asarray(places).reshape(family.num_vertices, -1)
 
     def _input(self, family: Family, field: Field) -> Value:
         """A field of all vertices: (vertices, ...)."""
         n = family.num_vertices
         if field.tensor is not None:
-            index = _places(family, field.tensor)
+            index = self.positions(family, field)
             elements = np.asarray(source_elements(field.tensor.source)[index]).reshape(n, -1)
             there = np.where(elements >= 0, self.written[elements], True)
             if not there.all():
