@@ -160,6 +160,15 @@ EQUAL = {
         lambda x: (x - x.mean(1, keepdims=True)) * lax.rsqrt(1e-5 + x.var(1, keepdims=True)),
         (X,),
     ),
+    "sums along an axis of a map": (
+        jax.vmap(lambda x: (jax.lax.pmean(x, "b"), jax.lax.pmax(x, "b"), x - jax.lax.psum(x, "b")), axis_name="b"),
+        lambda x: (
+            jnp.broadcast_to(x.mean(0), x.shape),
+            jnp.broadcast_to(x.max(0), x.shape),
+            x - x.sum(0),
+        ),
+        (X,),
+    ),
     "sorted": (lambda x: jnp.sort(x, 1), lambda x: jnp.sort(x[:, ::-1], 1), (X,)),
 }
 

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.field import arithmetic
 from codelet.field.calls import MOST_TURNS
 from codelet.field.meanings import Field, NotUnderstood, all_residues, meaning, runs_jaxprs
 from codelet.field.moves import as_extreme, together
-from codelet.field.order import without_bounds
+from codelet.field.order import extreme_along, without_bounds
+from codelet.field.pairs import numbers_of
 from codelet.field.values import Extreme, Unknown, Value, is_known, moved
 from codelet.jaxprs.equations import scan_counts
 from codelet.jaxprs.primitives import says_nothing
@@ -70,7 +70,7 @@ class _Devices:
         """
         if not says_nothing(eqn.params.get("axis_index_groups")):
             raise NotUnderstood(eqn, "groups of devices that are named one by one")
-        axes = _names(eqn.params[name])
+        axes = [own for own in _names(eqn.params[name]) if not isinstance(own, int)]
         if not all(own in self.sizes for own in axes):
             raise NotUnderstood(eqn, f"an axis that is none of {', '.join(map(str, self.sizes))}")
         places = [[*self.sizes].index(own) for own in axes]
@@ -196,28 +196,52 @@ _CONTROL: dict[str, Callable[[_Devices, Any, Sequence[Spread]], list[Spread]]] =
 # --- collectives --------------------------------------------------------------------------------------------
 
 
-def _reduced(field: Field, eqn: Any, kind: str, values: Sequence[Value]) -> Value:
+def _reduced(field: Field, kind: str, values: Sequence[Value]) -> Value:
     """The sum, the greatest or the least of what several devices hold."""
     dtype = values[0].dtype
     if is_known(values):
         function = {"sum": jnp.sum, "max": jnp.max, "min": jnp.min}[kind]
         return np.asarray(function(np.stack([np.asarray(own) for own in values]), 0).astype(dtype))
-    if np.issubdtype(dtype, np.complexfloating):
-        raise NotUnderstood(eqn, "complex numbers that are not known")
     if kind == "sum":
-        made = Unknown(arithmetic.total(np.stack(all_residues(field, values)), [0]), dtype)
+        made = Unknown(numbers_of(dtype).total(np.stack(all_residues(field, values)), [0]), dtype)
         made.degree = max(own.degree if isinstance(own, Unknown) else 0 for own in values)
         return made
     members = np.concatenate([as_extreme(field, kind, own).members for own in values], 1)
     return Extreme(kind, without_bounds(field, kind, members), dtype, field.shifts.extremes)
 
 
+def _along(field: Field, kind: str, value: Value, axes: Sequence[int]) -> Value:
+    """The sum, the greatest or the least along dimensions of an array, which `jax.vmap` makes of an axis of its own."""
+    if not isinstance(value, Unknown):
+        function = {"sum": jnp.sum, "max": jnp.max, "min": jnp.min}[kind]
+        return np.asarray(function(value, tuple(axes)).astype(value.dtype))
+    if kind == "sum":
+        made = Unknown(numbers_of(value.dtype).total(value.residues, [1 + d for d in axes]), value.dtype)
+        made.degree = value.degree
+        return made
+    return extreme_along(field, kind, value, axes)
+
+
+def _of_a_map(kind: str, name: str) -> None:
+    @meaning(name, "axes", "axis_index_groups", said="a sum, or a set, along an axis of `jax.vmap`")
+    def run(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
+        if not all(isinstance(axis, int) for axis in eqn.params["axes"]):
+            raise NotUnderstood(eqn, "an axis of devices that no `shard_map` names")
+        return [_along(field, kind, own, eqn.params["axes"]) for own in operands]
+
+
+for _kind, _name in (("sum", "psum"), ("max", "pmax"), ("min", "pmin")):
+    _of_a_map(_kind, _name)
+
+
 def _reduction(kind: str) -> Callable[[_Devices, Any, Sequence[Spread]], list[Spread]]:
     def run(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
-        made = [list(own) for own in operands]
+        along = [axis for axis in eqn.params["axes"] if isinstance(axis, int)]
+        made = [[_along(devices.field, kind, each, along) for each in own] if along else list(own) for own in operands]
+        operands = [list(own) for own in made]
         for group in devices.groups(eqn):
             for own, result in zip(operands, made, strict=True):
-                total = _reduced(devices.field, eqn, kind, [own[k] for k in group])
+                total = _reduced(devices.field, kind, [own[k] for k in group])
                 for k in group:
                     result[k] = total
         return made
@@ -264,7 +288,7 @@ def _summed_apart(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> li
     axis, made = eqn.params["scatter_dimension"], [list(own) for own in operands]
     for group in devices.groups(eqn, "axis_name"):
         for own, result in zip(operands, made, strict=True):
-            total = _reduced(devices.field, eqn, "sum", [own[k] for k in group])
+            total = _reduced(devices.field, "sum", [own[k] for k in group])
             for k, part in zip(group, _cut(total, axis, len(group)), strict=True):
                 if not eqn.params["tiled"]:
                     part = moved(part, lambda array, lead: np.squeeze(array, lead + axis))

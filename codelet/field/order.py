@@ -67,15 +67,19 @@ def clamp(field: Field, eqn: Any, low: Value, x: Value, high: Value) -> Sequence
 
 @meaning("reduce_max reduce_min", "axes", "out_sharding", said="a set: in any order, of any grouping")
 def reduce_extreme(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
-    kind, axes = eqn.primitive.name[-3:], [int(d) for d in eqn.params["axes"]]
+    return [extreme_along(field, eqn.primitive.name[-3:], x, [int(d) for d in eqn.params["axes"]])]
+
+
+def extreme_along(field: Field, kind: str, x: Value, axes: Sequence[int]) -> Value:
+    """The greatest, or the least, along some dimensions."""
     members = as_extreme(field, kind, x).members
     kept = [d for d in range(members.ndim - 2) if d not in axes]
     moved = members.transpose(0, 1, *(2 + d for d in axes), *(2 + d for d in kept))
     moved = moved.reshape(len(members), -1, *(members.shape[2 + d] for d in kept))
     if not moved.shape[1]:
         own = _bounds(field, kind).reshape(-1, *(1,) * len(kept))
-        return [Unknown(np.broadcast_to(own, (field.draws, *shape_of(eqn))), dtype_of(eqn))]
-    return [Extreme(kind, without_bounds(field, kind, moved), dtype_of(eqn), field.shifts.extremes)]
+        return Unknown(np.broadcast_to(own, (field.draws, *(x.shape[d] for d in kept))), x.dtype)
+    return Extreme(kind, without_bounds(field, kind, moved), x.dtype, field.shifts.extremes)
 
 
 @meaning("cummax cummin", "axis", "reverse", said="sets: in any order")
