@@ -1,4 +1,4 @@
-"""Single faults, a thousand of them: `cl.equal` tells them, with the right element; and what a comparison of floats does."""
+"""Single faults, a thousand of them: `cl.equal` tells them, with the right element; and how many floats tell."""
 
 from __future__ import annotations
 

@@ -26,6 +26,14 @@ def custom(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
     return field.run(eqn.params["call_jaxpr"], operands)
 
 
+@meaning("custom_linear_solve", every=True, degree=None, said="how it solves")
+def linear_solve(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
+    lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
+    first = lengths.matvec + lengths.vecmat
+    consts = operands[first : first + lengths.solve]
+    return field.run(jaxprs.solve, [*consts, *operands[sum(lengths) :]])
+
+
 @meaning("scan", every=True, degree=None, said="each of its turns")
 def scan(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
     params, (first, carried) = eqn.params, scan_counts(eqn)

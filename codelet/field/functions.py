@@ -14,6 +14,7 @@ from codelet.field import arithmetic, pairs
 from codelet.field.hashing import uninterpreted
 from codelet.field.meanings import Field, by_element, dtype_of, hashed, meaning
 from codelet.field.values import Unknown, Value, are_positive, named, residues
+from codelet.field.whole import key_of_equation
 
 _EVEN = "cos cosh abs"
 _ODD = "sin sinh tan tanh asin asinh atan atanh erf erf_inv sign cbrt bessel_i1e"
@@ -43,12 +44,6 @@ def _known_points(name: str, x: np.ndarray, made: np.ndarray) -> np.ndarray:
     if name in _AT_ONE:
         made = np.where((x == 1).all(0), _AT_ONE[name], made)
     return made
-
-
-def key_of_equation(eqn: Any) -> tuple[Any, ...]:
-    """What tells the function of an equation from others: its primitive, with all parameters."""
-    params = sorted((name, repr(value)) for name, value in eqn.params.items() if name not in ("accuracy",))
-    return (eqn.primitive.name, *params)
 
 
 @meaning(_EVEN, said="a function of which it is known that it is even", degree=hashed, takes_complex=True)

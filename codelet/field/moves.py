@@ -13,6 +13,7 @@ from codelet.field import arithmetic, pairs
 from codelet.field.meanings import Field, NotUnderstood, all_residues, dtype_of, meaning, shape_of
 from codelet.field.pairs import numbers_of
 from codelet.field.values import Extreme, Unknown, Value, is_known, moved, residues
+from codelet.field.whole import of_whole
 
 Array = np.ndarray
 
@@ -150,24 +151,30 @@ def pad(field: Field, eqn: Any, x: Value, value: Value) -> Sequence[Value]:
 # --- at places ----------------------------------------------------------------------------------------------
 
 
-def _starts(eqn: Any, starts: Sequence[Value], shape: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    if not is_known(starts):
-        raise NotUnderstood(eqn, "where it begins depends on floats that are not known")
+_SAID_PLACE = "a move; where its places are not known, a function of all elements and of these"
+
+
+def _starts(starts: Sequence[Value], shape: Sequence[int], sizes: Sequence[int]) -> list[int]:
+    """Where a slice begins, within bounds."""
     rows = zip(starts, shape, sizes, strict=True)
     return [min(max(int(np.asarray(at)), 0), n - size) for at, n, size in rows]
 
 
-@meaning("dynamic_slice", "slice_sizes", said="a move; at a place that is known", is_exact=True, takes_complex=True)
+@meaning("dynamic_slice", "slice_sizes", said=_SAID_PLACE, takes_complex=True)
 def dynamic_slice(field: Field, eqn: Any, x: Value, *starts: Value) -> Sequence[Value]:
     sizes = eqn.params["slice_sizes"]
-    places = _starts(eqn, starts[: len(x.shape)], x.shape, sizes)
+    if not is_known(starts):
+        return of_whole(field, eqn, (x, *starts), 0)
+    places = _starts(starts[: len(x.shape)], x.shape, sizes)
     items = tuple(slice(at, at + size) for at, size in zip(places, sizes, strict=True))
     return [moved(x, lambda own, lead: own[(slice(None),) * lead + items])]
 
 
-@meaning("dynamic_update_slice", said="a move; to a place that is known", is_exact=True, takes_complex=True)
+@meaning("dynamic_update_slice", said=_SAID_PLACE, takes_complex=True)
 def dynamic_update_slice(field: Field, eqn: Any, x: Value, update: Value, *starts: Value) -> Sequence[Value]:
-    places = _starts(eqn, starts, x.shape, update.shape)
+    if not is_known(starts):
+        return of_whole(field, eqn, (x, update, *starts), 0)
+    places = _starts(starts, x.shape, update.shape)
     (array, new), lead, made = together(field, (x, update), dtype_of(eqn))
     array = array.copy()
     array[(slice(None),) * lead + tuple(slice(at, at + n) for at, n in zip(places, update.shape, strict=True))] = new
@@ -199,8 +206,6 @@ def _named_places(
         batches: by the dimension of what is indexed, that of the indices.
         rank: of all slices together.
     """
-    if not is_known([indices]):
-        raise NotUnderstood(eqn, "its indices depend on floats that are not known")
     places, mode = np.asarray(indices), MODES.from_any(eqn.params["mode"])
     places = places.astype(np.int64) if places.dtype != np.uint64 else np.minimum(places, 1 << 62).astype(np.int64)
     beside = [d for d in range(rank) if d not in windows]
@@ -230,11 +235,12 @@ def _spread(shape: Sequence[int], beside: Sequence[int], rank: int) -> list[int]
 @meaning(
     "gather",
     *("dimension_numbers", "slice_sizes", "unique_indices", "mode", "fill_value"),
-    said="a move; by indices that are known",
-    is_exact=True,
+    said=_SAID_PLACE,
     takes_complex=True,
 )
 def gather(field: Field, eqn: Any, x: Value, indices: Value) -> Sequence[Value]:
+    if not is_known([indices]):
+        return of_whole(field, eqn, (x, indices), 0)
     numbers, shape = eqn.params["dimension_numbers"], shape_of(eqn)
     gone = {*map(int, numbers.collapsed_slice_dims), *map(int, numbers.operand_batching_dims)}
     windows = dict(zip(map(int, numbers.offset_dims), (d for d in range(len(x.shape)) if d not in gone), strict=True))
@@ -268,13 +274,15 @@ _UPDATES = ("dimension_numbers", "unique_indices", "mode", "update_jaxpr", "upda
 @meaning(
     " ".join(_SCATTERS),
     *_UPDATES,
-    said="a move, a sum, a product or a set; to indices that are known",
+    said="a move, a sum, a product or a set; where indices are not known, a function of all elements",
     takes_complex=True,
 )
 def scatter(field: Field, eqn: Any, x: Value, indices: Value, updates: Value) -> Sequence[Value]:
     numbers, name, dtype = eqn.params["dimension_numbers"], eqn.primitive.name, dtype_of(eqn)
     if name == "scatter" and eqn.params["update_jaxpr"] is not None:
         raise NotUnderstood(eqn, "it applies a function to what is there")
+    if not is_known([indices]):
+        return of_whole(field, eqn, (x, indices, updates), 0)
     gone = {*map(int, numbers.inserted_window_dims), *map(int, numbers.operand_batching_dims)}
     kept = [d for d in range(len(x.shape)) if d not in gone]
     windows = dict(zip(map(int, numbers.update_window_dims), kept, strict=True))

@@ -11,7 +11,7 @@ from codelet.field import arithmetic
 from codelet.field.hashing import absorbed, key_of, residues_of, uninterpreted, words_of
 from codelet.field.meanings import Field, all_residues, by_element, dtype_of, hashed, meaning, shape_of
 from codelet.field.moves import as_extreme
-from codelet.field.values import Extreme, Unknown, Value, named, residues, set_words
+from codelet.field.values import Extreme, Unknown, Value, extreme_of, named, residues, set_words
 
 Array = np.ndarray
 
@@ -111,13 +111,21 @@ def _compared(field: Field, eqn: Any, operands: Sequence[Value]) -> tuple[Array,
     "lt gt le ge", said="a truth value of which nothing is known but that one of `a < b`, `b <= a` holds", degree=hashed
 )
 def comparison(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
-    first, second = _compared(field, eqn, (a, b))
-    name = eqn.primitive.name
+    return [Unknown(compared(eqn.primitive.name, *_compared(field, eqn, (a, b))), bool)]
+
+
+def compared(name: str, first: Array, second: Array) -> Array:
+    """What `lt`, `gt`, `le` or `ge` says of residues."""
     if name in ("gt", "le"):
         first, second = second, first
     less = np.where((first == second).all(0), 0, uninterpreted("lt", first, second))
-    made = less if name in ("lt", "gt") else arithmetic.subtract(np.ones_like(less), less)
-    return [Unknown(made, bool)]
+    return less if name in ("lt", "gt") else arithmetic.subtract(np.ones_like(less), less)
+
+
+def alike(first: Array, second: Array) -> Array:
+    """Whether residues stand for the same number: a truth value of the two, in either order."""
+    both = extreme_of("eq", np.stack([first, second], 1))
+    return np.where((first == second).all(0), 1, uninterpreted("eq", both))
 
 
 @meaning(
@@ -130,8 +138,7 @@ def equality(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
     first, second = _compared(field, eqn, (a, b))
     if any(not isinstance(own, Unknown) and not np.isfinite(own).any() for own in (a, b)):
         return [(first == second).all(0) == (eqn.primitive.name == "eq")]  # what is not known is finite
-    both = Extreme("eq", np.stack([first, second], 1), bool)
-    made = np.where((first == second).all(0), 1, uninterpreted("eq", both.residues))
+    made = alike(first, second)
     return [Unknown(arithmetic.subtract(np.ones_like(made), made) if eqn.primitive.name == "ne" else made, bool)]
 
 

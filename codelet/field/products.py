@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from codelet.field import arithmetic
-from codelet.field.hashing import uninterpreted
+from codelet.field.algebra import chosen
 from codelet.field.meanings import Field, all_residues, dtype_of, meaning, summed
 from codelet.field.moves import as_extreme
-from codelet.field.order import without_bounds
+from codelet.field.order import alike, compared, without_bounds
 from codelet.field.pairs import numbers_of
 from codelet.field.values import Extreme, Unknown, Value, named, residues
 
@@ -173,25 +173,27 @@ def window_extreme(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     "window_dimensions",
     "window_strides",
     "padding",
-    said="a function",
+    said="comparisons of each window's elements in their order, and a sum",
     degree=lambda eqn, degrees: 1 + degrees[0],
 )
 def select_and_scatter_add(field: Field, eqn: Any, source: Value, operand: Value) -> Sequence[Value]:
-    """Each window's cotangent goes to the first that is no less than the others: by truth values for each of these."""
+    """Each window's cotangent goes to the element that is left when each is compared with the one that was so far."""
     params = eqn.params
     taps, strides, padding = (params[k] for k in ("window_dimensions", "window_strides", "padding"))
-    rank = len(taps)
+    name, rank = params["select_prim"].name, len(taps)
     own, given = all_residues(field, (operand, source))
-    none = named("-inf", field.draws).reshape(-1, *(1,) * rank)
+    none = named("-inf" if name == "ge" else "inf", field.draws).reshape(-1, *(1,) * rank)
     whole = laid_apart(own, 1, padding, (1,) * rank, none)
     views = windows_of(whole, 1, taps, strides, (1,) * rank)
     flat = views.reshape(*views.shape[: 1 + rank], -1)
-    key = ("select", params["select_prim"].name)
-    # What a window gives to each of its places: a share that is a function of all of it, and of which place it is.
-    everything = uninterpreted(key, *(flat[..., k] for k in range(flat.shape[-1])))
+    best, place = flat[..., 0], np.zeros(flat.shape[:-1], np.int64)
+    for k in range(1, flat.shape[-1]):
+        stays = compared(name, best, flat[..., k])
+        best = chosen(stays, flat[..., k], best, operand.dtype)
+        place = chosen(stays, np.full_like(place, k), place, operand.dtype)
     made = np.zeros_like(whole)
     for k, tap in enumerate(np.ndindex(*taps)):
-        share = arithmetic.multiply(uninterpreted((key, k), everything), given)
+        share = arithmetic.multiply(alike(place, np.full_like(place, k)), given)
         items = tuple(slice(t, t + (n - 1) * s + 1, s) for t, n, s in zip(tap, given.shape[1:], strides, strict=True))
         made[(slice(None), *items)] = arithmetic.add(made[(slice(None), *items)], share)
     cut = tuple(slice(lo, n - hi) for n, (lo, hi) in zip(made.shape[1:], padding, strict=True))

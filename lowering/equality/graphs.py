@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.errors import Line
+from codelet.field import meanings
 from codelet.field.meanings import NotUnderstood
-from codelet.field.values import Unknown, Value, are_positive, moved, residues
+from codelet.field.moves import together
+from codelet.field.values import Unknown, Value, are_positive, moved
 from codelet.graphs.family import Family, Field
 from codelet.graphs.graph import Graph
 from codelet.graphs.vertices import Vertex
@@ -30,16 +32,6 @@ MOST_ELEMENTS = 1 << 22
 """Of the fields of vertices that are evaluated at once."""
 
 
-class Evaluates(Protocol):
-    """What evaluates jaxprs on values."""
-
-    draws: int
-
-    def run(self, jaxpr: Any, inputs: Sequence[Value]) -> list[Value]:
-        """The results of a jaxpr."""
-        ...
-
-
 class Meaning(Interpreter):
     """Interprets a graph with other numbers than NumPy's.
 
@@ -47,7 +39,7 @@ class Meaning(Interpreter):
         evaluation: what evaluates codelets.
     """
 
-    def __init__(self, graph: Graph, values: Mapping[str, Value], evaluation: Evaluates):
+    def __init__(self, graph: Graph, values: Mapping[str, Value], evaluation: meanings.Field):
         self.evaluation = evaluation
         super().__init__(graph, {})
         self._firsts = np.array([variable.first_element for variable in graph.variables])
@@ -74,15 +66,20 @@ class Meaning(Interpreter):
             # Of what the variables hold, which is longer than what the source has where all is in float64.
             of_variable = lambda own, at: self.arrays[own.first_element][at]  # noqa: E731
             return assembled(source, np.result_type(source.dtype, *arrays), of_variable, lambda value: value)
-        made = np.zeros((self.evaluation.draws, source.size), np.int64)
+        parts: list[Value] = []
         for patch in source.patches:
-            stands: Value = np.asarray(patch.value, source.dtype)
-            if patch.variable is not None:
-                index = patch.index.values()
-                stands = moved(self.arrays[patch.variable.first_element], lambda own, lead, at=index: own[..., at])
-            own = residues(stands, self.evaluation.draws)
-            made[:, patch.places.values()] = own.reshape(*own.shape, *(1,) * (1 + patch.places.ndim - own.ndim))
-        return Unknown(made, source.dtype)
+            if patch.variable is None:
+                parts.append(np.asarray(0 if patch.value is None else patch.value, source.dtype))
+                continue
+            index = patch.index.values()
+            own = self.arrays[patch.variable.first_element]
+            parts.append(moved(own, lambda array, lead, at=index: array[..., at]))
+        each, lead, back = together(self.evaluation, parts, source.dtype)
+        made = np.zeros((*each[0].shape[:lead], source.size), np.int64)
+        for patch, own in zip(source.patches, each, strict=True):
+            places = patch.places.values()
+            made[..., places] = own.reshape(*own.shape, *(1,) * (lead + places.ndim - own.ndim))
+        return back(made)
 
     def gathered(self, tensor: Tensor) -> Value:
         index = tensor.index.values()
@@ -103,16 +100,21 @@ class Meaning(Interpreter):
 
     def _changed(self, variable: Variable, places: np.ndarray, values: Value) -> Value:
         before: Value = self.arrays[variable.first_element]
-        if isinstance(values, Unknown) or (isinstance(before, Unknown) and len(places) < variable.size):
-            made = np.array(residues(before, self.evaluation.draws))
-            made[:, places] = residues(values, self.evaluation.draws)
-            changed = Unknown(made, variable.dtype)
-            changed.degree = max(own.degree if isinstance(own, Unknown) else 1 for own in (before, values))
-            changed.is_positive = are_positive([values] if len(places) == variable.size else [before, values])
-            return changed
-        known = np.zeros(variable.size, values.dtype) if isinstance(before, Unknown) else np.array(before)
-        known[places] = values
-        return known
+        is_whole = len(places) == variable.size
+        if not isinstance(values, Unknown) and (is_whole or not isinstance(before, Unknown)):
+            known = np.zeros(variable.size, values.dtype) if isinstance(before, Unknown) else np.array(before)
+            known[places] = values
+            return known
+        if is_whole:
+            before = moved(values, lambda own, lead: own)
+        (old, new), _, back = together(self.evaluation, (before, values), variable.dtype)
+        made = np.array(old)
+        made[..., places] = new
+        changed = back(made)
+        assert isinstance(changed, Unknown)
+        changed.degree = max(own.degree if isinstance(own, Unknown) else 1 for own in (before, values))
+        changed.is_positive = are_positive([before, values])
+        return changed
 
     def number(self, tensor: Tensor, by: str, line: Line | None) -> int:
         value = self.read(tensor, by, line)

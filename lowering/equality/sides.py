@@ -12,12 +12,13 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.errors import CodeletError, ProgramError
+from codelet.field.meanings import Field
 from codelet.field.values import Value
 from codelet.graphs.graph import Graph
 from codelet.programs.program import Program, as_program
 from codelet.programs.walk import check_program
 from codelet.views.tensor import Tensor
-from lowering.equality.graphs import Evaluates, Meaning
+from lowering.equality.graphs import Meaning
 
 
 class EffectsError(ProgramError):
@@ -39,7 +40,7 @@ class Side(Protocol):
     types: list[tuple[tuple[int, ...], Any]]
     jaxpr: jax_core.ClosedJaxpr | None
 
-    def results(self, evaluation: Evaluates, given: Sequence[Value]) -> list[Value]:
+    def results(self, evaluation: Field, given: Sequence[Value]) -> list[Value]:
         """Its results, of a value for each leaf of the examples."""
         ...
 
@@ -68,7 +69,7 @@ class _OfFunction:
     types: list[tuple[tuple[int, ...], Any]]
     jaxpr: jax_core.ClosedJaxpr
 
-    def results(self, evaluation: Evaluates, given: Sequence[Value]) -> list[Value]:
+    def results(self, evaluation: Field, given: Sequence[Value]) -> list[Value]:
         return evaluation.run(self.jaxpr, given)
 
 
@@ -98,7 +99,7 @@ class OfGraph:
     def types(self) -> list[tuple[tuple[int, ...], Any]]:
         return [(own.shape, own.dtype) for own in self.outputs]
 
-    def results(self, evaluation: Evaluates, given: Sequence[Value]) -> list[Value]:
+    def results(self, evaluation: Field, given: Sequence[Value]) -> list[Value]:
         meaning = Meaning(self.graph, dict(zip(self.inputs, given, strict=True)), evaluation)
         meaning.run(self.program)
         return [meaning.read(own, "the caller") for own in self.outputs]
