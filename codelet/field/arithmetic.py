@@ -26,15 +26,25 @@ MOST_SUMMED = 1 << 18
 
 def reduced(x: np.ndarray) -> np.ndarray:
     """What numbers from 0 to 2**63 are modulo the prime."""
-    x = (x & PRIME) + (x >> 31)
-    x = (x & PRIME) + (x >> 31)
-    return np.where(x >= PRIME, x - PRIME, x)
+    low = np.bitwise_and(x, PRIME)
+    low += x >> 31
+    high = low >> 31
+    low &= PRIME
+    low += high
+    return _below(low)
+
+
+def _below(x: Any) -> np.ndarray:
+    """New numbers of up to twice the prime, less the prime where they are not below it; changed in their place."""
+    if not isinstance(x, np.ndarray):  # a number
+        return x - PRIME if x >= PRIME else x
+    np.subtract(x, PRIME, out=x, where=x >= PRIME)
+    return x
 
 
 def add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The sum of residues."""
-    x = a + b
-    return np.where(x >= PRIME, x - PRIME, x)
+    return _below(a + b)
 
 
 def negative(a: np.ndarray) -> np.ndarray:
@@ -44,8 +54,7 @@ def negative(a: np.ndarray) -> np.ndarray:
 
 def subtract(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The difference of residues."""
-    x = a - b
-    return np.where(x < 0, x + PRIME, x)
+    return _below(a - b + PRIME)
 
 
 def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -112,10 +121,16 @@ def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         each = [matrix_product(a[..., k : k + MOST_SUMMED], b[..., k : k + MOST_SUMMED, :]) for k in parts]
         return reduced(np.sum(each, axis=0))
     low_a, high_a, low_b, high_b = a & 0xFFFF, a >> 16, b & 0xFFFF, b >> 16
-    exact = lambda a, b: reduced(np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64))  # noqa: E731
-    low, high, both = exact(low_a, low_b), exact(high_a, high_b), exact(low_a + high_a, low_b + high_b)
-    middle = subtract(subtract(both, low), high)
-    return reduced(low + (middle << 16) + (high << 1))  # 2**32 is 2
+    low, high = _exact_product(low_a, low_b), _exact_product(high_a, high_b)
+    middle = _exact_product(low_a + high_a, low_b + high_b)
+    middle -= low
+    middle -= high
+    return reduced(low + (reduced(middle) << 16) + (high << 1))  # 2**32 is 2
+
+
+def _exact_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The product of matrices of whole numbers, below 2**53."""
+    return np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64)
 
 
 # --- what floats stand for ----------------------------------------------------------------------------------

@@ -62,6 +62,7 @@ class Evaluation:
         casts: whether a conversion between floats that loses digits is a function of which nothing is known.
         watch: what is told of every equation.
         hashed: how many elements have been told apart so far, by hashes of them.
+        hashed_degree: the greatest of these.
         degree: the greatest of all.
         shifts: what is known of sums of greatest and least numbers.
         roots: what is known of the squares of numbers.
@@ -69,7 +70,8 @@ class Evaluation:
 
     def __init__(self, draws: int, casts: bool = False, watch: Watch | None = None):
         self.draws, self.casts, self.watch = draws, casts, watch
-        self.hashed, self.degree, self.shifts, self.roots = 0, 1, Shifts(), Roots()
+        self.hashed, self.hashed_degree, self.degree = 0, 1, 1
+        self.shifts, self.roots = Shifts(), Roots()
         self._plans: dict[tuple[int, frozenset[int]], tuple[jax_core.Jaxpr, _Known]] = {}
 
     def _plan(self, jaxpr: jax_core.Jaxpr, known: frozenset[Any]) -> _Known:
@@ -116,6 +118,8 @@ class Evaluation:
         self.degree = max([self.degree, *(own.degree for own in unknown)])
         if unknown and not MEANINGS[eqn.primitive.name].is_exact and not runs_jaxprs(eqn):
             self.hashed += sum(math.prod(own.shape) for own in (*operands, *unknown))
+            degrees = (own.degree for own in operands if isinstance(own, Unknown))
+            self.hashed_degree = max([self.hashed_degree, *degrees])
         if self.watch is not None:
             self.watch(eqn, operands, results)
         return results

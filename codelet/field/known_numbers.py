@@ -10,6 +10,10 @@ MOST_KEPT = 1 << 22
 """Numbers; what is met beyond them is not kept, so that less is found equal."""
 
 
+_MASK = (1 << 20) - 1
+"""Of the first residue of a number: what no known number begins with is not looked up."""
+
+
 class KnownNumbers:
     """A table of numbers, by two words each, with a column of residues for each of them.
 
@@ -19,6 +23,7 @@ class KnownNumbers:
 
     def __init__(self) -> None:
         self.kept = 0
+        self._begins = np.zeros(_MASK + 1, bool)
         self._first = self._second = np.zeros(0, np.uint64)
         self._columns: np.ndarray | None = None  # (..., numbers)
         self._new: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
@@ -27,16 +32,25 @@ class KnownNumbers:
         """Keep numbers, (draws, numbers), with what is known of them, (..., numbers); not if there are too many."""
         if numbers.shape[1] and self.kept + numbers.shape[1] <= MOST_KEPT:
             self._new.append((*words_of(numbers), columns))
+            self._begins[numbers[0] & _MASK] = True
             self.kept += numbers.shape[1]
 
-    def find(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What is known of numbers, (draws, ...): (..., numbers), and of which of them something is."""
+    def find(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Of which numbers, (draws, ...), something is known, and what: (..., so many). None where of none is."""
+        may = self._begins[numbers[0] & _MASK]
+        if not may.any():
+            return None
         if self._new:
             self._join()
         assert self._columns is not None
-        first, second = words_of(numbers)
+        first, second = words_of(numbers[:, may])
         at = np.minimum(np.searchsorted(self._first, first), len(self._first) - 1)
-        return self._columns[..., at], (self._first[at] == first) & (self._second[at] == second)
+        is_it = (self._first[at] == first) & (self._second[at] == second)
+        if not is_it.any():
+            return None
+        is_known = np.zeros(may.shape, bool)
+        is_known[may] = is_it
+        return is_known, self._columns[..., at[is_it]]
 
     def _join(self) -> None:
         """Put what is new in order with what is there."""

@@ -42,5 +42,10 @@ class Roots:
         is_square = first is second or (first == second).all(0)
         if not np.any(is_square):
             return made
-        squares, is_known = self._known.find(first)
-        return np.where(is_known & is_square, squares, made)
+        found = self._known.find(first)
+        if found is None:
+            return made
+        is_known, squares = found
+        made = np.array(made)
+        made[:, is_known & is_square] = squares[:, np.broadcast_to(is_square, is_known.shape)[is_known]]
+        return made

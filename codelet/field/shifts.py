@@ -79,9 +79,11 @@ class Shifts:
         small = numbers[(slice(None), *repeated)]
         if not self._known.kept or not numbers.size or (most is not None and small[0].size > most):
             return alone, np.zeros(numbers.shape[1:], bool)
-        columns, is_known = self._known.find(small)
-        if not is_known.any():
+        found = self._known.find(small)
+        if found is None:
             return alone, np.zeros(numbers.shape[1:], bool)
-        columns = zip(columns.astype(np.int64), (small, 0, 0), strict=True)
-        own = Parts(*(np.where(is_known, k, other) for k, other in columns))
+        is_known, columns = found
+        own = Parts(np.array(small), np.zeros_like(small), np.zeros_like(small))
+        for part, column in zip(own, columns, strict=True):
+            part[:, is_known] = column
         return Parts(*(np.broadcast_to(k, numbers.shape) for k in own)), np.broadcast_to(is_known, numbers.shape[1:])

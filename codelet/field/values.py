@@ -65,7 +65,9 @@ class Extreme(Unknown):
 
     @cached_property
     def residues(self) -> np.ndarray:  # type: ignore[override]
-        made = extreme_of(self.kind, self.members)
+        made, is_one = _extreme_of(self.kind, self.members)
+        if not is_one.any():
+            self.degree = 1
         if self.told is not None:
             self.told(made)
         return made
@@ -84,6 +86,11 @@ Value = np.ndarray | Unknown
 
 def extreme_of(kind: str, members: np.ndarray) -> np.ndarray:
     """The residues of the greatest or least of (draws, members, ...)."""
+    return _extreme_of(kind, members)[0]
+
+
+def _extreme_of(kind: str, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The residues of the greatest or least of (draws, members, ...), and which are those of one member, not hashed."""
     first, second = words_of(members)
     order = np.argsort(first, axis=0, kind="stable")
     first, second = (np.take_along_axis(own, order, 0) for own in (first, second))
@@ -92,7 +99,7 @@ def extreme_of(kind: str, members: np.ndarray) -> np.ndarray:
     count = is_new.sum(axis=0)
     words = set_words(kind, (first, second), is_new)
     hashed = residues_of(words, len(members))
-    return np.where(count == 1, members[:, 0], hashed)
+    return np.where(count == 1, members[:, 0], hashed), count == 1
 
 
 def set_words(kind: str, members: Words, is_new: np.ndarray, running: bool = False) -> Words:

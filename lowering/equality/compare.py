@@ -111,8 +111,8 @@ def _compared(sides: tuple[Side, Side], examples: Any, casts: str, seed: int) ->
     apart = [(a != b).any(0) for a, b in zip(*found, strict=True)]
     elements = sum(own.size for own in apart)
     if not any(own.any() for own in apart):
-        pairs = float(evaluation.hashed) ** 2 + elements
-        chance = pairs * (2.0 * evaluation.degree / PRIME) ** DRAWS
+        hashed, compared = ((2.0 * degree / PRIME) ** DRAWS for degree in (evaluation.hashed_degree, evaluation.degree))
+        chance = float(evaluation.hashed) ** 2 * hashed + elements * compared
         if chance > 2.0**-40:
             return Equality(
                 "undecided", reason=f"its degree is {evaluation.degree:,}: the chance of an error is {chance:.2g}"
