@@ -260,6 +260,8 @@ def test_a_fault_in_attention_by_blocks_is_told():
 
 
 def test_what_is_known_of_signs():
+    assert equal(lambda x: jnp.sqrt(x), lambda x: jnp.sqrt(-x), X).verdict == "different"
+    assert equal(lambda x: lax.rsqrt(x), lambda x: -lax.rsqrt(x), X).verdict == "different"
     assert equal(lambda x: jnp.abs(jnp.exp(x).sum(0)), lambda x: jnp.exp(x).sum(0), X)
     assert equal(lambda x: jnp.sign(jnp.exp(x)), lambda x: jnp.ones_like(x), X)
     none = lambda x: jnp.sign(jnp.exp(x[:0]).sum(0))  # noqa: E731

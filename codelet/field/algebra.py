@@ -159,6 +159,7 @@ def reciprocal_root(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     degree=summed,
     keeps_positive=True,
     takes_complex=True,
+    is_exact=lambda eqn: jnp.issubdtype(dtype_of(eqn), np.inexact),
 )
 def divide(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
     first, second = by_element(field, (a, b))
@@ -200,7 +201,11 @@ def complement(eqn: Any, a: Array) -> Array:
 
 
 @meaning(
-    "select_n", said="`c * b + (1 - c) * a` of a truth value c that is not known", degree=summed, takes_complex=True
+    "select_n",
+    said="`c * b + (1 - c) * a` of a truth value c that is not known",
+    degree=summed,
+    takes_complex=True,
+    is_exact=lambda eqn: len(eqn.invars) == 3 and eqn.invars[0].aval.dtype == bool,
 )
 def select_n(field: Field, eqn: Any, which: Value, *cases: Value) -> Sequence[Value]:
     own = all_residues(field, cases)
@@ -296,12 +301,20 @@ def _precision(dtype: Any) -> int:
     return int(jnp.finfo(dtype).nmant)
 
 
+def _is_identity(before: Any, after: Any) -> bool:
+    """Whether a conversion loses nothing, in any way of taking it."""
+    if jnp.issubdtype(before, np.floating) and jnp.issubdtype(after, np.floating):
+        return _precision(after) >= _precision(before)
+    return bool(before == after or before.kind == "b" or jnp.issubdtype(after, np.inexact))
+
+
 @meaning(
     "convert_element_type",
     "new_dtype",
     "weak_type",
     said="the identity between floats, and to complex numbers; see `casts`",
     takes_complex=True,
+    is_exact=lambda eqn: _is_identity(eqn.invars[0].aval.dtype, dtype_of(eqn)),
 )
 def convert(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     own, to = residues(x, field.draws), dtype_of(eqn)

@@ -1,6 +1,6 @@
 """Arithmetic modulo the prime 2**31 - 1, of arrays of residues: sums, products, powers, and what floats stand for.
 
-A product of two residues fits 64 bits, and what is modulo this prime is found by shifts. Products of matrices are
+A product of two residues fits 64 bits. Products of matrices are
 made of those of their halves, of 15 and 16 bits, in float64, whose sums are exact up to 2**53: that is the BLAS's work.
 
 Source: A. Karatsuba and Y. Ofman, Multiplication of multidigit numbers on automata, 1963: three products for four.
@@ -26,40 +26,34 @@ MOST_SUMMED = 1 << 18
 
 def reduced(x: np.ndarray) -> np.ndarray:
     """What numbers from 0 to 2**63 are modulo the prime."""
-    low = np.bitwise_and(x, PRIME)
-    low += x >> 31
-    high = low >> 31
-    low &= PRIME
-    low += high
-    return _below(low)
-
-
-def _below(x: Any) -> np.ndarray:
-    """New numbers of up to twice the prime, less the prime where they are not below it; changed in their place."""
-    if not isinstance(x, np.ndarray):  # a number
-        return x - PRIME if x >= PRIME else x
-    np.subtract(x, PRIME, out=x, where=x >= PRIME)
-    return x
+    return x % PRIME
 
 
 def add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The sum of residues."""
-    return _below(a + b)
+    return _modulo(a + b)
 
 
 def negative(a: np.ndarray) -> np.ndarray:
     """What makes zero with a residue."""
-    return np.where(a == 0, a, PRIME - a)
+    return _modulo(PRIME - a)
 
 
 def subtract(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The difference of residues."""
-    return _below(a - b + PRIME)
+    made = a - b
+    made += PRIME
+    return _modulo(made)
+
+
+def _modulo(x: np.ndarray) -> np.ndarray:
+    """New numbers from 0 modulo the prime, in their place: NumPy divides by a constant without division."""
+    return np.remainder(x, PRIME, out=x) if isinstance(x, np.ndarray) else x % PRIME
 
 
 def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The product of residues."""
-    return reduced(a * b)
+    return _modulo(a * b)
 
 
 def power(a: np.ndarray, exponent: int, multiplied: Product = multiply) -> np.ndarray:
@@ -79,8 +73,11 @@ def inverse(a: np.ndarray) -> np.ndarray:
 
 
 def root(a: np.ndarray) -> np.ndarray:
-    """A square root: of a product the product of the roots; its square is `a`, or the negative of it."""
-    return power(a, (PRIME + 1) // 4)
+    """A power that stands for a square root: of a product the product of the roots, and of `-a` the negative.
+
+    Its square is `a`, or the negative of it.
+    """
+    return power(a, (3 * PRIME - 1) // 4)
 
 
 def total(x: np.ndarray, axes: Sequence[int]) -> np.ndarray:
@@ -125,7 +122,12 @@ def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     middle = _exact_product(low_a + high_a, low_b + high_b)
     middle -= low
     middle -= high
-    return reduced(low + (reduced(middle) << 16) + (high << 1))  # 2**32 is 2
+    made = _modulo(middle)
+    made <<= 16
+    made += low
+    high <<= 1  # 2**32 is 2
+    made += high
+    return _modulo(made)
 
 
 def _exact_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -223,7 +223,14 @@ def _along(field: Field, kind: str, value: Value, axes: Sequence[int]) -> Value:
 
 
 def _of_a_map(kind: str, name: str) -> None:
-    @meaning(name, "axes", "axis_index_groups", said="a sum, or a set, along an axis of `jax.vmap`")
+    @meaning(
+        name,
+        "axes",
+        "axis_index_groups",
+        said="a sum, or a set, along an axis of `jax.vmap`",
+        is_exact=kind == "sum",
+        takes_complex=kind == "sum",
+    )
     def run(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
         if not all(isinstance(axis, int) for axis in eqn.params["axes"]):
             raise NotUnderstood(eqn, "an axis of devices that no `shard_map` names")

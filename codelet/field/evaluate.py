@@ -116,7 +116,7 @@ class Evaluation:
         results = self._results(eqn, operands)
         unknown = [own for own in results if isinstance(own, Unknown)]
         self.degree = max([self.degree, *(own.degree for own in unknown)])
-        if unknown and not MEANINGS[eqn.primitive.name].is_exact and not runs_jaxprs(eqn):
+        if unknown and not runs_jaxprs(eqn) and MEANINGS[eqn.primitive.name].tells_apart(eqn):
             self.hashed += sum(math.prod(own.shape) for own in (*operands, *unknown))
             degrees = (own.degree for own in operands if isinstance(own, Unknown))
             self.hashed_degree = max([self.hashed_degree, *degrees])

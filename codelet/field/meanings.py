@@ -70,6 +70,10 @@ Function = Callable[..., Sequence[Value]]
 """Of the field, the equation and the values of its operands: its results."""
 
 
+Exact = bool | Callable[[Any], bool]
+"""Whether an equation tells no elements apart, or what says so of it."""
+
+
 Degree = Callable[[Any, Sequence[int]], int]
 """Of an equation and the degrees of its operands."""
 
@@ -108,8 +112,12 @@ class Meaning:
     said: str
     degree: Degree | None
     keeps_positive: bool = False
-    is_exact: bool = False
+    is_exact: Exact = False
     takes_complex: bool = False
+
+    def tells_apart(self, eqn: Any) -> bool:
+        """Whether an equation tells elements apart, by hashes of them."""
+        return not (self.is_exact(eqn) if callable(self.is_exact) else self.is_exact)
 
 
 MEANINGS: dict[str, Meaning] = {}
@@ -123,7 +131,7 @@ def meaning(
     every: bool = False,
     degree: Degree | None = greatest,
     keeps_positive: bool = False,
-    is_exact: bool = False,
+    is_exact: Exact = False,
     takes_complex: bool = False,
 ) -> Callable[[Function], Function]:
     """Register what primitives compute.

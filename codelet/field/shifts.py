@@ -50,12 +50,13 @@ class Shifts:
         """Keep the sum of terms, each 1 or -1 times an array, where greatest or least ones are among them."""
         if not self._known.kept:
             return
+        each = [(sign, *self.parts(array, MOST_LOOKED_UP)) for sign, array in terms]
+        if not any(is_known.any() for _, _, is_known in each):
+            return
         total: Parts | None = None
         found, fits = np.zeros(made.shape[1:], bool), np.ones(made.shape[1:], bool)
-        for sign, array in terms:
-            own, is_known = self.parts(array, MOST_LOOKED_UP)
-            own = own if sign > 0 else own.negated
-            found = found | is_known
+        for sign, parts, is_known in each:
+            own, found = parts if sign > 0 else parts.negated, found | is_known
             if total is None:
                 total = own
                 continue
@@ -73,15 +74,15 @@ class Shifts:
             numbers: (draws, ...).
             most: of more elements nothing is looked for.
         """
-        zero = np.zeros_like(numbers)
+        zero = np.zeros((len(numbers), *(1,) * (numbers.ndim - 1)), np.int64)
         alone = Parts(numbers, zero, zero)
         repeated = (slice(None, 1) if step == 0 else slice(None) for step in numbers.strides[1:])
         small = numbers[(slice(None), *repeated)]
         if not self._known.kept or not numbers.size or (most is not None and small[0].size > most):
-            return alone, np.zeros(numbers.shape[1:], bool)
+            return alone, np.zeros((), bool)
         found = self._known.find(small)
         if found is None:
-            return alone, np.zeros(numbers.shape[1:], bool)
+            return alone, np.zeros((), bool)
         is_known, columns = found
         own = Parts(np.array(small), np.zeros_like(small), np.zeros_like(small))
         for part, column in zip(own, columns, strict=True):

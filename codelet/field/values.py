@@ -91,9 +91,12 @@ def extreme_of(kind: str, members: np.ndarray) -> np.ndarray:
 
 def _extreme_of(kind: str, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The residues of the greatest or least of (draws, members, ...), and which are those of one member, not hashed."""
+    if members.shape[1] == 1:
+        return members[:, 0], np.ones(members.shape[2:], bool)
     first, second = words_of(members)
-    order = np.argsort(first, axis=0, kind="stable")
-    first, second = (np.take_along_axis(own, order, 0) for own in (first, second))
+    if len(first) > 2:  # two are beside one another in any order
+        order = np.argsort(first, axis=0, kind="stable")
+        first, second = (np.take_along_axis(own, order, 0) for own in (first, second))
     is_new = np.ones(first.shape, bool)
     is_new[1:] = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
     count = is_new.sum(axis=0)
@@ -128,6 +131,9 @@ def _of_numbers(array: np.ndarray, draws: int) -> np.ndarray:
     """Floats: finite ones as the simplest fractions that they are written for, others by their names."""
     if np.issubdtype(array.dtype, np.complexfloating):
         return pair(_of_numbers(array.real, draws), _of_numbers(array.imag, draws))
+    if array.size > 1 and (array == array.reshape(-1)[:1].reshape((1,) * array.ndim)).all():
+        one = _of_numbers(array.reshape(-1)[:1], draws)
+        return np.broadcast_to(one.reshape(draws, *(1,) * array.ndim), (draws, *array.shape))
     finite = np.isfinite(array)
     values, places = np.unique(np.where(finite, array, 0).reshape(-1), return_inverse=True)
     made = np.broadcast_to(of_floats(values)[places].reshape(array.shape), (draws, *array.shape))
