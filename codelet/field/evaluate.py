@@ -116,13 +116,18 @@ class Evaluation:
         results = self._results(eqn, operands)
         unknown = [own for own in results if isinstance(own, Unknown)]
         self.degree = max([self.degree, *(own.degree for own in unknown)])
-        if unknown and not runs_jaxprs(eqn) and MEANINGS[eqn.primitive.name].tells_apart(eqn):
-            self.hashed += sum(math.prod(own.shape) for own in (*operands, *unknown))
-            degrees = (own.degree for own in operands if isinstance(own, Unknown))
-            self.hashed_degree = max([self.hashed_degree, *degrees])
+        if unknown and not runs_jaxprs(eqn):
+            self._count(MEANINGS[eqn.primitive.name].told_apart(eqn, operands), unknown)
         if self.watch is not None:
             self.watch(eqn, operands, results)
         return results
+
+    def _count(self, operands: Sequence[Value], made: Sequence[Unknown]) -> None:
+        """Count what an equation has told apart."""
+        if operands:
+            self.hashed += sum(math.prod(own.shape) for own in (*operands, *made))
+            degrees = (own.degree for own in operands if isinstance(own, Unknown))
+            self.hashed_degree = max([self.hashed_degree, *degrees])
 
     def known(self, value: Any) -> np.ndarray:
         """A literal or a constant, as it is computed with."""

@@ -105,6 +105,7 @@ class Meaning:
         keeps_positive: whether the results are greater than zero wherever all operands are.
         is_exact: whether it tells no elements apart: no hash of them, and no set.
         takes_complex: whether it takes account of complex numbers.
+        hashes: the numbers of the operands that it tells apart; None for all.
     """
 
     function: Function
@@ -114,10 +115,13 @@ class Meaning:
     keeps_positive: bool = False
     is_exact: Exact = False
     takes_complex: bool = False
+    hashes: tuple[int, ...] | None = None
 
-    def tells_apart(self, eqn: Any) -> bool:
-        """Whether an equation tells elements apart, by hashes of them."""
-        return not (self.is_exact(eqn) if callable(self.is_exact) else self.is_exact)
+    def told_apart(self, eqn: Any, operands: Sequence[Any]) -> Sequence[Any]:
+        """Those operands of an equation whose elements it tells apart, by hashes of them."""
+        if self.is_exact(eqn) if callable(self.is_exact) else self.is_exact:
+            return ()
+        return operands if self.hashes is None else [operands[k] for k in self.hashes]
 
 
 MEANINGS: dict[str, Meaning] = {}
@@ -133,6 +137,7 @@ def meaning(
     keeps_positive: bool = False,
     is_exact: Exact = False,
     takes_complex: bool = False,
+    hashes: tuple[int, ...] | None = None,
 ) -> Callable[[Function], Function]:
     """Register what primitives compute.
 
@@ -145,12 +150,13 @@ def meaning(
         keeps_positive: whether the results are greater than zero wherever all operands are.
         is_exact: whether it tells no elements apart: no hash of them, and no set.
         takes_complex: whether it takes account of complex numbers.
+        hashes: the numbers of the operands that it tells apart; None for all.
     """
 
     def registered(function: Function) -> Function:
         for name in names.split():
             known = None if every else frozenset(parameters)
-            MEANINGS[name] = Meaning(function, known, said, degree, keeps_positive, is_exact, takes_complex)
+            MEANINGS[name] = Meaning(function, known, said, degree, keeps_positive, is_exact, takes_complex, hashes)
         return function
 
     return registered

@@ -175,6 +175,7 @@ def window_extreme(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     "padding",
     said="comparisons of each window's elements in their order, and a sum",
     degree=lambda eqn, degrees: 1 + degrees[0],
+    hashes=(1,),
 )
 def select_and_scatter_add(field: Field, eqn: Any, source: Value, operand: Value) -> Sequence[Value]:
     """Each window's cotangent goes to the element that is left when each is compared with the one that was so far."""
