@@ -22,8 +22,11 @@ from lowering.equality.sides import OfGraph, Side, function_side, jaxpr_side
 from lowering.fast.compute_sets import choose_kernels
 from lowering.fast.steps import emit
 from lowering.jaxprs import simplify
+from lowering.plan.collect import collect
 from lowering.plan.plan import Plan
+from lowering.plan.steps import AbortStep, PrintStep
 from lowering.plan.streams import fed_types
+from lowering.plan.walk import all_steps
 from tests.strategies import Case
 
 
@@ -158,9 +161,10 @@ def prove(proved: Proved, what: str, case: Case, run: Callable[[dict[str, Any]],
     proved.settle(what, compared(meaning_of(case), named_side(case, run), examples_of(case)))
 
 
-def has_streams(case: Case) -> bool:
-    """Whether a case takes or sends values by streams, of which a side has none."""
-    return bool(case.graph.streams)
+def has_sides(case: Case) -> bool:
+    """Whether a case does nothing but compute: it has no streams, prints nothing and never aborts."""
+    steps = all_steps(collect(case.graph, case.sequence(), (), ()).steps)
+    return not case.graph.streams and not any(isinstance(step, (AbortStep, PrintStep)) for step in steps)
 
 
 def on_engine(case: Case, execution: str) -> Callable[[dict[str, Any]], dict[str, Any]]:

@@ -24,6 +24,10 @@ MOST_SUMMED = 1 << 18
 """So many products of halves are summed at once at most: each is below 2**34."""
 
 
+MOST_AT_ONCE = 1 << 22
+"""Elements of products of matrices that are made at once, of which there are several copies meanwhile."""
+
+
 def reduced(x: np.ndarray) -> np.ndarray:
     """What numbers from 0 to 2**63 are modulo the prime."""
     return x % PRIME
@@ -117,6 +121,11 @@ def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         parts = range(0, n, MOST_SUMMED)
         each = [matrix_product(a[..., k : k + MOST_SUMMED], b[..., k : k + MOST_SUMMED, :]) for k in parts]
         return reduced(np.sum(each, axis=0))
+    if a.ndim > 2 and len(a) == len(b) and len(a) * a.shape[-2] * b.shape[-1] > MOST_AT_ONCE:
+        made = np.empty((*a.shape[:-1], b.shape[-1]), np.int64)
+        for k in range(len(a)):
+            made[k] = matrix_product(a[k], b[k])
+        return made
     low_a, high_a, low_b, high_b = a & 0xFFFF, a >> 16, b & 0xFFFF, b >> 16
     low, high = _exact_product(low_a, low_b), _exact_product(high_a, high_b)
     middle = _exact_product(low_a + high_a, low_b + high_b)

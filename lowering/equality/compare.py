@@ -89,6 +89,12 @@ def compared(first: Side, second: Side, examples: Any, *, casts: str = "identity
         return _compared((first, second), examples, casts, seed)
 
 
+def _compact(value: Value) -> np.ndarray:
+    """The residues of a result, in as little memory as they take."""
+    own = residues(value, DRAWS)
+    return own.astype(np.int32) if value.dtype.kind != "c" else own
+
+
 def _compared(sides: tuple[Side, Side], examples: Any, casts: str, seed: int) -> Equality:
     random = np.random.default_rng(seed)
     leaves, tree = jax.tree.flatten(examples)
@@ -107,8 +113,10 @@ def _compared(sides: tuple[Side, Side], examples: Any, casts: str, seed: int) ->
             places = (line_of(eqn) for eqn in (error.eqn, *error.around) if eqn is not None)
             line = next((own for own in (error.line, *places) if own is not None), None)
             return Equality("undecided", reason=str(error), line=line)
-        found.append([residues(own, DRAWS) for own in results])
+        results.reverse()  # each is let go of as soon as it is compact
+        found.append([_compact(results.pop()) for _ in range(len(results))])
     apart = [(a != b).any(0) for a, b in zip(*found, strict=True)]
+    found.clear()
     elements = sum(own.size for own in apart)
     if not any(own.any() for own in apart):
         hashed, compared = ((2.0 * degree / PRIME) ** DRAWS for degree in (evaluation.hashed_degree, evaluation.degree))
