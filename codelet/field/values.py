@@ -17,6 +17,10 @@ from codelet.field.hashing import Words, absorbed, key_of, residues_of, words_of
 from codelet.field.pairs import pair
 
 
+_LARGE = 1 << 20
+"""So many residues are held in words of 32 bits, which they fit."""
+
+
 class Unknown:
     """An array that depends on what is not known.
 
@@ -30,19 +34,21 @@ class Unknown:
     degree, is_positive = 1, False
 
     def __init__(self, residues: np.ndarray, dtype: Any):
-        self._residues, self.dtype = residues, np.dtype(dtype)
+        self.dtype = np.dtype(dtype)
+        is_large = residues.size >= _LARGE and 0 not in residues.strides and self.dtype.kind != "c"
+        self._residues = residues.astype(np.int32) if is_large else residues
 
     @property
     def residues(self) -> np.ndarray:
-        return self._residues
+        return self._residues.astype(np.int64, copy=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.residues.shape[1:]
+        return self._residues.shape[1:]
 
     def moved(self, move: Callable[[np.ndarray, int], np.ndarray]) -> Unknown:
         """It with its elements moved, by what moves the last dimensions of an array behind some number of others."""
-        return self._like(Unknown(move(self.residues, 1), self.dtype))
+        return self._like(Unknown(move(self._residues, 1), self.dtype))
 
     def _like(self, other: Any) -> Any:
         other.degree, other.is_positive = self.degree, self.is_positive

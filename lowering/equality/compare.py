@@ -92,7 +92,7 @@ def compared(first: Side, second: Side, examples: Any, *, casts: str = "identity
 def _compact(value: Value) -> np.ndarray:
     """The residues of a result, in as little memory as they take."""
     own = residues(value, DRAWS)
-    return own.astype(np.int32) if value.dtype.kind != "c" else own
+    return own if value.dtype.kind == "c" else own.astype(np.int32)
 
 
 def _compared(sides: tuple[Side, Side], examples: Any, casts: str, seed: int) -> Equality:
