@@ -12,6 +12,7 @@ import numpy as np
 from codelet.field import arithmetic
 from codelet.field.hashing import uninterpreted
 from codelet.field.meanings import (
+    MOST_AT_ONCE,
     Degree,
     Field,
     NotUnderstood,
@@ -20,6 +21,7 @@ from codelet.field.meanings import (
     dtype_of,
     greatest,
     hashed,
+    made_by_element,
     meaning,
     shape_of,
     summed,
@@ -85,20 +87,26 @@ def negative(field: Field, eqn: Any, a: Value) -> Sequence[Value]:
 
 def _added(field: Field, eqn: Any, signs: Sequence[int], operands: Sequence[Value]) -> Sequence[Value]:
     """The sum of values, each 1 or -1 times."""
-    arrays, numbers = by_element(field, operands), numbers_of(dtype_of(eqn))
-    if len(arrays) == 1:
-        made = numbers.negative(arrays[0])
-    else:
-        made = (numbers.add if signs[1] > 0 else numbers.subtract)(*arrays)
+    numbers = numbers_of(dtype_of(eqn))
     if numbers is not arithmetic:
-        return [Unknown(made, dtype_of(eqn))]
-    field.shifts.sum(made, *zip(signs, arrays, strict=True))
-    return [Unknown(made, dtype_of(eqn))]
+        return [Unknown(_sum_of(numbers, signs, by_element(field, operands)), dtype_of(eqn))]
+    made = Unknown(made_by_element(field, operands, lambda *own: _sum_of(numbers, signs, own)), dtype_of(eqn))
+    if field.shifts.any and math.prod(made.shape) <= MOST_AT_ONCE:
+        field.shifts.sum(made.residues, *zip(signs, by_element(field, operands), strict=True))
+    return [made]
+
+
+def _sum_of(numbers: Any, signs: Sequence[int], arrays: Sequence[Array]) -> Array:
+    if len(arrays) == 1:
+        return numbers.negative(arrays[0])
+    return (numbers.add if signs[1] > 0 else numbers.subtract)(*arrays)
 
 
 @meaning("mul", said=_FIELD, degree=summed, keeps_positive=True, is_exact=True, takes_complex=True)
 def multiply(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
-    return [Unknown(_multiplied(field, eqn, *by_element(field, (a, b))), dtype_of(eqn))]
+    if dtype_of(eqn).kind == "c" or field.roots.any:
+        return [Unknown(_multiplied(field, eqn, *by_element(field, (a, b))), dtype_of(eqn))]
+    return [Unknown(made_by_element(field, (a, b), arithmetic.multiply), dtype_of(eqn))]
 
 
 def _multiplied(field: Field, eqn: Any, a: Array, b: Array) -> Array:

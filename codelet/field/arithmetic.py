@@ -122,7 +122,7 @@ def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         each = [matrix_product(a[..., k : k + MOST_SUMMED], b[..., k : k + MOST_SUMMED, :]) for k in parts]
         return reduced(np.sum(each, axis=0))
     if a.ndim > 2 and len(a) == len(b) and len(a) * a.shape[-2] * b.shape[-1] > MOST_AT_ONCE:
-        made = np.empty((*a.shape[:-1], b.shape[-1]), np.int64)
+        made = np.empty((*a.shape[:-1], b.shape[-1]), np.int32)
         for k in range(len(a)):
             made[k] = matrix_product(a[k], b[k])
         return made

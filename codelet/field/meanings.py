@@ -18,7 +18,7 @@ from jax.extend import core as jax_core
 from codelet.errors import Line
 from codelet.field.roots import Roots
 from codelet.field.shifts import Shifts
-from codelet.field.values import Unknown, Value, are_positive, residues
+from codelet.field.values import Unknown, Value, are_positive, residues, stored
 from codelet.jaxprs.primitives import says_nothing
 
 
@@ -221,6 +221,26 @@ def all_residues(field: Field, values: Sequence[Value]) -> list[np.ndarray]:
 
 def by_element(field: Field, values: Sequence[Value]) -> list[np.ndarray]:
     """The residues of values of one shape, or of none, with as many dimensions."""
-    own = all_residues(field, values)
+    return _alike(all_residues(field, values))
+
+
+def _alike(own: Sequence[np.ndarray]) -> list[np.ndarray]:
     rank = max(each.ndim for each in own)
     return [each.reshape(*each.shape, *(1,) * (rank - each.ndim)) for each in own]
+
+
+MOST_AT_ONCE = 1 << 25
+"""Residues of a result by element that are made at once."""
+
+
+def made_by_element(field: Field, values: Sequence[Value], function: Callable[..., np.ndarray]) -> np.ndarray:
+    """The residues of what a function by element makes of values; draw by draw where they are many."""
+    own = _alike([stored(value, field.draws) for value in values])
+    shape = np.broadcast_shapes(*(each.shape for each in own))
+    wide = lambda array: array.astype(np.int64, copy=False)  # noqa: E731
+    if math.prod(shape) <= MOST_AT_ONCE:
+        return function(*map(wide, own))
+    made = np.empty(shape, np.int32)
+    for k in range(len(made)):
+        made[k] = function(*(wide(each[k]) for each in own))
+    return made

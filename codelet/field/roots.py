@@ -19,6 +19,11 @@ class Roots:
     def __init__(self) -> None:
         self._known = KnownNumbers()
 
+    @property
+    def any(self) -> bool:
+        """Whether something is known."""
+        return bool(self._known.kept)
+
     def root(self, numbers: np.ndarray) -> np.ndarray:
         """The square roots of residues, (draws, ...)."""
         made = root(numbers)

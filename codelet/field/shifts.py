@@ -41,6 +41,11 @@ class Shifts:
         flat = [np.broadcast_to(own, numbers.shape).reshape(len(numbers), -1) for own in parts]
         self._known.keep(numbers.reshape(len(numbers), -1), np.stack(flat).astype(np.int32))
 
+    @property
+    def any(self) -> bool:
+        """Whether something is known."""
+        return bool(self._known.kept)
+
     def extremes(self, numbers: np.ndarray) -> None:
         """Keep numbers that are each the greatest or the least of several."""
         zero = np.zeros_like(numbers)

@@ -16,7 +16,6 @@ from codelet.field.arithmetic import PRIME, of_floats
 from codelet.field.hashing import Words, absorbed, key_of, residues_of, words_of
 from codelet.field.pairs import pair
 
-
 _LARGE = 1 << 20
 """So many residues are held in words of 32 bits, which they fit."""
 
@@ -36,11 +35,16 @@ class Unknown:
     def __init__(self, residues: np.ndarray, dtype: Any):
         self.dtype = np.dtype(dtype)
         is_large = residues.size >= _LARGE and 0 not in residues.strides and self.dtype.kind != "c"
-        self._residues = residues.astype(np.int32) if is_large else residues
+        self._residues = residues.astype(np.int32, copy=False) if is_large else residues
 
     @property
     def residues(self) -> np.ndarray:
         return self._residues.astype(np.int64, copy=False)
+
+    @property
+    def stored(self) -> np.ndarray:
+        """The residues as they are held."""
+        return self._residues
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -77,6 +81,10 @@ class Extreme(Unknown):
         if self.told is not None:
             self.told(made)
         return made
+
+    @property
+    def stored(self) -> np.ndarray:
+        return self.residues
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -158,6 +166,11 @@ def named(name: str, draws: int) -> np.ndarray:
 def residues(value: Value, draws: int) -> np.ndarray:
     """The residues of a value."""
     return value.residues if isinstance(value, Unknown) else embedded(value, draws)
+
+
+def stored(value: Value, draws: int) -> np.ndarray:
+    """The residues of a value as they are held, in words of 32 or of 64 bits."""
+    return value.stored if isinstance(value, Unknown) else embedded(value, draws)
 
 
 def moved(value: Value, move: Callable[[np.ndarray, int], np.ndarray]) -> Value:
