@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.extend import core as jax_core
 
 from codelet.field.values import Value
@@ -133,7 +134,7 @@ def _stale(random: np.random.Generator, eqn: jax_core.JaxprEqn) -> Change | None
 
 def _touched(eqn: jax_core.JaxprEqn, operands: list[Any]) -> Any:
     """Which elements of an array an update writes; all where it hangs on what is traced."""
-    if any(isinstance(own, jax.core.Tracer) for own in _indices(eqn, operands)):
+    if any(isinstance(own, Tracer) for own in _indices(eqn, operands)):
         return np.ones(operands[0].shape, bool)
     with jax.ensure_compile_time_eval():
         update = 2 if eqn.primitive.name.startswith("scatter") else 1

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import pytest
+from jax.core import Tracer
 from jax.extend import core as jax_core
 
 import codelet as cl
@@ -70,7 +71,7 @@ class Proved:
             id(own): jax.ShapeDtypeStruct(own.shape, own.dtype)
             for closed in (before, after)
             for own in closed.consts
-            if isinstance(own, jax.core.Tracer)
+            if isinstance(own, Tracer)
         }
         one, other = (_with_inputs_for(closed, held) for closed in (before, after))
         structs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in one.in_avals]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -65,7 +66,7 @@ def _attention(q, k, v):
     return jax.nn.softmax(q @ k.T / 8) @ v
 
 
-def _tiled(q, k, v, block=4, first=-np.inf):
+def _tiled(q, k, v, block=4, first: Any = -np.inf):
     """Attention over blocks of keys, with what was summed so far brought to each new maximum."""
 
     def turn(state, own):

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from jax.extend import core as jax_core
 
 from lowering.equality.compare import compared
 from lowering.equality.sides import jaxpr_side
@@ -37,7 +38,7 @@ def pairs_of(function: Any, structs: Any, number: int) -> Iterator[tuple[Any, An
     if count:
         yield plain, other
         slopes = _slopes(function, structs)
-        yield slopes, _slopes(jax.extend.core.jaxpr_as_fun(other), structs)
+        yield slopes, _slopes(jax_core.jaxpr_as_fun(other), structs)
         yield slopes, rewritten(slopes, number + 1)[0]
 
 
@@ -70,7 +71,7 @@ def _drawn(strategy: Any, count: int, structs_of: Any) -> Iterator[tuple[Any, An
         database=None,
         deadline=None,
         phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=[HealthCheck.too_slow],
     )
     @given(strategy)
     def draw(own: Any) -> None:

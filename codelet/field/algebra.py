@@ -230,7 +230,7 @@ def select_n(field: Field, eqn: Any, which: Value, *cases: Value) -> Sequence[Va
         choice = residues(which, field.draws)
         choice = choice.reshape(*choice.shape, *(1,) * (own[0].ndim - choice.ndim))
         return [Unknown(uninterpreted(("select_n", len(cases)), choice, *own), dtype_of(eqn))]
-    return [Unknown(chosen(residues(which, field.draws), *own, dtype_of(eqn)), dtype_of(eqn))]
+    return [Unknown(chosen(residues(which, field.draws), own[0], own[1], dtype_of(eqn)), dtype_of(eqn))]
 
 
 def chosen(bit: Array, no: Array, yes: Array, dtype: Any) -> Array:

@@ -25,7 +25,7 @@ MOST_SUMMED = 1 << 18
 
 
 MOST_AT_ONCE = 1 << 22
-"""Elements of products of matrices that are made at once, of which there are several copies meanwhile."""
+"""Elements of matrices that are multiplied at once, of which there are several copies meanwhile."""
 
 
 def reduced(x: np.ndarray) -> np.ndarray:
@@ -121,7 +121,7 @@ def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         parts = range(0, n, MOST_SUMMED)
         each = [matrix_product(a[..., k : k + MOST_SUMMED], b[..., k : k + MOST_SUMMED, :]) for k in parts]
         return reduced(np.sum(each, axis=0))
-    if a.ndim > 2 and len(a) == len(b) and len(a) * a.shape[-2] * b.shape[-1] > MOST_AT_ONCE:
+    if a.ndim > 2 and len(a) == len(b) and max(a.size, b.size, a[..., 0].size * b.shape[-1]) > MOST_AT_ONCE:
         made = np.empty((*a.shape[:-1], b.shape[-1]), np.int32)
         for k in range(len(a)):
             made[k] = matrix_product(a[k], b[k])

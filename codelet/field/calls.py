@@ -89,4 +89,5 @@ def cond(field: Field, eqn: Any, which: Value, *operands: Value) -> Sequence[Val
     bit = residues(which, field.draws)
     no, yes = (field.run(branch, operands) for branch in branches)
     pairs = zip(no, yes, eqn.outvars, strict=True)
-    return [Unknown(chosen(bit, *all_residues(field, (a, b)), var.aval.dtype), var.aval.dtype) for a, b, var in pairs]
+    both = ((*all_residues(field, (a, b)), var.aval.dtype) for a, b, var in pairs)
+    return [Unknown(chosen(bit, first, second, dtype), dtype) for first, second, dtype in both]

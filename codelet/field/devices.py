@@ -304,7 +304,7 @@ def _summed_apart(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> li
 
 
 def _own_number(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
-    made = devices.everywhere(np.int32(0))
+    made = devices.everywhere(np.zeros((), np.int32))
     for group in devices.groups(eqn, "axis_name"):
         for place, k in enumerate(group):
             made[k] = np.asarray(place, np.int32)

@@ -144,7 +144,7 @@ def embedded(known: Any, draws: int) -> np.ndarray:
 def _of_numbers(array: np.ndarray, draws: int) -> np.ndarray:
     """Floats: finite ones as the simplest fractions that they are written for, others by their names."""
     if np.issubdtype(array.dtype, np.complexfloating):
-        return pair(_of_numbers(array.real, draws), _of_numbers(array.imag, draws))
+        return pair(*(_of_numbers(part(array), draws) for part in (np.real, np.imag)))
     if array.size > 1 and (array == array.reshape(-1)[:1].reshape((1,) * array.ndim)).all():
         one = _of_numbers(array.reshape(-1)[:1], draws)
         return np.broadcast_to(one.reshape(draws, *(1,) * array.ndim), (draws, *array.shape))

@@ -26,19 +26,22 @@ class EffectsError(ProgramError):
 
 
 class Side(Protocol):
-    """One of two programs.
+    """One of two programs."""
 
-    Attributes:
-        tree: the structure of its results.
-        paths: of the results within it.
-        types: their shapes and dtypes.
-        jaxpr: of the flat examples, where it is one.
-    """
+    @property
+    def tree(self) -> Any:
+        """The structure of its results."""
+        ...
 
-    tree: Any
-    paths: tuple[str, ...]
-    types: list[tuple[tuple[int, ...], Any]]
-    jaxpr: jax_core.ClosedJaxpr | None
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Those of the results within it."""
+        ...
+
+    @property
+    def types(self) -> list[tuple[tuple[int, ...], Any]]:
+        """The shapes and dtypes of the results."""
+        ...
 
     def results(self, evaluation: Field, given: Sequence[Value]) -> list[Value]:
         """Its results, of a value for each leaf of the examples."""
@@ -88,7 +91,6 @@ class OfGraph:
     inputs: tuple[str, ...]
     outputs: tuple[Tensor, ...]
     tree: Any
-    jaxpr: None = None
 
     @property
     def paths(self) -> tuple[str, ...]:
