@@ -27,9 +27,9 @@ from lowering.check.initialized import read_before_written
 from lowering.equality.answer import Equality
 from lowering.equality.compare import compared
 from lowering.equality.sides import EffectsError, OfGraph, function_side
-from lowering.lower import Lowered, lower_plan
+from lowering.lower import Lowered
 from lowering.mesh.replicas import Replicas
-from lowering.pipeline import plan_graph
+from lowering.pipeline import compile_plan, plan_graph
 from lowering.plan.collect import collect
 from lowering.plan.dataflow import flow
 from lowering.plan.timeline import without_calls
@@ -160,14 +160,15 @@ def check_gradient(graph: Graph, program: Program, by: Sequence[Tensor], found: 
     needed = {*read_before_written(plan, ()), *(own for view in views for own in source_variables(view.source))}
     inputs = [own for own in graph.variables if own in needed and own.value is None]
     wrt = {own: k for k, own in enumerate(inputs) if any(own in source_variables(view.source) for view in by)}
-    run = lower_plan(plan_graph(graph, program, inputs, [found.of]), None)
+    # What is emitted, before the lowering gives it slopes of its own: JAX's are what ours are held against.
+    run = jax_core.jaxpr_as_fun(compile_plan(plan_graph(graph, program, inputs, [found.of])))
 
     def gradients(*given: Any) -> list[Any]:
         def differentiated(arrays: Sequence[Any]) -> Any:
             every = list(given)
             for k, array in zip(wrt.values(), arrays, strict=True):
                 every[k] = array
-            return run.flat(every)[0]
+            return run(*every)[0]
 
         value, pull = jax.vjp(differentiated, [given[k] for k in wrt.values()])
         if isinstance(cotangent, Tensor):
