@@ -71,7 +71,7 @@ def _summed_by_product(eqn: jax_core.JaxprEqn, operands: list[Any]) -> Sequence[
 def _chosen(eqn: jax_core.JaxprEqn, operands: list[Any]) -> Sequence[Any]:
     if len(operands) != 3 or operands[0].dtype != bool:
         return bind(eqn, operands)
-    return bind(eqn, [~operands[0], operands[2], operands[1]])
+    return [lax.select_n(~operands[0], operands[2], operands[1])]
 
 
 def _backwards(eqn: jax_core.JaxprEqn, operands: list[Any]) -> Sequence[Any]:

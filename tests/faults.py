@@ -111,7 +111,7 @@ def _sign(random: np.random.Generator, eqn: jax_core.JaxprEqn) -> Change | None:
 def _swapped(random: np.random.Generator, eqn: jax_core.JaxprEqn) -> Change | None:
     fits = eqn.primitive.name in ("sub", "div", "pow", "atan2", "lt", "gt", "le", "ge")
     alike = len(eqn.invars) == 2 and eqn.invars[0].aval == eqn.invars[1].aval  # type: ignore[attr-defined]
-    return (lambda eqn, operands: bind(eqn, operands[::-1])) if fits and alike else None
+    return (lambda eqn, operands: [eqn.primitive.bind(*operands[::-1], **eqn.params)]) if fits and alike else None
 
 
 def _stale(random: np.random.Generator, eqn: jax_core.JaxprEqn) -> Change | None:

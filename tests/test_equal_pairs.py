@@ -37,6 +37,8 @@ def pairs_of(function: Any, structs: Any, number: int) -> Iterator[tuple[Any, An
     other, count = rewritten(plain, number)
     if count:
         yield plain, other
+        if "while[" in str(plain):  # which JAX cannot differentiate backward
+            return
         slopes = _slopes(function, structs)
         yield slopes, _slopes(jax_core.jaxpr_as_fun(other), structs)
         yield slopes, rewritten(slopes, number + 1)[0]
@@ -104,7 +106,7 @@ def test_programs_are_equal_to_other_ways_of_them():
 @pytest.mark.slow
 def test_two_thousand_pairs_are_equal(capsys):
     found = answers(_of_programs(20))
-    found += answers(_drawn(drawn_functions(), 400, _function))
+    found += answers(_drawn(drawn_functions(), 700, _function))
     found += answers(_drawn(loop_programs(), 150, _loop))
     with capsys.disabled():
         print(dict(found))
