@@ -71,12 +71,12 @@ def modules(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-@pytest.mark.parametrize("job", ["build", "draw", "report"])
+@pytest.mark.parametrize("job", ["build", "draw", "report", "check"])
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_told_in_lines(job, name, modules):
     problem, more = MISTAKES[name]
     with pytest.raises(SystemExit) as caught:
-        main([job, name, *([] if job == "build" else ["-o", f"out.{'png' if job == 'draw' else 'html'}"])])
+        main([job, name, *([] if job in ("build", "check") else ["-o", f"out.{'png' if job == 'draw' else 'html'}"])])
     told = str(caught.value)
     assert told.startswith(f"codelet {job}: ")
     assert problem in told

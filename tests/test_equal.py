@@ -470,7 +470,7 @@ def test_what_is_lowered_over_a_mesh_is_checked(extents):
 # --- check="equal" ----------------------------------------------------------------------------------------------
 
 
-def _halved_where_it_is_reduced(closed):
+def halved_where_it_is_reduced(closed):
     """A rule on jaxprs that is wrong: what is summed is halved."""
 
     def rule(eqn):
@@ -492,7 +492,7 @@ def test_what_is_lowered_is_checked(monkeypatch):
     traced = cl.trace(lambda x: x.sum(0), x, check="equal")
     assert traced(x).tolist() == [4.0] * 5
     assert cl.lower(traced, check="equal").flat([x])[0].tolist() == [4.0] * 5
-    monkeypatch.setattr(simplify, "recompute", _halved_where_it_is_reduced)
+    monkeypatch.setattr(simplify, "recompute", halved_where_it_is_reduced)
     with pytest.raises(cl.NotEqualError, match=r"what is lowered is not equal to its graph(?s:.)*is .* and "):
         cl.lower(_mean, check="equal")(x)
     with pytest.raises(cl.NotEqualError, match="what a trace is lowered to is not equal to the function"):
