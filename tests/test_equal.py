@@ -291,6 +291,18 @@ def test_what_is_not_understood_is_undecided_with_its_place():
     assert "how often it runs" in str(found)
 
 
+def test_arrays_of_no_elements():
+    empty = lambda x: (x[:0].T @ x[:0], jnp.sort(x[:, :0]), x[:0].sum(0), jnp.cumsum(x[:0], 0), x[:0].max(1))  # noqa: E731
+    zeros = lambda x: (  # noqa: E731
+        jnp.zeros((6, 6)),
+        jnp.zeros((8, 0)),
+        jnp.zeros(6),
+        jnp.zeros((0, 6)),
+        jnp.zeros(0),
+    )
+    assert equal(empty, zeros, X)
+
+
 def test_functions_of_whole_matrices():
     a = jnp.ones((3, 4, 4))
     solve = lambda a, b: jnp.linalg.solve(a + a, b)  # noqa: E731

@@ -105,7 +105,7 @@ def test_programs_are_equal_to_other_ways_of_them():
 
 @pytest.mark.slow
 def test_two_thousand_pairs_are_equal(capsys):
-    found = answers(_of_programs(20))
+    found = answers(_of_programs(40))
     found += answers(_drawn(drawn_functions(), 700, _function))
     found += answers(_drawn(loop_programs(), 150, _loop))
     with capsys.disabled():

@@ -8,6 +8,7 @@ Source: A. Karatsuba and Y. Ofman, Multiplication of multidigit numbers on autom
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -121,7 +122,7 @@ def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         parts = range(0, n, MOST_SUMMED)
         each = [matrix_product(a[..., k : k + MOST_SUMMED], b[..., k : k + MOST_SUMMED, :]) for k in parts]
         return reduced(np.sum(each, axis=0))
-    if a.ndim > 2 and len(a) == len(b) and max(a.size, b.size, a[..., 0].size * b.shape[-1]) > MOST_AT_ONCE:
+    if a.ndim > 2 and len(a) == len(b) and max(a.size, b.size, math.prod((*a.shape[:-1], b.shape[-1]))) > MOST_AT_ONCE:
         made = np.empty((*a.shape[:-1], b.shape[-1]), np.int32)
         for k in range(len(a)):
             made[k] = matrix_product(a[k], b[k])

@@ -187,6 +187,8 @@ def results_of(field: Field, eqn: jax_core.JaxprEqn, operands: Sequence[Value]) 
         for name, value in eqn.params.items():
             if name not in own.parameters and name not in _HARMLESS and not says_nothing(value):
                 raise NotUnderstood(eqn, f"its parameter {name}={value!r:.40} is not taken account of")
+    if own.degree is not None and not any(math.prod(var.aval.shape) for var in eqn.outvars):  # type: ignore[attr-defined]
+        return [np.zeros(shape_of(eqn, k), dtype_of(eqn, k)) for k in range(len(eqn.outvars))]
     results = own.function(field, eqn, *operands)
     if own.degree is not None:
         degree = own.degree(eqn, [each.degree if isinstance(each, Unknown) else 0 for each in operands])
