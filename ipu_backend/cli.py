@@ -91,6 +91,12 @@ def _check(arguments: argparse.Namespace) -> None:
         sys.exit(1)
 
 
+def _take_counts(job: argparse.ArgumentParser, **meanings: str) -> None:
+    """Options of a job that are whole numbers from 1, by name, with what each means."""
+    for name, meaning in meanings.items():
+        job.add_argument(f"--{name}", type=_at_least(1), metavar="N", help=meaning)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="codelet", description="Graphs of millions of small differentiable programs, on JAX."
@@ -137,12 +143,12 @@ def _parser() -> argparse.ArgumentParser:
             "returns a function of JAX and an example of each of its arguments"
         ),
     )
-    for option, meaning in (
-        ("--grain", "about how many elements or multiply-adds a vertex has (default: as the planners choose)"),
-        ("--tiles", "of the machine (default: all of the chip)"),
-        ("--batch", "inputs in a training step (default: 1)"),
-    ):
-        build.add_argument(option, type=_at_least(1), metavar="N", help=meaning)
+    _take_counts(
+        build,
+        grain="about how many elements or multiply-adds a vertex has (default: as the planners choose)",
+        tiles="of the machine (default: all of the chip)",
+        batch="inputs in a training step (default: 1)",
+    )
     build.add_argument("--chip", choices=("mk1", "mk2", "bow"), default="mk2", help="which IPU (default: mk2)")
     build.add_argument(
         "--adjoint",
@@ -164,12 +170,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     draw.add_argument("name", metavar="NAME", help="what is drawn, as `codelet build` takes it")
     draw.add_argument("-o", "--output", metavar="PATH", help="where to: .png, .webp, .jpg or .html (default: NAME.png)")
-    for option, meaning in (
-        ("--size", "height and width in pixels, a multiple of 64 (default: 2048)"),
-        ("--grain", "as of `codelet build`"),
-        ("--batch", "as of `codelet build`"),
-    ):
-        draw.add_argument(option, type=_at_least(1), metavar="N", help=meaning)
+    _take_counts(
+        draw,
+        size="height and width in pixels, a multiple of 64 (default: 2048)",
+        grain="as of `codelet build`",
+        batch="as of `codelet build`",
+    )
     draw.add_argument("--style", choices=("dark", "light"), help="the ground (default: dark); light for paper")
     draw.add_argument(
         "--colour", choices=("layer", "codelet", "tile", "cycles"), help="what colours say (default: layer)"
@@ -192,11 +198,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     report.add_argument("name", metavar="NAME", help="what is profiled, as `codelet build` takes it")
     report.add_argument("-o", "--output", metavar="PATH", help="where to (default: NAME.html)")
-    for option, meaning in (
-        ("--grain", "about how many multiplications or elements a vertex has (default: planned for the tiles)"),
-        ("--batch", "how many examples a network takes (default: its own)"),
-    ):
-        report.add_argument(option, type=_at_least(1), metavar="N", help=meaning)
+    _take_counts(
+        report,
+        grain="about how many multiplications or elements a vertex has (default: planned for the tiles)",
+        batch="how many examples a network takes (default: its own)",
+    )
     report.add_argument(
         "--picture",
         action=argparse.BooleanOptionalAction,
@@ -214,8 +220,7 @@ def _parser() -> argparse.ArgumentParser:
         ),
     )
     check.add_argument("name", metavar="NAME", help="what is compared, as `codelet build` takes it")
-    for option, meaning in (("--grain", "as of `codelet build`"), ("--batch", "as of `codelet build`")):
-        check.add_argument(option, type=_at_least(1), metavar="N", help=meaning)
+    _take_counts(check, grain="as of `codelet build`", batch="as of `codelet build`")
     check.add_argument(
         "--vertices", action="store_true", help="compare the graph itself as well, one family of vertices at a time"
     )

@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 import codelet as cl
 from codelet.field import arithmetic
+from codelet.field.evaluate import Evaluation
 from codelet.field.meanings import MEANINGS, meaning
 from codelet.field.values import Unknown, residues
 from codelet.jaxprs.rebuild import rewrite
@@ -289,6 +290,31 @@ def test_what_is_not_understood_is_undecided_with_its_place():
     found = equal(lambda x: lax.while_loop(lambda c: c.sum() < 100, lambda c: c * 2, x), lambda x: x, X)
     assert found.verdict == "undecided"
     assert "how often it runs" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("rows", "degree"),
+    [
+        (lambda x: lax.scan(lambda c, row: (c, row**8), 0.0, x)[1], 8),
+        (lambda x: lax.cond(x[0, 0] > 0, lambda: x**7, lambda: x**3), 1 + 7 + 3),  # as that of `select_n`
+        (
+            lambda x: jax.shard_map(
+                lambda own: lax.all_gather(own**8, "a", tiled=True),
+                mesh=mesh_of(2),
+                in_specs=P("a"),
+                out_specs=P(),
+                check_vma=False,
+            )(x),
+            8,
+        ),
+    ],
+    ids=["scan", "cond", "shard_map"],
+)
+def test_what_is_put_together_has_the_degree_of_its_parts(rows, degree):
+    evaluation, random = Evaluation(4), np.random.default_rng(0)
+    given = Unknown(random.integers(0, arithmetic.PRIME, (4, 8, 6)), np.float32)
+    (result,) = evaluation.run(jax.make_jaxpr(lambda x: rows(x) ** 3)(X), [given])
+    assert result.degree == 3 * degree
 
 
 def test_arrays_of_no_elements():

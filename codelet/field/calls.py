@@ -8,20 +8,26 @@ from typing import Any
 import numpy as np
 
 from codelet.field.algebra import chosen
-from codelet.field.meanings import Field, NotUnderstood, all_residues, meaning
-from codelet.field.values import Unknown, Value, is_known, moved, residues
-from codelet.jaxprs.equations import scan_counts
+from codelet.field.meanings import Field, NotUnderstood, all_residues, meaning, summed
+from codelet.field.moves import piled
+from codelet.field.values import Unknown, Value, moved, residues
+from codelet.jaxprs.equations import CALLS, scan_counts
+from codelet.jaxprs.primitives import CUSTOM
 
 MOST_TURNS = 1_000_000
 """Of a loop on a condition: it may have no end where nothing is rounded."""
 
 
-@meaning("jit pjit closed_call core_call remat remat2 checkpoint", every=True, degree=None, said="what it calls")
+PLAIN_CALLS = (*CALLS, "closed_call", "core_call", "remat", "remat2", "checkpoint")
+"""Primitives that call a jaxpr, and nothing else."""
+
+
+@meaning(" ".join(PLAIN_CALLS), every=True, degree=None, said="what it calls")
 def call(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
     return field.run(eqn.params["jaxpr"], operands)
 
 
-@meaning("custom_jvp_call custom_vjp_call", every=True, degree=None, said="what it calls, not its rule")
+@meaning(" ".join(CUSTOM), every=True, degree=None, said="what it calls, not its rule")
 def custom(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
     return field.run(eqn.params["call_jaxpr"], operands)
 
@@ -45,15 +51,12 @@ def scan(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
         held = list(results[:carried])
         stacked.append(results[carried:])
     stacked = stacked[::-1] if params["reverse"] else stacked
-    made: list[Value] = []
-    for k, var in enumerate(eqn.outvars[carried:]):
-        rows = [own[k] for own in stacked]
-        if not rows or is_known(rows):
-            made.append(
-                np.stack([np.asarray(own) for own in rows]) if rows else np.zeros(var.aval.shape, var.aval.dtype)
-            )
-        else:
-            made.append(Unknown(np.stack(all_residues(field, rows), 1), var.aval.dtype))
+    made = [
+        piled(field, [own[k] for own in stacked], 0)
+        if stacked
+        else field.known(np.zeros(var.aval.shape, var.aval.dtype))
+        for k, var in enumerate(eqn.outvars[carried:])
+    ]
     return [*held, *made]
 
 
@@ -86,8 +89,9 @@ def cond(field: Field, eqn: Any, which: Value, *operands: Value) -> Sequence[Val
         raise NotUnderstood(eqn, "which of several branches it takes depends on floats that are not known")
     if eqn.effects:
         raise NotUnderstood(eqn, "a branch has effects")
-    bit = residues(which, field.draws)
-    no, yes = (field.run(branch, operands) for branch in branches)
-    pairs = zip(no, yes, eqn.outvars, strict=True)
-    both = ((*all_residues(field, (a, b)), var.aval.dtype) for a, b, var in pairs)
-    return [Unknown(chosen(bit, first, second, dtype), dtype) for first, second, dtype in both]
+    bit, made = residues(which, field.draws), list[Value]()
+    for pair in zip(*(field.run(branch, operands) for branch in branches), strict=True):
+        degrees = [own.degree for own in (which, *pair) if isinstance(own, Unknown)]
+        no, yes = all_residues(field, pair)
+        made.append(Unknown(chosen(bit, no, yes, pair[0].dtype), pair[0].dtype).of_degree(summed(eqn, degrees)))
+    return made

@@ -13,14 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.field.calls import MOST_TURNS
-from codelet.field.meanings import Field, NotUnderstood, all_residues, meaning, runs_jaxprs
-from codelet.field.moves import as_extreme, together
-from codelet.field.order import extreme_along, without_bounds
+from codelet.field.calls import MOST_TURNS, PLAIN_CALLS
+from codelet.field.meanings import Field, NotUnderstood, meaning, runs_jaxprs
+from codelet.field.moves import joined, piled
+from codelet.field.order import extreme_along
 from codelet.field.pairs import numbers_of
-from codelet.field.values import Extreme, Unknown, Value, is_known, moved
+from codelet.field.values import Unknown, Value, is_known, moved
 from codelet.jaxprs.equations import scan_counts
-from codelet.jaxprs.primitives import says_nothing
+from codelet.jaxprs.primitives import CUSTOM, says_nothing
 
 Spread = list[Value]
 """A value for each device."""
@@ -33,21 +33,11 @@ def _names(entry: Any) -> tuple[Any, ...]:
     return tuple(entry) if isinstance(entry, (tuple, list)) else (entry,)
 
 
-def _joined(field: Field, values: Sequence[Value], axis: int) -> Value:
-    arrays, lead, made = together(field, values, values[0].dtype)
-    return made(np.concatenate(arrays, lead + axis))
-
-
 def _cut(value: Value, axis: int, parts: int) -> list[Value]:
     """A value in so many equal parts along an axis."""
     size = value.shape[axis] // parts
     items = [slice(k * size, (k + 1) * size) for k in range(parts)]
     return [moved(value, lambda own, lead, at=at: own[(slice(None),) * (lead + axis) + (at,)]) for at in items]
-
-
-def _piled(field: Field, values: Sequence[Value], axis: int) -> Value:
-    wide = [moved(own, lambda array, lead: np.expand_dims(array, lead + axis)) for own in values]
-    return _joined(field, wide, axis)
 
 
 class _Devices:
@@ -131,7 +121,7 @@ def _scan(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Sprea
     for k, var in enumerate(eqn.outvars[carried:]):
         rows = [own[k] for own in (stacked[::-1] if params["reverse"] else stacked)]
         if rows:
-            made.append([_piled(devices.field, own, 0) for own in map(list, zip(*rows, strict=True))])
+            made.append([piled(devices.field, own, 0) for own in map(list, zip(*rows, strict=True))])
         else:
             made.append(devices.everywhere(devices.field.known(np.zeros(var.aval.shape, var.aval.dtype))))
     return [*held, *made]
@@ -173,20 +163,8 @@ def _cond(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Sprea
     return devices.run(branches[min(max(chosen, 0), len(branches) - 1)], others)
 
 
-_CALLS = (
-    "jit",
-    "pjit",
-    "closed_call",
-    "core_call",
-    "remat",
-    "remat2",
-    "checkpoint",
-    "custom_jvp_call",
-    "custom_vjp_call",
-)
-
 _CONTROL: dict[str, Callable[[_Devices, Any, Sequence[Spread]], list[Spread]]] = {
-    **dict.fromkeys((*_CALLS, "custom_jvp_call", "custom_vjp_call"), _call),
+    **dict.fromkeys((*PLAIN_CALLS, *CUSTOM), _call),
     "scan": _scan,
     "while": _while,
     "cond": _cond,
@@ -196,29 +174,14 @@ _CONTROL: dict[str, Callable[[_Devices, Any, Sequence[Spread]], list[Spread]]] =
 # --- collectives --------------------------------------------------------------------------------------------
 
 
-def _reduced(field: Field, kind: str, values: Sequence[Value]) -> Value:
-    """The sum, the greatest or the least of what several devices hold."""
-    dtype = values[0].dtype
-    if is_known(values):
-        function = {"sum": jnp.sum, "max": jnp.max, "min": jnp.min}[kind]
-        return np.asarray(function(np.stack([np.asarray(own) for own in values]), 0).astype(dtype))
-    if kind == "sum":
-        made = Unknown(numbers_of(dtype).total(np.stack(all_residues(field, values)), [0]), dtype)
-        made.degree = max(own.degree if isinstance(own, Unknown) else 0 for own in values)
-        return made
-    members = np.concatenate([as_extreme(field, kind, own).members for own in values], 1)
-    return Extreme(kind, without_bounds(field, kind, members), dtype, field.shifts.extremes)
-
-
 def _along(field: Field, kind: str, value: Value, axes: Sequence[int]) -> Value:
     """The sum, the greatest or the least along dimensions of an array, which `jax.vmap` makes of an axis of its own."""
     if not isinstance(value, Unknown):
         function = {"sum": jnp.sum, "max": jnp.max, "min": jnp.min}[kind]
         return np.asarray(function(value, tuple(axes)).astype(value.dtype))
     if kind == "sum":
-        made = Unknown(numbers_of(value.dtype).total(value.residues, [1 + d for d in axes]), value.dtype)
-        made.degree = value.degree
-        return made
+        made = numbers_of(value.dtype).total(value.residues, [1 + d for d in axes])
+        return Unknown(made, value.dtype).of_degree(value.degree)
     return extreme_along(field, kind, value, axes)
 
 
@@ -248,7 +211,7 @@ def _reduction(kind: str) -> Callable[[_Devices, Any, Sequence[Spread]], list[Sp
         operands = [list(own) for own in made]
         for group in devices.groups(eqn):
             for own, result in zip(operands, made, strict=True):
-                total = _reduced(devices.field, kind, [own[k] for k in group])
+                total = _along(devices.field, kind, piled(devices.field, [own[k] for k in group], 0), [0])
                 for k in group:
                     result[k] = total
         return made
@@ -268,7 +231,7 @@ def _permuted(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[S
 
 
 def _gathered(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
-    join = _joined if eqn.params["tiled"] else _piled
+    join = joined if eqn.params["tiled"] else piled
     made = [list(own) for own in operands]
     for group in devices.groups(eqn, "axis_name"):
         for own, result in zip(operands, made, strict=True):
@@ -279,7 +242,7 @@ def _gathered(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[S
 
 
 def _dealt(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
-    split, joined = eqn.params["split_axis"], eqn.params["concat_axis"]
+    split, behind = eqn.params["split_axis"], eqn.params["concat_axis"]
     if not eqn.params["tiled"]:
         raise NotUnderstood(eqn, "what is dealt is not tiled")
     made = [list(own) for own in operands]
@@ -287,7 +250,7 @@ def _dealt(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spre
         for own, result in zip(operands, made, strict=True):
             parts = [_cut(own[k], split, len(group)) for k in group]
             for place, k in enumerate(group):
-                result[k] = _joined(devices.field, [part[place] for part in parts], joined)
+                result[k] = joined(devices.field, [part[place] for part in parts], behind)
     return made
 
 
@@ -295,7 +258,7 @@ def _summed_apart(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> li
     axis, made = eqn.params["scatter_dimension"], [list(own) for own in operands]
     for group in devices.groups(eqn, "axis_name"):
         for own, result in zip(operands, made, strict=True):
-            total = _reduced(devices.field, "sum", [own[k] for k in group])
+            total = _along(devices.field, "sum", piled(devices.field, [own[k] for k in group], 0), [0])
             for k, part in zip(group, _cut(total, axis, len(group)), strict=True):
                 if not eqn.params["tiled"]:
                     part = moved(part, lambda array, lead: np.squeeze(array, lead + axis))
@@ -355,16 +318,16 @@ def shard_map(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
     def whole(own: Spread, spec: Any) -> Value:
         """From the devices whose numbers are 0 along all other axes."""
 
-        def joined(chosen: list[int], entries: list[tuple[int, Any]]) -> Value:
+        def of_devices(chosen: list[int], entries: list[tuple[int, Any]]) -> Value:
             if not entries:
                 return own[chosen[0]]
             (d, names), *left = entries
             count = int(np.prod([sizes[name] for name in names]))
             each = [[k for k in chosen if number(k, names) == part] for part in range(count)]
-            return _joined(field, [joined(part, left) for part in each], d)
+            return joined(field, [of_devices(part, left) for part in each], d)
 
         entries = [(d, [n for n in _names(entry) if n in sizes]) for d, entry in enumerate(tuple(spec))]
-        return joined([*range(devices.numbers.size)], [(d, names) for d, names in entries if names])
+        return of_devices([*range(devices.numbers.size)], [(d, names) for d, names in entries if names])
 
     given = [parts(own, spec) for own, spec in zip(operands, params["in_specs"], strict=True)]
     results = devices.run(params["jaxpr"], given)

@@ -108,28 +108,38 @@ def together(field: Field, values: Sequence[Value], dtype: Any) -> tuple[list[Ar
     Where some are the greatest or least of several elements, and none of the other kind, all are.
     """
     kinds = {own.kind for own in values if isinstance(own, Extreme)}
-    told = next((own.told for own in values if isinstance(own, Extreme)), None)
     if is_known(values):
         return [np.asarray(own) for own in values], 0, lambda own: own
+    degree = max(own.degree for own in values if isinstance(own, Unknown))
     if len(kinds) != 1:
-        return all_residues(field, values), 1, lambda own: Unknown(own, dtype)
+        return all_residues(field, values), 1, lambda own: Unknown(own, dtype).of_degree(degree)
     (kind,) = kinds
+    told = next(own.told for own in values if isinstance(own, Extreme))
     each = [own.members if isinstance(own, Extreme) else residues(own, field.draws)[:, None] for own in values]
     most = max(own.shape[1] for own in each)
     filled = [np.concatenate([own, np.repeat(own[:, :1], most - own.shape[1], 1)], 1) for own in each]
-    return filled, 2, lambda own: Extreme(kind, own, dtype, told)
+    return filled, 2, lambda own: Extreme(kind, own, dtype, told).of_degree(degree)
+
+
+def joined(field: Field, values: Sequence[Value], axis: int) -> Value:
+    """Values one behind another along an axis."""
+    arrays, lead, made = together(field, values, values[0].dtype)
+    return made(np.concatenate(arrays, lead + axis))
+
+
+def piled(field: Field, values: Sequence[Value], axis: int) -> Value:
+    """Values one behind another along an axis that is new."""
+    return joined(field, [moved(own, lambda array, lead: np.expand_dims(array, lead + axis)) for own in values], axis)
 
 
 @meaning("concatenate", "dimension", said="a move", is_exact=True, takes_complex=True)
 def concatenate(field: Field, eqn: Any, *values: Value) -> Sequence[Value]:
-    arrays, lead, made = together(field, values, dtype_of(eqn))
-    return [made(np.concatenate(arrays, lead + eqn.params["dimension"]))]
+    return [joined(field, values, eqn.params["dimension"])]
 
 
 @meaning("stack", "axis", said="a move", is_exact=True, takes_complex=True)
 def stack(field: Field, eqn: Any, *values: Value) -> Sequence[Value]:
-    arrays, lead, made = together(field, values, dtype_of(eqn))
-    return [made(np.stack(arrays, lead + eqn.params["axis"]))]
+    return [piled(field, values, eqn.params["axis"])]
 
 
 @meaning("pad", "padding_config", said="a move", is_exact=True, takes_complex=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -53,6 +53,11 @@ class Unknown:
     def moved(self, move: Callable[[np.ndarray, int], np.ndarray]) -> Unknown:
         """It with its elements moved, by what moves the last dimensions of an array behind some number of others."""
         return self._like(Unknown(move(self._residues, 1), self.dtype))
+
+    def of_degree(self, degree: int) -> Self:
+        """It itself, of a degree."""
+        self.degree = degree
+        return self
 
     def _like(self, other: Any) -> Any:
         other.degree, other.is_positive = self.degree, self.is_positive

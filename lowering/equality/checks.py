@@ -52,8 +52,8 @@ def for_word(check: object) -> ModuleType | None:
     return None if check is None else sys.modules[__name__]
 
 
-def settle(found: Equality, what: str, beside: str) -> Equality:
-    """An answer, where it is no mistake.
+def settle(found: Equality, what: str, beside: str) -> None:
+    """See that an answer is no mistake.
 
     Args:
         found: the answer.
@@ -75,7 +75,6 @@ def settle(found: Equality, what: str, beside: str) -> Equality:
         )
     if found.verdict == "undecided":
         warnings.warn(f"{what} may not be equal to {beside}: {found}", UndecidedWarning, stacklevel=4)
-    return found
 
 
 @contextlib.contextmanager
@@ -142,20 +141,20 @@ def comparisons_of(traced: Traced) -> dict[str, Callable[[], Equality]]:
     return {"the graph of a trace": of_graph, "what a trace is lowered to": of_lowered}
 
 
-def check_gradient(graph: Graph, program: Program, by: Sequence[Tensor], found: Any, cotangent: Any) -> None:
+def check_gradient(graph: Graph, program: Program, found: Any, cotangent: Any) -> None:
     """See that a gradient by vertices is equal to JAX's of the lowered program.
 
     Args:
         graph: of the program.
         program: what was differentiated.
-        by: tensors by which.
-        found: the gradient, whose tensors are in that order.
+        found: the gradient.
         cotangent: of what is differentiated: a tensor, a stream or numbers.
     """
     if graph.streams:
         settle(Equality("undecided", reason="its graph has streams"), _GRADIENT, _OF_JAX)
         return
     plan = without_calls(flow(collect(graph, program, (), ())), lambda step: step.function.derivative is not None)
+    by = [*found.tensors]
     views = [found.of, *by, *([cotangent] if isinstance(cotangent, Tensor) else [])]
     needed = {*read_before_written(plan, ()), *(own for view in views for own in source_variables(view.source))}
     inputs = [own for own in graph.variables if own in needed and own.value is None]
@@ -179,10 +178,9 @@ def check_gradient(graph: Graph, program: Program, by: Sequence[Tensor], found: 
         return [_viewed(own, made) for own in by]
 
     structs = [jax.ShapeDtypeStruct(own.shape, own.dtype) for own in inputs]
-    tensors = [found.tensors[own] for own in found.tensors]
     with _undecided(_GRADIENT, _OF_JAX):
         wanted = function_side("first", gradients, structs)
-        made = _by_meaning(graph, ProgramSequence(found.forward, found.backward), inputs, tensors)
+        made = _by_meaning(graph, ProgramSequence(found.forward, found.backward), inputs, [*found])
         settle(compared(wanted, made, structs), _GRADIENT, _OF_JAX)
 
 

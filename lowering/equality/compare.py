@@ -20,7 +20,7 @@ from codelet.field.arithmetic import PRIME
 from codelet.field.evaluate import Evaluation
 from codelet.field.meanings import NotUnderstood
 from codelet.field.pairs import pair
-from codelet.field.values import Unknown, Value, residues
+from codelet.field.values import Unknown, Value, stored
 from codelet.frontends.labels import line_of
 from lowering.equality.answer import Equality, Witness
 from lowering.equality.floats import Floats, in_float64
@@ -89,12 +89,6 @@ def compared(first: Side, second: Side, examples: Any, *, casts: str = "identity
         return _compared((first, second), examples, casts, seed)
 
 
-def _compact(value: Value) -> np.ndarray:
-    """The residues of a result, in as little memory as they take."""
-    own = residues(value, DRAWS)
-    return own if value.dtype.kind == "c" else own.astype(np.int32)
-
-
 def _compared(sides: tuple[Side, Side], examples: Any, casts: str, seed: int) -> Equality:
     random = np.random.default_rng(seed)
     leaves, tree = jax.tree.flatten(examples)
@@ -113,14 +107,15 @@ def _compared(sides: tuple[Side, Side], examples: Any, casts: str, seed: int) ->
             places = (line_of(eqn) for eqn in (error.eqn, *error.around) if eqn is not None)
             line = next((own for own in (error.line, *places) if own is not None), None)
             return Equality("undecided", reason=str(error), line=line)
-        results.reverse()  # each is let go of as soon as it is compact
-        found.append([_compact(results.pop()) for _ in range(len(results))])
+        found.append([stored(own, DRAWS) for own in results])
+        del results
     apart = [(a != b).any(0) for a, b in zip(*found, strict=True)]
     found.clear()
     elements = sum(own.size for own in apart)
     if not any(own.any() for own in apart):
-        hashed, compared = ((2.0 * degree / PRIME) ** DRAWS for degree in (evaluation.hashed_degree, evaluation.degree))
-        chance = float(evaluation.hashed) ** 2 * hashed + elements * compared
+        degrees = evaluation.hashed_degree, evaluation.degree
+        of_pair, of_element = ((2.0 * degree / PRIME) ** DRAWS for degree in degrees)
+        chance = float(evaluation.hashed) ** 2 * of_pair + elements * of_element
         if chance > 2.0**-40:
             return Equality(
                 "undecided", reason=f"its degree is {evaluation.degree:,}: the chance of an error is {chance:.2g}"

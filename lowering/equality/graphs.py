@@ -112,7 +112,6 @@ class Meaning(Interpreter):
         made[..., places] = new
         changed = back(made)
         assert isinstance(changed, Unknown)
-        changed.degree = max(own.degree if isinstance(own, Unknown) else 1 for own in (before, values))
         changed.is_positive = are_positive([before, values])
         return changed
 

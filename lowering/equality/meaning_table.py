@@ -22,7 +22,7 @@ def meaning_table() -> str:
     for name, own in MEANINGS.items():
         rows.setdefault(own.said, []).append(name)
     rows["what crosses between the devices of a `shard_map`"] = [*COLLECTIVES]
-    lines = [f"| {', '.join(f'`{name}`' for name in sorted(names))} | {said} |" for said, names in rows.items()]
+    lines = [f"| {', '.join(f'`{name}`' for name in sorted(names))} | {said} |" for said, names in sorted(rows.items())]
     return "\n".join(["| primitives | what they are taken for |", "|---|---|", *lines])
 
 
