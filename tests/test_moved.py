@@ -46,6 +46,8 @@ EXACT = {
     "a transpose": (lambda x: x.T, [X], 2 * N * N),
     "a broadcast": (lambda x: jnp.broadcast_to(x, (N, N)), [ROW], N + N * N),
     "a slice": (lambda x: x[:10], [LINE], 20),
+    "a slice of a slice": (lambda x: x[:50].reshape(10, 5)[:, :2].sum(), [LINE], 20 + 1),
+    "a slice that is also used whole": (lambda x: (x[:50].sum(), x[:50].reshape(10, 5)[:, :2].sum()), [LINE], 50 + 22),
     "a row": (lambda x, k: lax.dynamic_index_in_dim(x, k, 0, allow_negative_indices=False), [X, K], 2 * N + 1),
     "a product": (lambda x, y: lax.dot(x, y), [X, X], 3 * N * N),
     "a row that is put into what is given": (_put, [X, ROW, K], 2 * (N * N + N)),

@@ -163,9 +163,9 @@ def test_a_plan_says_what_is_moved_and_touched():
     run = cl.trace(lambda x: lax.scan(lambda s, row: (own := jnp.tanh(s + row), own), x[0], x)[1], x).lowered
     works = work_of(run.plan, run.jaxpr)
     # A row of 7, and of what takes it, which is scanned over, two elements and the place of each.
-    assert works["scan/add_tanh/map"] == Work(21, 21 + works["scan/take/take"].touched)
+    assert works["scan/add_tanh/map"] == Work(50 * 21, 50 * 21 + works["scan/take/take"].touched, 50)
     assert works["scan/take/take"].moved == 0
-    assert "moved / touched in scan/add_tanh/map: 21 / 36 = 0.58\n" in str(run.plan)
+    assert "moved / touched in scan/add_tanh/map: 1,050 / 1,800 = 0.58 in 50 runs\n" in str(run.plan)
     assert all(work.is_bounded for work in works.values())
 
 
@@ -173,6 +173,7 @@ def test_more_than_a_few_times_is_told():
     assert Work(MOST * 100 + FREE, 100).is_bounded
     assert not Work(MOST * 100 + FREE + 1, 100).is_bounded
     assert Work(MOST * 150 + FREE, 100, joined=50).is_bounded
+    assert Work(MOST * 150 + 3 * FREE, 100, 3, lent=50).is_bounded
     assert str(Work(9000, 100, joined=5000)) == "9,000 / 100 = 90.00, beside 5,000 of variables put together"
 
 

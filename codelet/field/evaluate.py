@@ -1,7 +1,7 @@
 """Evaluation of jaxprs over the field, at random points of what is not known.
 
-What depends on no unknown float is computed by JAX, all of it that a jaxpr has at once; every other equation is what
-its primitive means (`meanings.py`).
+What depends on no unknown float is computed by NumPy where that is exact, and the rest of it by JAX, all that a jaxpr
+has at once; every other equation is what its primitive means (`meanings.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.field import algebra, calls, devices, functions, matrices, moves, order, products  # noqa: F401 (they register meanings)
+from codelet.field.in_numpy import in_numpy, is_in_numpy
 from codelet.field.meanings import MEANINGS, NotUnderstood, results_of, runs_jaxprs
 from codelet.field.roots import Roots
 from codelet.field.shifts import Shifts
@@ -27,30 +28,36 @@ Watch = Callable[[jax_core.JaxprEqn, Sequence[Value], Sequence[Value]], None]
 
 
 class _Known:
-    """What of a jaxpr is known where some of its inputs are: equations that are run at once.
+    """What of a jaxpr is known where some of its inputs are.
 
     Attributes:
-        eqns: the others.
-        inputs: variables that the function is given.
+        first: equations that NumPy runs, in order.
+        function: all others that are known, as one function, compiled; None where there are none.
+        inputs: variables that it is given.
         outputs: variables that it gives.
-        function: of the values of these.
+        eqns: what is not known.
     """
 
     def __init__(self, jaxpr: jax_core.Jaxpr, known: frozenset[Any]):
-        there, own, others = set(known), [], []
+        at_once, there, compiled, others = set(known), set(known), [], []
+        self.first: list[jax_core.JaxprEqn] = []
         for eqn in jaxpr.eqns:
-            needs = variables(eqn.invars)
-            if not eqn.effects and all(var in there for var in needs):
-                own.append(eqn)
-                there.update(var for var in eqn.outvars if not isinstance(var, jax_core.DropVar))
-            else:
+            needs, made = variables(eqn.invars), [v for v in eqn.outvars if not isinstance(v, jax_core.DropVar)]
+            if eqn.effects or not there.issuperset(needs):
                 others.append(eqn)
-        made = {var for eqn in own for var in eqn.outvars}
+                continue
+            there.update(made)
+            if is_in_numpy(eqn) and at_once.issuperset(needs):
+                self.first.append(eqn)
+                at_once.update(made)
+            else:
+                compiled.append(eqn)
+        made = {var for eqn in compiled for var in eqn.outvars}
         wanted = dict.fromkeys(v for eqn in others for v in variables(eqn.invars) if v in made)
         wanted |= dict.fromkeys(v for v in variables(jaxpr.outvars) if v in made)
-        used = dict.fromkeys(v for eqn in own for v in variables(eqn.invars) if v not in made)
+        used = dict.fromkeys(v for eqn in compiled for v in variables(eqn.invars) if v not in made)
         self.eqns, self.inputs, self.outputs = others, list(used), list(wanted)
-        inner = jax_core.Jaxpr((), self.inputs, self.outputs, own, debug_info=jaxpr.debug_info)
+        inner = jax_core.Jaxpr((), self.inputs, self.outputs, compiled, debug_info=jaxpr.debug_info)
         self.function = jax.jit(jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(inner, ()))) if self.outputs else None
 
 
@@ -90,15 +97,17 @@ class Evaluation:
         values: dict[Any, Value] = dict(zip(opened.invars, inputs, strict=True))
         values.update(zip(opened.constvars, map(np.asarray, getattr(jaxpr, "consts", ())), strict=True))
         plan = self._plan(opened, frozenset(var for var, own in values.items() if not isinstance(own, Unknown)))
-        if plan.function is not None:
-            made = plan.function(*(values[var] for var in plan.inputs))
-            values.update(zip(plan.outputs, map(_held, made), strict=True))
 
         def at(atom: Atomic) -> Value:
             if isinstance(atom, jax_core.Literal):
                 return np.asarray(atom.val, atom.aval.dtype)  # type: ignore[attr-defined]
             return values[atom]
 
+        for eqn in plan.first:
+            values.update(zip(eqn.outvars, in_numpy(self, eqn, [at(atom) for atom in eqn.invars]), strict=True))  # type: ignore[arg-type]
+        if plan.function is not None:
+            made = plan.function(*(values[var] for var in plan.inputs))
+            values.update(zip(plan.outputs, map(_held, made), strict=True))
         left = _last_uses(plan.eqns, opened.outvars)
         for k, eqn in enumerate(plan.eqns):
             results = self.equation(eqn, [at(atom) for atom in eqn.invars])
@@ -135,6 +144,8 @@ class Evaluation:
 
     def _results(self, eqn: jax_core.JaxprEqn, operands: Sequence[Value]) -> Sequence[Any]:
         if is_known(operands):
+            if is_in_numpy(eqn):
+                return in_numpy(self, eqn, operands)  # type: ignore[arg-type]
             return [own if own is None else _held(own) for own in bind(eqn, [*operands])]
         try:
             return results_of(self, eqn, operands)

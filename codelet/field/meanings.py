@@ -7,7 +7,7 @@ equation with another one, or of a primitive without a meaning, is not understoo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -74,6 +74,10 @@ Exact = bool | Callable[[Any], bool]
 """Whether an equation tells no elements apart, or what says so of it."""
 
 
+MOVE = "a move"
+"""What is said of what only puts elements elsewhere, whatever they are: of values that are known as well."""
+
+
 Degree = Callable[[Any, Sequence[int]], int]
 """Of an equation and the degrees of its operands."""
 
@@ -122,6 +126,12 @@ class Meaning:
         if self.is_exact(eqn) if callable(self.is_exact) else self.is_exact:
             return ()
         return operands if self.hashes is None else [operands[k] for k in self.hashes]
+
+    def ignored(self, eqn: Any) -> Iterator[tuple[str, Any]]:
+        """The parameters of an equation that say something, and are not taken account of."""
+        for name, value in eqn.params.items() if self.parameters is not None else ():
+            if name not in self.parameters and name not in _HARMLESS and not says_nothing(value):
+                yield name, value
 
 
 MEANINGS: dict[str, Meaning] = {}
@@ -183,10 +193,8 @@ def results_of(field: Field, eqn: jax_core.JaxprEqn, operands: Sequence[Value]) 
         raise NotUnderstood(eqn, "the primitive has no meaning over the field")
     if not own.takes_complex and own.degree is not None and any(map(_is_complex, (*eqn.invars, *eqn.outvars))):
         raise NotUnderstood(eqn, "complex numbers that are not known")
-    if own.parameters is not None:
-        for name, value in eqn.params.items():
-            if name not in own.parameters and name not in _HARMLESS and not says_nothing(value):
-                raise NotUnderstood(eqn, f"its parameter {name}={value!r:.40} is not taken account of")
+    for name, value in own.ignored(eqn):
+        raise NotUnderstood(eqn, f"its parameter {name}={value!r:.40} is not taken account of")
     if own.degree is not None and not any(math.prod(var.aval.shape) for var in eqn.outvars):  # type: ignore[attr-defined]
         return [np.zeros(shape_of(eqn, k), dtype_of(eqn, k)) for k in range(len(eqn.outvars))]
     results = own.function(field, eqn, *operands)

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from codelet.field import arithmetic, pairs
-from codelet.field.meanings import Field, NotUnderstood, all_residues, dtype_of, meaning, shape_of
+from codelet.field.meanings import MOVE, Field, NotUnderstood, all_residues, dtype_of, meaning, shape_of
 from codelet.field.pairs import numbers_of
 from codelet.field.values import Extreme, Unknown, Value, is_known, moved, residues
 from codelet.field.whole import of_whole
@@ -23,35 +23,35 @@ def along(lead: int, dimensions: Sequence[int]) -> list[int]:
     return [lead + int(d) for d in dimensions]
 
 
-@meaning("transpose", "permutation", said="a move", is_exact=True, takes_complex=True)
+@meaning("transpose", "permutation", said=MOVE, is_exact=True, takes_complex=True)
 def transpose(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     order = eqn.params["permutation"]
     return [moved(x, lambda own, lead: own.transpose([*range(lead), *along(lead, order)]))]
 
 
-@meaning("reshape", "new_sizes", "dimensions", said="a move", is_exact=True, takes_complex=True)
+@meaning("reshape", "new_sizes", "dimensions", said=MOVE, is_exact=True, takes_complex=True)
 def reshape(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     order = eqn.params["dimensions"]
 
     def move(own: Array, lead: int) -> Array:
         if order is not None:
             own = own.transpose([*range(lead), *along(lead, order)])
-        return own.reshape(*own.shape[:lead], *shape_of(eqn))
+        return own.reshape((*own.shape[:lead], *shape_of(eqn)))
 
     return [moved(x, move)]
 
 
-@meaning("squeeze expand_dims", "dimensions", said="a move", is_exact=True, takes_complex=True)
+@meaning("squeeze expand_dims", "dimensions", said=MOVE, is_exact=True, takes_complex=True)
 def squeeze(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
-    return [moved(x, lambda own, lead: own.reshape(*own.shape[:lead], *shape_of(eqn)))]
+    return [moved(x, lambda own, lead: own.reshape((*own.shape[:lead], *shape_of(eqn))))]
 
 
-@meaning("rev", "dimensions", said="a move", is_exact=True, takes_complex=True)
+@meaning("rev", "dimensions", said=MOVE, is_exact=True, takes_complex=True)
 def rev(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     return [moved(x, lambda own, lead: np.flip(own, tuple(along(lead, eqn.params["dimensions"]))))]
 
 
-@meaning("broadcast_in_dim", "shape", "broadcast_dimensions", said="a move", is_exact=True, takes_complex=True)
+@meaning("broadcast_in_dim", "shape", "broadcast_dimensions", said=MOVE, is_exact=True, takes_complex=True)
 def broadcast_in_dim(field: Field, eqn: Any, x: Value, *sizes: Any) -> Sequence[Value]:
     shape, places = shape_of(eqn), eqn.params["broadcast_dimensions"]
 
@@ -59,19 +59,19 @@ def broadcast_in_dim(field: Field, eqn: Any, x: Value, *sizes: Any) -> Sequence[
         apart = [1] * len(shape)
         for d, place in enumerate(places):
             apart[place] = own.shape[lead + d]
-        return np.broadcast_to(own.reshape(*own.shape[:lead], *apart), (*own.shape[:lead], *shape))
+        return np.broadcast_to(own.reshape((*own.shape[:lead], *apart)), (*own.shape[:lead], *shape))
 
     return [moved(x, move)]
 
 
-@meaning("slice", "start_indices", "limit_indices", "strides", said="a move", is_exact=True, takes_complex=True)
+@meaning("slice", "start_indices", "limit_indices", "strides", said=MOVE, is_exact=True, takes_complex=True)
 def slice_(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     starts, limits, strides = (eqn.params[name] for name in ("start_indices", "limit_indices", "strides"))
     items = tuple(map(slice, starts, limits, strides or (1,) * len(starts)))
     return [moved(x, lambda own, lead: own[(slice(None),) * lead + items])]
 
 
-@meaning("split", "axis", "sizes", said="a move", is_exact=True, takes_complex=True)
+@meaning("split", "axis", "sizes", said=MOVE, is_exact=True, takes_complex=True)
 def split(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     ends, axis = np.cumsum(eqn.params["sizes"]), eqn.params["axis"]
 
@@ -82,7 +82,7 @@ def split(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     return [moved(x, part(k)) for k in range(len(ends))]
 
 
-@meaning("unstack", "axis", said="a move", is_exact=True, takes_complex=True)
+@meaning("unstack", "axis", said=MOVE, is_exact=True, takes_complex=True)
 def unstack(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     axis = eqn.params["axis"]
     part = lambda k: lambda own, lead: own[(slice(None),) * (lead + axis) + (k,)]  # noqa: E731
@@ -91,7 +91,7 @@ def unstack(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
 
 @meaning(
     "copy copy_p optimization_barrier stop_gradient sharding_constraint mesh_cast",
-    said="a move",
+    said=MOVE,
     every=True,
     is_exact=True,
 )
@@ -132,17 +132,17 @@ def piled(field: Field, values: Sequence[Value], axis: int) -> Value:
     return joined(field, [moved(own, lambda array, lead: np.expand_dims(array, lead + axis)) for own in values], axis)
 
 
-@meaning("concatenate", "dimension", said="a move", is_exact=True, takes_complex=True)
+@meaning("concatenate", "dimension", said=MOVE, is_exact=True, takes_complex=True)
 def concatenate(field: Field, eqn: Any, *values: Value) -> Sequence[Value]:
     return [joined(field, values, eqn.params["dimension"])]
 
 
-@meaning("stack", "axis", said="a move", is_exact=True, takes_complex=True)
+@meaning("stack", "axis", said=MOVE, is_exact=True, takes_complex=True)
 def stack(field: Field, eqn: Any, *values: Value) -> Sequence[Value]:
     return [piled(field, values, eqn.params["axis"])]
 
 
-@meaning("pad", "padding_config", said="a move", is_exact=True, takes_complex=True)
+@meaning("pad", "padding_config", said=MOVE, is_exact=True, takes_complex=True)
 def pad(field: Field, eqn: Any, x: Value, value: Value) -> Sequence[Value]:
     (array, fill), lead, made = together(field, (x, value), dtype_of(eqn))
     shape = (*array.shape[:lead], *shape_of(eqn))

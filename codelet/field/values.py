@@ -6,6 +6,7 @@ elements and each draw of what is unknown.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Self
@@ -150,9 +151,23 @@ def _of_numbers(array: np.ndarray, draws: int) -> np.ndarray:
     """Floats: finite ones as the simplest fractions that they are written for, others by their names."""
     if np.issubdtype(array.dtype, np.complexfloating):
         return pair(*(_of_numbers(part(array), draws) for part in (np.real, np.imag)))
-    if array.size > 1 and (array == array.reshape(-1)[:1].reshape((1,) * array.ndim)).all():
-        one = _of_numbers(array.reshape(-1)[:1], draws)
+    first = array.reshape(-1)[:1]
+    if array.size and (array == first.reshape((1,) * array.ndim)).all():
+        one = _of_number(first.dtype, first.tobytes(), draws)
         return np.broadcast_to(one.reshape(draws, *(1,) * array.ndim), (draws, *array.shape))
+    return _of_each(array, draws)
+
+
+@functools.lru_cache(maxsize=4096)
+def _of_number(dtype: np.dtype, number: bytes, draws: int) -> np.ndarray:
+    """One float, by its bytes."""
+    made = _of_each(np.frombuffer(number, dtype), draws)
+    made.flags.writeable = False
+    return made
+
+
+def _of_each(array: np.ndarray, draws: int) -> np.ndarray:
+    """Floats, each by itself."""
     finite = np.isfinite(array)
     values, places = np.unique(np.where(finite, array, 0).reshape(-1), return_inverse=True)
     made = np.broadcast_to(of_floats(values)[places].reshape(array.shape), (draws, *array.shape))

@@ -6,7 +6,8 @@ It is a model of what XLA makes of a jaxpr, and free of noise:
   operands lies in memory, and what they make is written only where it has to lie there.
 - Reshapes are free.
 - Reductions read what is fused into them, and write their results.
-- Gathers are fused as slices are, but for what they are of, which lies in memory.
+- Gathers are fused as slices are, but for what they are of, which lies in memory. Of what is cut several times in a row
+  only that is read which is left.
 - Products, convolutions, sorts, scans along an axis and whatever else is not named here take their operands from
   memory, and write their results.
 - A slice that is put into an array is read and written, and the array is not, where nothing else uses it any more and
@@ -122,6 +123,7 @@ class _Body:
         mine: those of them that may be written over.
         must: those that have to lie in memory.
         last: the number of the equation that uses a value last.
+        uses: the equations that use a value.
     """
 
     def __init__(self, how: _Counted, jaxpr: jax_core.Jaxpr, held: Iterable[Any], mine: Iterable[Any], leaves: bool):
@@ -130,8 +132,11 @@ class _Body:
         self.held, self.mine = {*held, *jaxpr.constvars}, set(mine)
         self.must: set[Any] = set(variables(jaxpr.outvars)) if leaves else set()
         self.last: dict[Any, int] = {}
+        self.uses: dict[Any, list[jax_core.JaxprEqn]] = {}
         for number, eqn in enumerate(self.eqns):
             self.last.update(dict.fromkeys(variables(eqn.invars), number))
+            for var in dict.fromkeys(variables(eqn.invars)):
+                self.uses.setdefault(var, []).append(eqn)
             self.must.update(_from_memory(eqn))
         self.last.update(dict.fromkeys(variables(jaxpr.outvars), len(self.eqns)))
         for eqn in reversed(self.eqns):
@@ -147,6 +152,16 @@ class _Body:
 
     def _sizes(self, atoms: Iterable[Any]) -> int:
         return sum(self.how.unit(atom.aval) for atom in atoms)
+
+    def _taken(self, made: Any) -> int:
+        """How much of what a cut makes is read: where that is cut again, and nowhere else used, as much as is left."""
+        uses, found = self.uses.get(made, ()), 0
+        for eqn in () if made in self.must else uses:
+            is_cut = eqn.primitive.name in _CUT and eqn.invars[0] is made and made not in eqn.invars[1:]
+            if not is_cut and eqn.primitive.name not in MOVES_NOTHING:
+                return self._sizes([made])
+            found += sum(map(self._taken, eqn.outvars))
+        return min(found, self._sizes([made])) if uses and made not in self.must else self._sizes([made])
 
     def _made(self, eqn: jax_core.JaxprEqn) -> None:
         """The results of an equation lie in memory, and may be written over."""
@@ -166,10 +181,11 @@ class _Body:
             written = [made for made in eqn.outvars if made in self.must]
             self.held.update(written)
             self.mine.update(written)
-            if name in _CUT:  # of the first operand as much as it makes, and places
+            if name in _CUT:  # of the first operand as much as is taken of it, and places
                 whole = [atom for atom in reads if atom is eqn.invars[0]]
                 places = [atom for atom in reads if atom is not eqn.invars[0]]
-                return self._sizes((*written, *places)) + min(self._sizes(whole), self._sizes(eqn.outvars))
+                taken = sum(map(self._taken, eqn.outvars)) if whole else 0
+                return self._sizes((*written, *places)) + min(self._sizes(whole), taken)
             return self._sizes((*written, *reads))
         if _is_call(eqn):
             self._call(number, eqn, times, around)

@@ -1,16 +1,18 @@
 """Work: what is moved for each compute set and copy of a plan, beside what its vertices touch.
 
 In come a plan that was lowered and its jaxpr, whose equations say by their scope which step they were emitted for. Out
-comes, for each, how many elements these read from memory and write there each time that it runs, and how many its
-vertices would, one at a time: both by one model (`codelet/jaxprs/moved.py`). That the first is at most a few times the
-second is what keeps the work of a program that of its edges.
+comes, for each, how many elements these read from memory and write there in all turns of the loops around it, and how
+many its vertices would, one at a time: both by one model (`codelet/jaxprs/moved.py`). That the first is at most a few
+times the second is what keeps the work of a program that of its edges.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from jax.extend import core as jax_core
@@ -19,12 +21,12 @@ from codelet.graphs.edge_counts import count_edges
 from codelet.graphs.family import Family
 from codelet.jaxprs.moved import MOVES_NOTHING, moved
 from codelet.jaxprs.primitives import is_understood
-from codelet.views.sources import Patchwork, Variable
+from codelet.views.sources import Patchwork, Variable, source_variables
 from codelet.views.tensor import Tensor
 from lowering.fast.compute_sets import FusedStep
 from lowering.plan.plan import Plan
-from lowering.plan.steps import CopyStep, ExecuteStep, Step
-from lowering.plan.walk import all_steps
+from lowering.plan.steps import CallStep, CopyStep, ExecuteStep, FunctionBody, RepeatStep, Step
+from lowering.plan.walk import bodies
 
 MOST = 4
 """What is moved is at most so many times what vertices touch, and `FREE` elements more."""
@@ -34,31 +36,48 @@ FREE = 256
 
 
 class Work(NamedTuple):
-    """What is moved and touched for a step, each time that it runs: elements read and written.
+    """What is moved and touched for a step by all that it runs: elements read and written.
 
     Attributes:
         moved: by the equations that are emitted for it.
         touched: by its vertices, one at a time; by a copy, its elements once on either side.
+        runs: how often it runs: in a loop once a turn, as far as the number of turns is known.
         joined: elements of patchworks that it reads, twice those that it writes, and positions of what does not lie in
             steps. Patchworks are put together of their variables, and cut into them again, whatever part of them
-            vertices touch: the one reason for which more may be moved.
+            vertices touch: one of the two reasons for which more may be moved.
+        lent: what is touched to make what it alone reads, by steps of which something else is moved, and so on: a
+            product and the sum of its parts run as one, in the place of the sum. The other reason.
     """
 
     moved: int
     touched: int
+    runs: int = 1
     joined: int = 0
+    lent: int = 0
+
+    @property
+    def _is_few(self) -> bool:
+        return self.moved <= MOST * self.touched + FREE * self.runs
 
     @property
     def is_bounded(self) -> bool:
         """Whether as little is moved as the edges say."""
-        return self.moved <= MOST * (self.touched + self.joined) + FREE
+        return self.moved <= MOST * (self.touched + self.joined + self.lent) + FREE * self.runs
 
     def __str__(self) -> str:
         ratio = f" = {self.moved / self.touched:.2f}" if self.touched else ""
-        joined = (
-            f", beside {self.joined:,} of variables put together" if self.moved > MOST * self.touched + FREE else ""
-        )
-        return f"{self.moved:,} / {self.touched:,}{ratio}{joined if self.joined else ''}"
+        beside = [
+            f"{number:,} {what}"
+            for number, what in ((self.joined, "of variables put together"), (self.lent, "for what it alone reads"))
+            if number and not self._is_few
+        ]
+        runs = f" in {self.runs:,} runs" if self.runs > 1 else ""
+        return f"{self.moved:,} / {self.touched:,}{ratio}{runs}{', beside ' + ' and '.join(beside) if beside else ''}"
+
+
+def _every(length: int) -> int:
+    """How often what is in a loop of so many turns counts."""
+    return length
 
 
 def scope_of(step: ExecuteStep | CopyStep) -> str:
@@ -70,15 +89,19 @@ def scope_of(step: ExecuteStep | CopyStep) -> str:
 def _by_codelet(closed: jax_core.ClosedJaxpr, owned: tuple[int, ...]) -> int:
     """What a vertex reads and writes: what is computed, and what it copies as it is."""
     makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
-    given = {var for k, var in enumerate(closed.jaxpr.invars) if k not in owned}
+    stays = {var for k, var in enumerate(closed.jaxpr.invars) if k in owned}  # in one of the results
     copied = 0
     for var in closed.jaxpr.outvars:
         atom = var
         while isinstance(atom, jax_core.Var) and atom in makers and is_understood(makers[atom], *MOVES_NOTHING):
             atom = makers[atom].invars[0]
-        if isinstance(atom, jax_core.Var) and atom in given:
+        if isinstance(atom, jax_core.Literal):
+            continue
+        if atom in stays:
+            stays.remove(atom)
+        elif atom in closed.jaxpr.invars:
             copied += 2 * math.prod(var.aval.shape)  # type: ignore[attr-defined]
-    return moved(closed, owned=owned).total() + copied
+    return moved(closed, owned=owned, turns=_every).total() + copied
 
 
 def _by_family(family: Family) -> int:
@@ -132,7 +155,43 @@ def _touched(step: ExecuteStep | CopyStep) -> int:
     return 2 * step.source.size if isinstance(step, CopyStep) else sum(map(_by_family, _families(step)))
 
 
-def _by_scope(steps: Sequence[Step], found: Mapping[str, int]) -> dict[str, Work]:
+def _runs(steps: Sequence[Step]) -> dict[Step, int]:
+    """How often each step runs, and those that it is made of, in order; loops on conditions turn once."""
+
+    @functools.cache
+    def by_function(function: FunctionBody) -> dict[Step, int]:
+        return within(function.body)
+
+    def inside(step: Step) -> Iterator[dict[Step, int]]:
+        yield from [by_function(step.function)] if isinstance(step, CallStep) else map(within, bodies(step))
+
+    def within(steps: Sequence[Step]) -> dict[Step, int]:
+        found: dict[Step, int] = {}
+        for step in steps:
+            found[step] = found.get(step, 0) + 1
+            turns = step.count if isinstance(step, RepeatStep) else 1
+            for own in inside(step):
+                for part, times in own.items():
+                    found[part] = found.get(part, 0) + turns * times
+        return found
+
+    return within(steps)
+
+
+def _alone(plan: Plan, runs: Iterable[Step]) -> frozenset[Variable]:
+    """The variables that one step writes and one reads, and that are neither given nor results."""
+    leaves = [step for step in runs if not bodies(step)]
+    writes: Counter[Variable] = Counter(variable for step in leaves for variable in dict.fromkeys(step.writes))
+    reads: Counter[Variable] = Counter(variable for step in leaves for variable in dict.fromkeys(step.reads))
+    given = {*plan.inputs, *(variable for tensor in plan.outputs for variable in source_variables(tensor.source))}
+    return frozenset(own for own, times in writes.items() if times == reads[own] == 1 and own not in given)
+
+
+def _is_moved(step: Step) -> bool:
+    return isinstance(step, (ExecuteStep, CopyStep))
+
+
+def _by_scope(plan: Plan, runs: Mapping[Step, int], found: Mapping[str, int]) -> dict[str, Work]:
     """What is moved and touched, by scope.
 
     A step for which nothing is moved is computed within those that read what it writes, as stages of a sum are: what
@@ -140,22 +199,34 @@ def _by_scope(steps: Sequence[Step], found: Mapping[str, int]) -> dict[str, Work
     """
     made: dict[str, Work] = {}
     within: dict[Variable, int] = {}
-    for step in all_steps(steps):
+    lent: dict[Variable, int] = {}
+    alone = _alone(plan, runs)
+    for step, times in runs.items():
         if isinstance(step, (ExecuteStep, CopyStep)):
-            name = scope_of(step)
-            touched = _touched(step) + sum(within.get(variable, 0) for variable in dict.fromkeys(step.reads))
-            within.update(dict.fromkeys(step.writes, 0 if found[name] else touched))
-            before = made.get(name, Work(found[name], 0))
-            made[name] = Work(before.moved, before.touched + touched, before.joined + _joined(step))
+            name, reads = scope_of(step), dict.fromkeys(step.reads)
+            touched = times * _touched(step) + sum(within.get(variable, 0) for variable in reads)
+            borrowed = sum(lent.get(variable, 0) for variable in reads)
+            own_made, others = (0, touched) if found[name] else (touched, 0)
+            within.update(dict.fromkeys(step.writes, own_made))
+            lent.update((variable, others + borrowed) for variable in step.writes if variable in alone)
+            own = Work(0, touched, times, times * _joined(step), borrowed)
+            before = made.get(name, Work(0, 0, 0))
+            made[name] = Work(found[name], *(one + other for one, other in zip(before[1:], own[1:], strict=True)))
     return made
 
 
-def _around(plan: Plan, jaxpr: jax_core.Jaxpr) -> int:
-    """Twice the elements of all variables and streams, for the whole and for each of its loops, choices and calls."""
-    variables = {variable for step in plan.steps for variable in (*step.reads, *step.writes)} | {*plan.inputs}
-    bodies = sum(not isinstance(step, (ExecuteStep, CopyStep)) for step in all_steps(plan.steps))
+def _around(plan: Plan, runs: Mapping[Step, int], jaxpr: jax_core.Jaxpr) -> Work:
+    """What may be moved around steps: for the whole, and each time for each of its loops, choices and calls.
+
+    Twice the elements of what is given and results, of streams among them, and of all variables that are touched.
+    """
     held = sum(math.prod(atom.aval.shape) for atom in (*jaxpr.invars, *jaxpr.outvars))  # type: ignore[attr-defined]
-    return 2 * (1 + bodies) * (held + sum(variable.size for variable in variables))
+    sizes = lambda *lists: held + sum(own.size for own in set(itertools.chain(*lists)))  # noqa: E731
+    around = {step: times for step, times in runs.items() if not _is_moved(step)}
+    variables = [variable for step in plan.steps for variable in (*step.reads, *step.writes)]
+    touched = 2 * sizes(variables, plan.inputs)
+    touched += sum(2 * times * sizes(step.reads, step.writes) for step, times in around.items())
+    return Work(0, touched, 1 + sum(around.values()))
 
 
 def work_of(plan: Plan, closed: jax_core.ClosedJaxpr) -> dict[str, Work]:
@@ -167,13 +238,14 @@ def work_of(plan: Plan, closed: jax_core.ClosedJaxpr) -> dict[str, Work]:
         plan: what was emitted.
         closed: the jaxpr of it.
     """
-    steps = (step for step in all_steps(plan.steps) if isinstance(step, (ExecuteStep, CopyStep)))
-    longest = sorted(set(map(scope_of, steps)), key=len, reverse=True)
+    runs = _runs(plan.steps)
+    longest = sorted({scope_of(step) for step in runs if isinstance(step, (ExecuteStep, CopyStep))}, key=len)[::-1]
 
     @functools.cache
     def name_in(stack: str) -> str:
         return next((name for name in longest if stack == name or stack.startswith(f"{name}/")), "")
 
-    found = moved(closed, scope=lambda eqn: name_in(str(eqn.source_info.name_stack)))
-    made = _by_scope(plan.steps, found)
-    return made | ({"": Work(found[""], _around(plan, closed.jaxpr))} if found[""] else {})
+    found = moved(closed, turns=_every, scope=lambda eqn: name_in(str(eqn.source_info.name_stack)))
+    made = _by_scope(plan, runs, found)
+    around = _around(plan, runs, closed.jaxpr)._replace(moved=found[""])
+    return made | ({"": around} if around.moved else {})
