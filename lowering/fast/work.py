@@ -75,11 +75,6 @@ class Work(NamedTuple):
         return f"{self.moved:,} / {self.touched:,}{ratio}{runs}{', beside ' + ' and '.join(beside) if beside else ''}"
 
 
-def _every(length: int) -> int:
-    """How often what is in a loop of so many turns counts."""
-    return length
-
-
 def scope_of(step: ExecuteStep | CopyStep) -> str:
     """The scope of the equations that are emitted for a compute set or copy; all copies are one."""
     return step.name if isinstance(step, ExecuteStep) else "copies"
@@ -101,7 +96,7 @@ def _by_codelet(closed: jax_core.ClosedJaxpr, owned: tuple[int, ...]) -> int:
             stays.remove(atom)
         elif atom in closed.jaxpr.invars:
             copied += 2 * math.prod(var.aval.shape)  # type: ignore[attr-defined]
-    return moved(closed, owned=owned, turns=_every).total() + copied
+    return moved(closed, owned=owned, turns=int).total() + copied
 
 
 def _by_family(family: Family) -> int:
@@ -245,7 +240,7 @@ def work_of(plan: Plan, closed: jax_core.ClosedJaxpr) -> dict[str, Work]:
     def name_in(stack: str) -> str:
         return next((name for name in longest if stack == name or stack.startswith(f"{name}/")), "")
 
-    found = moved(closed, turns=_every, scope=lambda eqn: name_in(str(eqn.source_info.name_stack)))
+    found = moved(closed, turns=int, scope=lambda eqn: name_in(str(eqn.source_info.name_stack)))
     made = _by_scope(plan, runs, found)
     around = _around(plan, runs, closed.jaxpr)._replace(moved=found[""])
     return made | ({"": around} if around.moved else {})
