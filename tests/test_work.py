@@ -198,6 +198,45 @@ def test_what_is_rearranged_for_one_row_is_found():
     assert made[name].moved > 2 * x.size
 
 
+def test_what_is_done_before_a_loop_counts_for_all_its_turns():
+    """Rows that an inner loop scans over are sliced out of what the outer loop changes, once for all of them."""
+
+    def function(x):
+        turn = lambda k, x: lax.scan(lambda s, row: (s + row, s), x[0], x[3:])[1]  # noqa: E731
+        return lax.fori_loop(0, 3, lambda k, x: x.at[3:].set(turn(k, x)), x)
+
+    run = cl.trace(function, np.ones((150, 70), np.float32)).lowered
+    works = work_of(run.plan, run.jaxpr)
+    (taken,) = (work for name, work in works.items() if name.endswith("take/take"))
+    assert taken.runs == 3 * 147
+    assert taken.moved <= 2 * 3 * 147 * 70 <= taken.touched
+    assert all(work.is_bounded for work in works.values())
+
+
+def test_sums_touch_what_is_touched_for_their_parts():
+    """Products, and the sums of these that run as contractions, of vertices that compute something else as well."""
+
+    def loss(x, row):
+        return jnp.sum(jnp.sin(x - jnp.outer(x[:, 0], row)))
+
+    run = gradient_of(loss, np.ones((257, 199), np.float32), np.ones(199, np.float32))
+    works = work_of(run.plan, run.jaxpr)
+    assert max(work.lent for work in works.values()) > 257 * 199
+    assert all(work.is_bounded for work in works.values())
+
+
+def test_a_copy_of_what_stays_is_touched():
+    @cl.codelet
+    def copied(x):
+        return {"x": x, "y": x}
+
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    x, i = graph.add_variable("x", (40, 50)), cl.grid(40)
+    graph.add_vertex("copy", copied, x=x[i])
+    run = cl.lower(graph, inputs=[x], outputs=["copy/y"])
+    assert work_of(run.plan, run.jaxpr)["copy"].touched == 2 * 40 * 50
+
+
 def test_stages_that_run_as_one_are_one():
     """A sum in two stages is one reduction, whose reads are those of the first."""
     x = np.ones(40_000, np.float32)

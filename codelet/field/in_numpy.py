@@ -1,6 +1,6 @@
 """Equations of known values that NumPy computes just as JAX does, and at once: to compile them takes longer.
 
-They are moves, and functions of whole numbers and truth values. What rounds is JAX's alone.
+They are moves, functions of whole numbers and truth values, and calls of these. What rounds is JAX's alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from jax.extend import core as jax_core
 
+from codelet.field.calls import PLAIN_CALLS
 from codelet.field.meanings import MEANINGS, MOVE, Field, dtype_of, shape_of
+from codelet.jaxprs.equations import inner_jaxprs
 from codelet.jaxprs.primitives import is_understood
 
 Array = np.ndarray
@@ -62,6 +64,8 @@ def is_in_numpy(eqn: jax_core.JaxprEqn) -> bool:
     name = eqn.primitive.name
     if name in MEANINGS and MEANINGS[name].said == MOVE:
         return _are_held(eqn.invars) and not any(MEANINGS[name].ignored(eqn))
+    if name in PLAIN_CALLS:
+        return _are_held(eqn.invars) and all(is_in_numpy(own) for inner in inner_jaxprs(eqn) for own in inner.eqns)
     if not is_understood(eqn, *_BY_ELEMENT, *_OTHERS) or not _are_held((*eqn.invars, *eqn.outvars), "iub"):
         return False
     return name != "select_n" or eqn.invars[0].aval.dtype == bool  # type: ignore[attr-defined]
