@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,10 @@ MOST_TURNS = 1_000_000
 
 PLAIN_CALLS = (*CALLS, "closed_call", "core_call", "remat", "remat2", "checkpoint")
 """Primitives that call a jaxpr, and nothing else."""
+
+T = TypeVar("T")
+Run = Callable[[Any, Sequence[T]], Sequence[T]]
+"""What gives the results of a jaxpr: over the field, or for each device of a mesh."""
 
 
 @meaning(" ".join(PLAIN_CALLS), every=True, degree=None, said="what it calls")
@@ -40,39 +44,79 @@ def linear_solve(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
     return field.run(jaxprs.solve, [*consts, *operands[sum(lengths) :]])
 
 
-@meaning("scan", every=True, degree=None, said="each of its turns")
-def scan(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
+def row_of(value: Value, k: int) -> Value:
+    """One row of a value."""
+    return moved(value, lambda array, lead: array[(slice(None),) * lead + (k,)])
+
+
+def nothing(field: Field, var: Any) -> Value:
+    """What is stacked in no turns."""
+    return field.known(np.zeros(var.aval.shape, var.aval.dtype))
+
+
+def scanned(
+    eqn: Any,
+    operands: Sequence[T],
+    run: Run[T],
+    row: Callable[[T, int], T],
+    stack: Callable[[list[T]], T],
+    empty: Callable[[Any], T],
+) -> list[T]:
+    """The results of a scan, turn by turn, whatever it is of.
+
+    Args:
+        eqn: the scan.
+        operands: of it.
+        run: what gives the results of its body.
+        row: what gives one row of what it scans over.
+        stack: what puts the results of all turns together.
+        empty: what stands for no turns, given the variable.
+    """
     params, (first, carried) = eqn.params, scan_counts(eqn)
     kept, held, over = operands[:first], list(operands[first : first + carried]), operands[first + carried :]
-    length, stacked = params["length"], []
-    for turn in reversed(range(length)) if params["reverse"] else range(length):
-        rows = [moved(own, lambda array, lead, k=turn: array[(slice(None),) * lead + (k,)]) for own in over]
-        results = field.run(params["jaxpr"], [*kept, *held, *rows])
+    turns, stacked = range(params["length"]), list[Sequence[T]]()
+    for turn in reversed(turns) if params["reverse"] else turns:
+        results = run(params["jaxpr"], [*kept, *held, *(row(own, turn) for own in over)])
         held = list(results[:carried])
         stacked.append(results[carried:])
     stacked = stacked[::-1] if params["reverse"] else stacked
     made = [
-        piled(field, [own[k] for own in stacked], 0)
-        if stacked
-        else field.known(np.zeros(var.aval.shape, var.aval.dtype))
-        for k, var in enumerate(eqn.outvars[carried:])
+        stack([own[k] for own in stacked]) if stacked else empty(var) for k, var in enumerate(eqn.outvars[carried:])
     ]
     return [*held, *made]
 
 
-@meaning("while", every=True, degree=None, said="each of its turns, where its condition is known")
-def while_(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
+def looped(eqn: Any, operands: Sequence[T], run: Run[T], goes_on: Callable[[T], bool]) -> list[T]:
+    """The results of a loop on a condition, turn by turn, whatever it is of, while what the condition gives says so.
+
+    Raises:
+        NotUnderstood: it does not end.
+    """
     params = eqn.params
     first, second = params["cond_nconsts"], params["body_nconsts"]
     given, kept, held = operands[:first], operands[first : first + second], list(operands[first + second :])
     for _ in range(MOST_TURNS):
-        (goes_on,) = field.run(params["cond_jaxpr"], [*given, *held])
-        if isinstance(goes_on, Unknown):
-            raise NotUnderstood(eqn, "how often it runs depends on floats that are not known")
-        if not np.asarray(goes_on):
+        (says,) = run(params["cond_jaxpr"], [*given, *held])
+        if not goes_on(says):
             return held
-        held = list(field.run(params["body_jaxpr"], [*kept, *held]))
+        held = list(run(params["body_jaxpr"], [*kept, *held]))
     raise NotUnderstood(eqn, f"it has not ended after {MOST_TURNS:,} turns")
+
+
+@meaning("scan", every=True, degree=None, said="each of its turns")
+def scan(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
+    stack = lambda rows: piled(field, rows, 0)  # noqa: E731
+    return scanned(eqn, operands, field.run, row_of, stack, lambda var: nothing(field, var))
+
+
+@meaning("while", every=True, degree=None, said="each of its turns, where its condition is known")
+def while_(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
+    def goes_on(says: Value) -> bool:
+        if isinstance(says, Unknown):
+            raise NotUnderstood(eqn, "how often it runs depends on floats that are not known")
+        return bool(np.asarray(says))
+
+    return looped(eqn, operands, field.run, goes_on)
 
 
 @meaning(

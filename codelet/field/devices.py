@@ -13,13 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.field.calls import MOST_TURNS, PLAIN_CALLS
+from codelet.field.calls import PLAIN_CALLS, looped, nothing, row_of, scanned
 from codelet.field.meanings import Field, NotUnderstood, meaning, runs_jaxprs
 from codelet.field.moves import joined, piled
 from codelet.field.order import extreme_along
 from codelet.field.pairs import numbers_of
 from codelet.field.values import Unknown, Value, is_known, moved
-from codelet.jaxprs.equations import scan_counts
 from codelet.jaxprs.primitives import CUSTOM, says_nothing
 
 Spread = list[Value]
@@ -109,34 +108,14 @@ def _call(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Sprea
 
 
 def _scan(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
-    params, (first, carried) = eqn.params, scan_counts(eqn)
-    kept, held, over = operands[:first], list(operands[first : first + carried]), operands[first + carried :]
-    turns, stacked = range(params["length"]), list[Sequence[Spread]]()
-    for turn in reversed(turns) if params["reverse"] else turns:
-        row = lambda own, k=turn: moved(own, lambda array, lead: array[(slice(None),) * lead + (k,)])  # noqa: E731
-        results = devices.run(params["jaxpr"], [*kept, *held, *([row(one) for one in own] for own in over)])
-        held = list(results[:carried])
-        stacked.append(results[carried:])
-    made = list[Spread]()
-    for k, var in enumerate(eqn.outvars[carried:]):
-        rows = [own[k] for own in (stacked[::-1] if params["reverse"] else stacked)]
-        if rows:
-            made.append([piled(devices.field, own, 0) for own in map(list, zip(*rows, strict=True))])
-        else:
-            made.append(devices.everywhere(devices.field.known(np.zeros(var.aval.shape, var.aval.dtype))))
-    return [*held, *made]
+    field = devices.field
+    row = lambda own, k: [row_of(one, k) for one in own]  # noqa: E731
+    stack = lambda rows: [piled(field, own, 0) for own in map(list, zip(*rows, strict=True))]  # noqa: E731
+    return scanned(eqn, operands, devices.run, row, stack, lambda var: devices.everywhere(nothing(field, var)))
 
 
 def _while(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
-    params = eqn.params
-    first, second = params["cond_nconsts"], params["body_nconsts"]
-    given, kept, held = operands[:first], operands[first : first + second], list(operands[first + second :])
-    for _ in range(MOST_TURNS):
-        (goes_on,) = devices.run(params["cond_jaxpr"], [*given, *held])
-        if not _agreed(eqn, goes_on):
-            return held
-        held = list(devices.run(params["body_jaxpr"], [*kept, *held]))
-    raise NotUnderstood(eqn, f"it has not ended after {MOST_TURNS:,} turns")
+    return looped(eqn, operands, devices.run, lambda says: bool(_agreed(eqn, says)))
 
 
 def _agreed(eqn: Any, numbers: Spread) -> int:
