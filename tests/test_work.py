@@ -70,14 +70,14 @@ def test_drawn_programs_move_what_their_edges_touch(case):
 
 
 @pytest.mark.slow
-@examples(2000)
+@examples(2400)
 @given(cases(np.float32))
 def test_very_many_graphs_move_what_their_edges_touch(case):
     check_graph(case)
 
 
 @pytest.mark.slow
-@examples(1000)
+@examples(1200)
 @given(loop_programs(most=40))
 def test_very_many_programs_move_what_their_edges_touch(case):
     check_program(case, gradients=False)

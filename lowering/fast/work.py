@@ -213,14 +213,19 @@ def _by_scope(plan: Plan, runs: Mapping[Step, int], found: Mapping[str, int]) ->
 def _around(plan: Plan, runs: Mapping[Step, int], jaxpr: jax_core.Jaxpr) -> Work:
     """What may be moved around steps: for the whole, and each time for each of its loops, choices and calls.
 
-    Twice the elements of what is given and results, of streams among them, and of all variables that are touched.
+    Twice the elements of what is given and results, of streams among them, and of all variables that are touched; and
+    each turn of a loop, of what it carries.
     """
     held = sum(math.prod(atom.aval.shape) for atom in (*jaxpr.invars, *jaxpr.outvars))  # type: ignore[attr-defined]
     sizes = lambda *lists: held + sum(own.size for own in set(itertools.chain(*lists)))  # noqa: E731
     around = {step: times for step, times in runs.items() if not _is_moved(step)}
     variables = [variable for step in plan.steps for variable in (*step.reads, *step.writes)]
     touched = 2 * sizes(variables, plan.inputs)
-    touched += sum(2 * times * sizes(step.reads, step.writes) for step, times in around.items())
+    for step, times in around.items():
+        touched += 2 * times * sizes(step.reads, step.writes)
+        if isinstance(step, RepeatStep):
+            carried = step.writes if step.carried is None else step.carried
+            touched += 2 * times * step.count * sum(variable.size for variable in carried)
     return Work(0, touched, 1 + sum(around.values()))
 
 
