@@ -1,7 +1,7 @@
 """Arithmetic modulo the prime 2**31 - 1, of arrays of residues: sums, products, powers, and what floats stand for.
 
-A product of two residues fits 64 bits. Products of matrices are
-made of those of their halves, of 15 and 16 bits, in float64, whose sums are exact up to 2**53: that is the BLAS's work.
+A product of two residues fits 64 bits. Products of matrices are made of those of their halves, of 15 and 16 bits, in
+float64, whose sums are exact up to 2**53: that is the BLAS's work. Where few are summed one of the two stays whole.
 
 Source: A. Karatsuba and Y. Ofman, Multiplication of multidigit numbers on automata, 1963: three products for four.
 """
@@ -23,6 +23,10 @@ Product = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 MOST_SUMMED = 1 << 18
 """So many products of halves are summed at once at most: each is below 2**34."""
+
+
+MOST_WHOLE = 1 << 6
+"""So many products of a half and a residue, each below 2**47, are summed at once at most."""
 
 
 MOST_AT_ONCE = 1 << 22
@@ -127,6 +131,10 @@ def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         for k in range(len(a)):
             made[k] = matrix_product(a[k], b[k])
         return made
+    if n <= MOST_WHOLE:
+        return (
+            _of_halves(a, b) if a.size < b.size else _of_halves(b.swapaxes(-1, -2), a.swapaxes(-1, -2)).swapaxes(-1, -2)
+        )
     low_a, high_a, low_b, high_b = a & 0xFFFF, a >> 16, b & 0xFFFF, b >> 16
     low, high = _exact_product(low_a, low_b), _exact_product(high_a, high_b)
     middle = _exact_product(low_a + high_a, low_b + high_b)
@@ -137,6 +145,16 @@ def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     made += low
     high <<= 1  # 2**32 is 2
     made += high
+    return _modulo(made)
+
+
+def _of_halves(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The product of few columns by few rows: of the halves of `a` by `b` as it is."""
+    whole = b.astype(np.float64)
+    low, high = (np.matmul(half.astype(np.float64), whole) for half in (a & 0xFFFF, a >> 16))
+    made = _modulo(high.astype(np.int64))
+    made <<= 16
+    made += low.astype(np.int64)
     return _modulo(made)
 
 

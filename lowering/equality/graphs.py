@@ -73,7 +73,7 @@ class Meaning(Interpreter):
                 continue
             index = patch.index.values()
             own = self.arrays[patch.variable.first_element]
-            parts.append(moved(own, lambda array, lead, at=index: array[..., at]))
+            parts.append(moved(own, lambda array, lead, at=index: array.take(at, -1)))
         each, lead, back = together(self.evaluation, parts, source.dtype)
         made = np.zeros((*each[0].shape[:lead], source.size), np.int64)
         for patch, own in zip(source.patches, each, strict=True):
@@ -83,19 +83,24 @@ class Meaning(Interpreter):
 
     def gathered(self, tensor: Tensor) -> Value:
         index = tensor.index.values()
-        return moved(self.flat(tensor.source), lambda own, lead: own[..., index])
+        return moved(self.flat(tensor.source), lambda own, lead: own.take(index, -1))
 
     def put(self, elements: Sequence[int], values: Value) -> None:
         at = np.asarray(elements, np.int64).reshape(-1)
         if not at.size:
             return
         flat = moved(values, lambda own, lead: own.reshape(*own.shape[:lead], -1))
+        first, last = np.searchsorted(self._firsts, (at.min(), at.max()), side="right")
+        if first == last:  # all are of one variable
+            variable, _ = self.graph.locate(int(at[0]))
+            self.arrays[variable.first_element] = self._changed(variable, at - variable.first_element, flat)  # type: ignore[assignment]
+            return
         owners = np.searchsorted(self._firsts, at, side="right") - 1
         for owner in np.unique(owners):
             chosen = np.flatnonzero(owners == owner)
             variable, _ = self.graph.locate(int(at[chosen[0]]))
             places = at[chosen] - variable.first_element
-            part = moved(flat, lambda own, lead, k=chosen: own[..., k])
+            part = moved(flat, lambda own, lead, k=chosen: own.take(k, -1))
             self.arrays[variable.first_element] = self._changed(variable, places, part)  # type: ignore[assignment]
 
     def _changed(self, variable: Variable, places: np.ndarray, values: Value) -> Value:
@@ -109,7 +114,8 @@ class Meaning(Interpreter):
             before = moved(values, lambda own, lead: own)
         (old, new), _, back = together(self.evaluation, (before, values), variable.dtype)
         made = np.array(old)
-        made[..., places] = new
+        for row, own in zip(made.reshape(-1, made.shape[-1]), new.reshape(-1, new.shape[-1]), strict=True):
+            row[places] = own
         changed = back(made)
         assert isinstance(changed, Unknown)
         changed.is_positive = are_positive([before, values])
@@ -171,7 +177,7 @@ class Meaning(Interpreter):
             if not there.all():
                 vertex = Vertex(family, int(np.flatnonzero(~there.all(1))[0]))
                 self.read(vertex.fields[field.name], vertex)
-            return moved(self.flat(field.tensor.source), lambda own, lead: own[..., index])
+            return moved(self.flat(field.tensor.source), lambda own, lead: own.take(index, -1))
         assert field.state is not None
         shape = tuple(field.type.shape)
         if field.state.index is not None:
