@@ -1,7 +1,8 @@
 """Arithmetic modulo the prime 2**31 - 1, of arrays of residues: sums, products, powers, and what floats stand for.
 
 A product of two residues fits 64 bits. Products of matrices are made of those of their halves, of 15 and 16 bits, in
-float64, whose sums are exact up to 2**53: that is the BLAS's work. Where few are summed one of the two stays whole.
+float64, whose sums are exact up to 2**53: that is the BLAS's work. Where no more than 2,048 are summed the smaller of
+the two is cut into two or three pieces, and the other stays whole.
 
 Source: A. Karatsuba and Y. Ofman, Multiplication of multidigit numbers on automata, 1963: three products for four.
 """
@@ -25,8 +26,8 @@ MOST_SUMMED = 1 << 18
 """So many products of halves are summed at once at most: each is below 2**34."""
 
 
-MOST_WHOLE = 1 << 6
-"""So many products of a half and a residue, each below 2**47, are summed at once at most."""
+LEAST_BITS = 11
+"""Of pieces of a residue: three of them."""
 
 
 MOST_AT_ONCE = 1 << 22
@@ -131,10 +132,11 @@ def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         for k in range(len(a)):
             made[k] = matrix_product(a[k], b[k])
         return made
-    if n <= MOST_WHOLE:
-        return (
-            _of_halves(a, b) if a.size < b.size else _of_halves(b.swapaxes(-1, -2), a.swapaxes(-1, -2)).swapaxes(-1, -2)
-        )
+    bits = min(16, 22 - max(n - 1, 0).bit_length())  # so that all sums are below 2**53
+    if bits >= LEAST_BITS and a.size <= b.size:
+        return _by_pieces(a, b, bits)
+    if bits >= LEAST_BITS:
+        return _by_pieces(b.swapaxes(-1, -2), a.swapaxes(-1, -2), bits).swapaxes(-1, -2)
     low_a, high_a, low_b, high_b = a & 0xFFFF, a >> 16, b & 0xFFFF, b >> 16
     low, high = _exact_product(low_a, low_b), _exact_product(high_a, high_b)
     middle = _exact_product(low_a + high_a, low_b + high_b)
@@ -148,14 +150,15 @@ def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return _modulo(made)
 
 
-def _of_halves(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The product of few columns by few rows: of the halves of `a` by `b` as it is."""
-    whole = b.astype(np.float64)
-    low, high = (np.matmul(half.astype(np.float64), whole) for half in (a & 0xFFFF, a >> 16))
-    made = _modulo(high.astype(np.int64))
-    made <<= 16
-    made += low.astype(np.int64)
-    return _modulo(made)
+def _by_pieces(a: np.ndarray, b: np.ndarray, bits: int) -> np.ndarray:
+    """The product of matrices, one of them in pieces of so many bits and the other as it is."""
+    whole, made = b.astype(np.float64), np.zeros((), np.int64)
+    for shift in reversed(range(0, 31, bits)):
+        piece = (a >> shift) & ((1 << bits) - 1)
+        part = np.matmul(piece.astype(np.float64), whole).astype(np.int64)
+        part += made << bits
+        made = _modulo(part)
+    return made
 
 
 def _exact_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
