@@ -21,6 +21,7 @@ from codelet.field.values import Unknown, residues
 from codelet.jaxprs.rebuild import rewrite
 from lowering.equality.meaning_table import PAGE, page_with_table
 from lowering.jaxprs import simplify
+from lowering.jaxprs.slopes import differentiable
 from tests.meshes import mesh_of
 
 equal = cl.equal
@@ -316,6 +317,37 @@ def test_what_is_put_together_has_the_degree_of_its_parts(rows, degree):
     (result,) = evaluation.run(jax.make_jaxpr(lambda x: rows(x) ** 3)(X), [given])
     assert isinstance(result, Unknown)
     assert result.degree == 3 * degree
+
+
+def test_great_degrees_are_told_at_more_points():
+    def power(x, squares):
+        for _ in range(squares):
+            x = x * x
+        return x
+
+    found = [equal(lambda x, k=k: power(x, k), lambda x, k=k: power(x, k - 1) ** 2, X) for k in (3, 21, 27, 31)]
+    assert [own.verdict for own in found] == ["equal"] * 3 + ["undecided"]
+    assert [own.draws for own in found[:3]] == [4, 8, 16]
+    assert max(own.chance for own in found[:3]) <= 2.0**-40
+    assert "its degree is 2,147,483,648" in found[3].reason
+
+
+def test_loops_on_conditions_and_slices_of_what_is_lowered():
+    def loop(x):
+        return lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, jnp.sin(s[1])), (0, x))[1]
+
+    assert equal(cl.trace(loop, X), lambda x: jnp.sin(jnp.sin(jnp.sin(x))), X).verdict == "equal"
+
+    def strips(x):
+        for i in range(5):
+            x = lax.dynamic_update_slice(x, jnp.sin(x[i : i + 1, :2]) * x[i : i + 1, 1:3], (i + 1, 0))
+        return (x**2).sum()
+
+    wide = jnp.ones((40, 30))
+    lowered = differentiable(jax.make_jaxpr(strips)(wide))
+    slopes = jax.grad(lambda x: lowered(x)[0])
+    assert "slices_together" in str(jax.make_jaxpr(slopes)(wide))
+    assert equal(slopes, jax.grad(strips), wide).verdict == "equal"
 
 
 def test_arrays_of_no_elements():

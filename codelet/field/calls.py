@@ -18,7 +18,7 @@ MOST_TURNS = 1_000_000
 """Of a loop on a condition: it may have no end where nothing is rounded."""
 
 
-PLAIN_CALLS = (*CALLS, "closed_call", "core_call", "remat", "remat2", "checkpoint")
+PLAIN_CALLS = (*CALLS, "closed_call", "core_call", "remat", "remat2", "checkpoint", "slices_together")
 """Primitives that call a jaxpr, and nothing else."""
 
 T = TypeVar("T")

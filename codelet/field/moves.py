@@ -90,7 +90,7 @@ def unstack(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
 
 
 @meaning(
-    "copy copy_p optimization_barrier stop_gradient sharding_constraint mesh_cast",
+    "copy copy_p optimization_barrier stop_gradient sharding_constraint mesh_cast forward_only",
     said=MOVE,
     every=True,
     is_exact=True,

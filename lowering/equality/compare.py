@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,8 +27,11 @@ from lowering.equality.floats import Floats, in_float64
 from lowering.equality.parting import parting_of
 from lowering.equality.sides import Side, struct_of
 
-DRAWS = 4
-"""Random points, each of 31 bits."""
+DRAWS = (4, 8, 16)
+"""So many random points, each of 31 bits; more where the chance of an error is too great with fewer."""
+
+_CHANCE = 2.0**-40
+"""Of an error, at most."""
 
 _TRIED, _SECONDS = 32, 10.0
 """How many inputs in float64 are tried for a witness, and for how long at most, but for the first two."""
@@ -50,13 +53,46 @@ def _check_alike(first: Side, second: Side) -> None:
             )
 
 
+class _Examples(NamedTuple):
+    """What both sides are given.
+
+    Attributes:
+        tree: the structure of it.
+        structs: the shape and dtype of each leaf.
+        known: each leaf that is no float; None for the others.
+    """
+
+    tree: Any
+    structs: list[Any]
+    known: list[Any]
+
+    def points(self, random: np.random.Generator, draws: int) -> list[Value]:
+        """Random points."""
+        pairs = zip(self.known, self.structs, strict=True)
+        return [_drawn(random, own, draws) if value is None else value for value, own in pairs]
+
+    def floats(self, random: np.random.Generator, is_positive: bool) -> list[Any]:
+        """Numbers in float64."""
+        real = (lambda shape: random.uniform(0.1, 2, shape)) if is_positive else random.standard_normal
+        draw = lambda own: real(own.shape) + (1j * real(own.shape) if own.dtype.kind == "c" else 0)  # noqa: E731
+        pairs = zip(self.known, self.structs, strict=True)
+        return [draw(own) if value is None else in_float64(value) for value, own in pairs]
+
+
+def _examples(examples: Any, random: np.random.Generator) -> _Examples:
+    leaves, tree = jax.tree.flatten(examples)
+    structs = [struct_of(leaf) for leaf in leaves]
+    pairs = zip(leaves, structs, strict=True)
+    return _Examples(tree, structs, [None if _is_unknown(own.dtype) else _whole(leaf, random) for leaf, own in pairs])
+
+
 def _is_unknown(dtype: Any) -> bool:
     return bool(jnp.issubdtype(dtype, np.inexact))
 
 
-def _drawn(random: np.random.Generator, struct: Any) -> Value:
+def _drawn(random: np.random.Generator, struct: Any, draws: int) -> Value:
     """Random points for an example of floats or complex numbers."""
-    parts = [random.integers(0, PRIME, (DRAWS, *struct.shape)) for _ in range(1 + (struct.dtype.kind == "c"))]
+    parts = [random.integers(0, PRIME, (draws, *struct.shape)) for _ in range(1 + (struct.dtype.kind == "c"))]
     return Unknown(parts[0] if len(parts) == 1 else pair(*parts), struct.dtype)
 
 
@@ -89,40 +125,59 @@ def compared(first: Side, second: Side, examples: Any, *, casts: str = "identity
         return _compared((first, second), examples, casts, seed)
 
 
+def _apart(sides: tuple[Side, Side], given: Sequence[Value], evaluation: Evaluation) -> list[np.ndarray]:
+    """Which elements of the results differ at any of the points.
+
+    Raises:
+        NotUnderstood: an equation has no meaning over the field.
+    """
+    found = list[list[np.ndarray]]()
+    for side in sides:
+        results = side.results(evaluation, given)
+        found.append([stored(own, evaluation.draws) for own in results])
+        del results
+    return [(a != b).any(0) for a, b in zip(*found, strict=True)]
+
+
+def _chance(evaluation: Evaluation, elements: int) -> float:
+    """That so many elements are equal at all points and the programs are not; see docs/equal.md."""
+    degrees = evaluation.hashed_degree, evaluation.degree
+    of_pair, of_element = ((2.0 * degree / PRIME) ** evaluation.draws for degree in degrees)
+    return float(evaluation.hashed) ** 2 * of_pair + elements * of_element
+
+
 def _compared(sides: tuple[Side, Side], examples: Any, casts: str, seed: int) -> Equality:
     random = np.random.default_rng(seed)
-    leaves, tree = jax.tree.flatten(examples)
-    structs = [struct_of(leaf) for leaf in leaves]
-    known = [
-        None if _is_unknown(own.dtype) else _whole(leaf, random) for leaf, own in zip(leaves, structs, strict=True)
-    ]
-    given: list[Value] = [
-        _drawn(random, own) if value is None else value for value, own in zip(known, structs, strict=True)
-    ]
-    evaluation, found = Evaluation(DRAWS, casts == "exact"), list[list[np.ndarray]]()
-    for side in sides:
+    own = _examples(examples, random)
+    for draws in DRAWS:
+        given, evaluation = own.points(random, draws), Evaluation(draws, casts == "exact")
         try:
-            results = side.results(evaluation, given)
+            apart = _apart(sides, given, evaluation)
         except NotUnderstood as error:
             places = (line_of(eqn) for eqn in (error.eqn, *error.around) if eqn is not None)
             line = next((own for own in (error.line, *places) if own is not None), None)
             return Equality("undecided", reason=str(error), line=line)
-        found.append([stored(own, DRAWS) for own in results])
-        del results
-    apart = [(a != b).any(0) for a, b in zip(*found, strict=True)]
-    found.clear()
-    elements = sum(own.size for own in apart)
-    if not any(own.any() for own in apart):
-        degrees = evaluation.hashed_degree, evaluation.degree
-        of_pair, of_element = ((2.0 * degree / PRIME) ** DRAWS for degree in degrees)
-        chance = float(evaluation.hashed) ** 2 * of_pair + elements * of_element
-        if chance > 2.0**-40:
-            return Equality(
-                "undecided", reason=f"its degree is {evaluation.degree:,}: the chance of an error is {chance:.2g}"
-            )
-        return Equality("equal", chance, elements=elements, draws=DRAWS)
-    found_apart = _witness(sides, apart, structs, known, tree, random, casts == "exact")
-    parting = parting_of(sides, given, DRAWS, casts == "exact")
+        if any(each.any() for each in apart):
+            return _parted(sides, apart, own, given, evaluation, random)
+        elements = sum(each.size for each in apart)
+        chance = _chance(evaluation, elements)
+        if chance <= _CHANCE:
+            return Equality("equal", chance, elements=elements, draws=draws)
+    reason = f"its degree is {evaluation.degree:,}: the chance of an error is {chance:.2g}"
+    return Equality("undecided", reason=reason)
+
+
+def _parted(
+    sides: tuple[Side, Side],
+    apart: Sequence[np.ndarray],
+    examples: _Examples,
+    given: Sequence[Value],
+    evaluation: Evaluation,
+    random: np.random.Generator,
+) -> Equality:
+    """What is said of programs whose residues differ."""
+    found_apart = _witness(sides, apart, examples, random, evaluation.casts)
+    parting = parting_of(sides, given, evaluation.draws, evaluation.casts)
     if found_apart is None:
         return Equality(
             "undecided",
@@ -134,19 +189,10 @@ def _compared(sides: tuple[Side, Side], examples: Any, casts: str, seed: int) ->
     return Equality("different", witness=Witness(path, element, values, inputs, parting))
 
 
-def _floats(known: Sequence[Any], structs: Sequence[Any], random: np.random.Generator, is_positive: bool) -> list[Any]:
-    """Inputs in float64."""
-    real = (lambda shape: random.uniform(0.1, 2, shape)) if is_positive else random.standard_normal
-    draw = lambda own: real(own.shape) + (1j * real(own.shape) if own.dtype.kind == "c" else 0)  # noqa: E731
-    return [draw(own) if value is None else in_float64(value) for value, own in zip(known, structs, strict=True)]
-
-
 def _witness(
     sides: Sequence[Side],
     apart: Sequence[np.ndarray],
-    structs: Sequence[Any],
-    known: Sequence[Any],
-    tree: Any,
+    examples: _Examples,
     random: np.random.Generator,
     casts: bool,
 ) -> tuple[Any, ...] | None:
@@ -156,7 +202,7 @@ def _witness(
         for turn in range(_TRIED):
             if turn > 1 and time.monotonic() - start > _SECONDS:
                 break
-            given = _floats(known, structs, random, is_positive=turn % 2 == 1)
+            given = examples.floats(random, is_positive=turn % 2 == 1)
             try:
                 first, second = (side.results(Floats(casts), given) for side in sides)
             except NotUnderstood:
@@ -172,5 +218,5 @@ def _witness(
                     at = np.unravel_index(int(far.argmax()), far.shape)
                     best = far.max(), (sides[0].paths[k], tuple(map(int, at)), (a[at].item(), b[at].item()))
             if best[1] is not None and best[0] > _APART:
-                return (*best[1], jax.tree.unflatten(tree, given))
+                return (*best[1], jax.tree.unflatten(examples.tree, given))
     return None
