@@ -492,3 +492,19 @@ def test_what_follows_in_a_variable_need_not_on_a_tile(sizes, num_tiles, grain):
     engine = cl.Engine(graph, execution="tiles")
     engine.run()
     np.testing.assert_allclose(engine.read(y), a @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_a_view_of_no_elements_in_the_place_of_another():
+    @cl.codelet
+    def shift(x, y):
+        return x + y
+
+    graph = cl.Graph(cl.IPU(num_tiles=8))
+    shift_by, empty = graph.add_variable("by", (1,)), graph.add_variable("empty", (1, 0))
+    made = graph.add_vertex("shift", shift, x=empty, y=shift_by[0])
+    engine = cl.Engine(graph, execution="addresses")
+    engine.write({"by": np.ones(1, np.float32)})
+    engine.run()
+    assert engine.read(made.source.name).shape == (1, 0)
+    function = engine.function(inputs=["by"], outputs=["by"])
+    assert function({"by": np.ones(1, np.float32)})["by"] == 1

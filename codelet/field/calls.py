@@ -26,14 +26,19 @@ Run = Callable[[Any, Sequence[T]], Sequence[T]]
 """What gives the results of a jaxpr: over the field, or for each device of a mesh."""
 
 
+def called(eqn: Any) -> Any:
+    """The jaxpr that a call is of."""
+    return eqn.params["jaxpr"] if "jaxpr" in eqn.params else eqn.params["call_jaxpr"]
+
+
 @meaning(" ".join(PLAIN_CALLS), every=True, degree=None, said="what it calls")
 def call(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
-    return field.run(eqn.params["jaxpr"], operands)
+    return field.run(called(eqn), operands)
 
 
 @meaning(" ".join(CUSTOM), every=True, degree=None, said="what it calls, not its rule")
 def custom(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
-    return field.run(eqn.params["call_jaxpr"], operands)
+    return field.run(called(eqn), operands)
 
 
 @meaning("custom_linear_solve", every=True, degree=None, said="how it solves")

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.field.calls import PLAIN_CALLS, looped, nothing, row_of, scanned
+from codelet.field.calls import PLAIN_CALLS, called, looped, nothing, row_of, scanned
 from codelet.field.meanings import Field, NotUnderstood, meaning, runs_jaxprs
 from codelet.field.moves import joined, piled
 from codelet.field.order import extreme_along
@@ -103,8 +103,7 @@ class _Devices:
 
 
 def _call(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
-    jaxpr = eqn.params["jaxpr"] if "jaxpr" in eqn.params else eqn.params["call_jaxpr"]
-    return devices.run(jaxpr, operands)
+    return devices.run(called(eqn), operands)
 
 
 def _scan(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:

@@ -188,8 +188,9 @@ class Addresses(TileArray):
                     others.update(source_variables(own.tensor.source))
                     continue
                 places = found.setdefault(variable, np.full(variable.size, -1))
-                elements = own.tensor.index.values(family.axes).reshape(-1, own.tensor.size)
-                places[elements] = np.arange(own.tensor.size)
+                if own.tensor.size:
+                    elements = own.tensor.index.values(family.axes).reshape(-1, own.tensor.size)
+                    places[elements] = np.arange(own.tensor.size)
         return {variable: places for variable, places in found.items() if variable.size and variable not in others}
 
     def in_place(self, step: ExecuteStep) -> set[Variable]:
