@@ -470,6 +470,17 @@ def test_floats_stand_for_the_simplest_fractions_of_any_precision():
         assert int(arithmetic.add(arithmetic.add(minus, minus), np.array(1))) == 0
 
 
+@pytest.mark.parametrize("count", [0, 1, arithmetic.FEW, arithmetic.FEW + 1, 40])
+def test_powers_of_residues_are_exact(count):
+    own = np.random.default_rng(0).integers(0, arithmetic.PRIME, count)
+    own[:1] = 0
+    for exponent in (0, 1, 2, arithmetic.PRIME - 2):
+        expected = [pow(int(one), exponent, arithmetic.PRIME) for one in own]
+        made = arithmetic.power(own, exponent)
+        np.testing.assert_array_equal(made, np.array(expected, np.int64))
+        assert made.dtype == np.int64
+
+
 @pytest.mark.parametrize("count", [0, 1, 3, 64, 65, 2048, 2049])
 def test_products_of_residues_are_exact(count):
     random = np.random.default_rng(0)
