@@ -67,7 +67,7 @@ def traced_of(drawn: Drawn) -> None:
         traced = cl.trace(drawn, *drawn.arguments)
         structs = [jax.ShapeDtypeStruct(own.shape, own.dtype) for own in drawn.arguments]
         proved.jaxprs("traced", jax.make_jaxpr(drawn)(*structs), jax.make_jaxpr(traced)(*structs))
-    decided(proved, 0.8)
+    decided(proved, 0.9)
 
 
 @examples(4)
@@ -91,7 +91,7 @@ def loops_of(program) -> None:
     with every_pass_proved() as proved:
         traced = cl.trace(program.function, *program.arguments)
         proved.jaxprs("traced", jax.make_jaxpr(program.function)(*structs), jax.make_jaxpr(traced)(*structs))
-    decided(proved, 0.8)
+    decided(proved, 0.9)
 
 
 @pytest.mark.slow
@@ -112,7 +112,7 @@ def ways_of(case: Case, count: int) -> None:
     for execution in ("fused", "tiles", "addresses"):
         prove(proved, execution, case, on_engine(case, execution))
     prove(proved, "mesh", case, lowered(case, mesh_of(count)))
-    decided(proved, 0.5)
+    decided(proved)
 
 
 @examples(4)

@@ -148,9 +148,9 @@ def _chance(evaluation: Evaluation, elements: int) -> float:
 
 def _compared(sides: tuple[Side, Side], examples: Any, casts: str, seed: int) -> Equality:
     random = np.random.default_rng(seed)
-    own = _examples(examples, random)
+    drawn = _examples(examples, random)
     for draws in DRAWS:
-        given, evaluation = own.points(random, draws), Evaluation(draws, casts == "exact")
+        given, evaluation = drawn.points(random, draws), Evaluation(draws, casts == "exact")
         try:
             apart = _apart(sides, given, evaluation)
         except NotUnderstood as error:
@@ -158,7 +158,7 @@ def _compared(sides: tuple[Side, Side], examples: Any, casts: str, seed: int) ->
             line = next((own for own in (error.line, *places) if own is not None), None)
             return Equality("undecided", reason=str(error), line=line)
         if any(each.any() for each in apart):
-            return _parted(sides, apart, own, given, evaluation, random)
+            return _parted(sides, apart, drawn, given, evaluation, random)
         elements = sum(each.size for each in apart)
         chance = _chance(evaluation, elements)
         if chance <= _CHANCE:
