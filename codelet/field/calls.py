@@ -9,8 +9,8 @@ import numpy as np
 
 from codelet.field.algebra import chosen
 from codelet.field.meanings import Field, NotUnderstood, all_residues, meaning, summed
-from codelet.field.moves import piled
-from codelet.field.values import Unknown, Value, moved, residues
+from codelet.field.moves import piled, row
+from codelet.field.values import Unknown, Value, residues
 from codelet.jaxprs.equations import CALLS, scan_counts
 from codelet.jaxprs.primitives import CUSTOM
 
@@ -32,12 +32,8 @@ def called(eqn: Any) -> Any:
 
 
 @meaning(" ".join(PLAIN_CALLS), every=True, degree=None, said="what it calls")
-def call(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
-    return field.run(called(eqn), operands)
-
-
 @meaning(" ".join(CUSTOM), every=True, degree=None, said="what it calls, not its rule")
-def custom(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
+def call(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
     return field.run(called(eqn), operands)
 
 
@@ -47,11 +43,6 @@ def linear_solve(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
     first = lengths.matvec + lengths.vecmat
     consts = operands[first : first + lengths.solve]
     return field.run(jaxprs.solve, [*consts, *operands[sum(lengths) :]])
-
-
-def row_of(value: Value, k: int) -> Value:
-    """One row of a value."""
-    return moved(value, lambda array, lead: array[(slice(None),) * lead + (k,)])
 
 
 def nothing(field: Field, var: Any) -> Value:
@@ -111,7 +102,7 @@ def looped(eqn: Any, operands: Sequence[T], run: Run[T], goes_on: Callable[[T], 
 @meaning("scan", every=True, degree=None, said="each of its turns")
 def scan(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
     stack = lambda rows: piled(field, rows, 0)  # noqa: E731
-    return scanned(eqn, operands, field.run, row_of, stack, lambda var: nothing(field, var))
+    return scanned(eqn, operands, field.run, row, stack, lambda var: nothing(field, var))
 
 
 @meaning("while", every=True, degree=None, said="each of its turns, where its condition is known")

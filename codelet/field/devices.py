@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.field.calls import PLAIN_CALLS, called, looped, nothing, row_of, scanned
+from codelet.field.calls import PLAIN_CALLS, called, looped, nothing, scanned
 from codelet.field.meanings import Field, NotUnderstood, meaning, runs_jaxprs
-from codelet.field.moves import joined, piled
+from codelet.field.moves import joined, piled, row
 from codelet.field.order import extreme_along
 from codelet.field.pairs import numbers_of
 from codelet.field.values import Unknown, Value, is_known, moved
@@ -108,9 +108,9 @@ def _call(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Sprea
 
 def _scan(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
     field = devices.field
-    row = lambda own, k: [row_of(one, k) for one in own]  # noqa: E731
+    each = lambda own, k: [row(one, k) for one in own]  # noqa: E731
     stack = lambda rows: [piled(field, own, 0) for own in map(list, zip(*rows, strict=True))]  # noqa: E731
-    return scanned(eqn, operands, devices.run, row, stack, lambda var: devices.everywhere(nothing(field, var)))
+    return scanned(eqn, operands, devices.run, each, stack, lambda var: devices.everywhere(nothing(field, var)))
 
 
 def _while(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:

@@ -14,23 +14,18 @@ from jax.extend import core as jax_core
 from codelet.field.calls import PLAIN_CALLS
 from codelet.field.meanings import MEANINGS, MOVE, Field, dtype_of, shape_of
 from codelet.jaxprs.equations import inner_jaxprs
-from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.primitives import COMPARISONS, is_understood
 
 Array = np.ndarray
 
 _BY_ELEMENT: dict[str, Callable[..., Any]] = {
+    **COMPARISONS,
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
     "neg": np.negative,
     "max": np.maximum,
     "min": np.minimum,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,

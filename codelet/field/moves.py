@@ -82,11 +82,14 @@ def split(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
     return [moved(x, part(k)) for k in range(len(ends))]
 
 
+def row(value: Value, k: int, axis: int = 0) -> Value:
+    """One row of a value, along an axis."""
+    return moved(value, lambda own, lead: own[(slice(None),) * (lead + axis) + (k,)])
+
+
 @meaning("unstack", "axis", said=MOVE, is_exact=True, takes_complex=True)
 def unstack(field: Field, eqn: Any, x: Value) -> Sequence[Value]:
-    axis = eqn.params["axis"]
-    part = lambda k: lambda own, lead: own[(slice(None),) * (lead + axis) + (k,)]  # noqa: E731
-    return [moved(x, part(k)) for k in range(len(eqn.outvars))]
+    return [row(x, k, eqn.params["axis"]) for k in range(len(eqn.outvars))]
 
 
 @meaning(

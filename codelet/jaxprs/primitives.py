@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 from jax.sharding import NamedSharding
@@ -72,6 +73,16 @@ _BY_ELEMENT = {
     **_named("reduce_precision", "exponent_bits", "mantissa_bits"),
     **_named("round", "rounding_method"),
 }
+
+COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+"""What compares two arrays, as NumPy does it."""
 
 REDUCTIONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "reduce_sum": lax.add,

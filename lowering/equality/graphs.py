@@ -7,7 +7,7 @@ does to a graph before it runs is relied on.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -90,18 +90,21 @@ class Meaning(Interpreter):
         if not at.size:
             return
         flat = moved(values, lambda own, lead: own.reshape(*own.shape[:lead], -1))
+        for places, part in self._by_variable(at, flat):
+            variable, _ = self.graph.locate(int(places[0]))
+            own = self._changed(variable, places - variable.first_element, part)
+            self.arrays[variable.first_element] = own  # type: ignore[assignment]
+
+    def _by_variable(self, at: np.ndarray, flat: Value) -> Iterator[tuple[np.ndarray, Value]]:
+        """Elements of each variable, with their values; at once where all are of one."""
         first, last = np.searchsorted(self._firsts, (at.min(), at.max()), side="right")
-        if first == last:  # all are of one variable
-            variable, _ = self.graph.locate(int(at[0]))
-            self.arrays[variable.first_element] = self._changed(variable, at - variable.first_element, flat)  # type: ignore[assignment]
+        if first == last:
+            yield at, flat
             return
-        owners = np.searchsorted(self._firsts, at, side="right") - 1
+        owners = np.searchsorted(self._firsts, at, side="right")
         for owner in np.unique(owners):
             chosen = np.flatnonzero(owners == owner)
-            variable, _ = self.graph.locate(int(at[chosen[0]]))
-            places = at[chosen] - variable.first_element
-            part = moved(flat, lambda own, lead, k=chosen: own.take(k, -1))
-            self.arrays[variable.first_element] = self._changed(variable, places, part)  # type: ignore[assignment]
+            yield at[chosen], moved(flat, lambda own, lead, k=chosen: own.take(k, -1))
 
     def _changed(self, variable: Variable, places: np.ndarray, values: Value) -> Value:
         before: Value = self.arrays[variable.first_element]

@@ -182,10 +182,6 @@ def _alone(plan: Plan, runs: Iterable[Step]) -> frozenset[Variable]:
     return frozenset(own for own, times in writes.items() if times == reads[own] == 1 and own not in given)
 
 
-def _is_moved(step: Step) -> bool:
-    return isinstance(step, (ExecuteStep, CopyStep))
-
-
 def _by_scope(plan: Plan, runs: Mapping[Step, int], found: Mapping[str, int]) -> dict[str, Work]:
     """What is moved and touched, by scope.
 
@@ -201,24 +197,25 @@ def _by_scope(plan: Plan, runs: Mapping[Step, int], found: Mapping[str, int]) ->
             name, reads = scope_of(step), dict.fromkeys(step.reads)
             touched = times * _touched(step) + sum(within.get(variable, 0) for variable in reads)
             borrowed = sum(lent.get(variable, 0) for variable in reads)
-            own_made, others = (0, touched) if found[name] else (touched, 0)
-            within.update(dict.fromkeys(step.writes, own_made))
-            lent.update((variable, others + borrowed) for variable in step.writes if variable in alone)
+            is_made = found[name] > 0
+            within.update(dict.fromkeys(step.writes, 0 if is_made else touched))
+            passed = borrowed + (touched if is_made else 0)
+            lent.update((variable, passed) for variable in step.writes if variable in alone)
             own = Work(0, touched, times, times * _joined(step), borrowed)
             before = made.get(name, Work(0, 0, 0))
             made[name] = Work(found[name], *(one + other for one, other in zip(before[1:], own[1:], strict=True)))
     return made
 
 
-def _around(plan: Plan, runs: Mapping[Step, int], jaxpr: jax_core.Jaxpr) -> Work:
-    """What may be moved around steps: for the whole, and each time for each of its loops, choices and calls.
+def _around(plan: Plan, runs: Mapping[Step, int], jaxpr: jax_core.Jaxpr, found: int) -> Work:
+    """What is moved, and may be, around steps: for the whole, and each time for each of its loops, choices and calls.
 
     Twice the elements of what is given and results, of streams among them, and of all variables that are touched; and
     each turn of a loop, of what it carries.
     """
     held = sum(math.prod(atom.aval.shape) for atom in (*jaxpr.invars, *jaxpr.outvars))  # type: ignore[attr-defined]
     sizes = lambda *lists: held + sum(own.size for own in set(itertools.chain(*lists)))  # noqa: E731
-    around = {step: times for step, times in runs.items() if not _is_moved(step)}
+    around = {step: times for step, times in runs.items() if not isinstance(step, (ExecuteStep, CopyStep))}
     variables = [variable for step in plan.steps for variable in (*step.reads, *step.writes)]
     touched = 2 * sizes(variables, plan.inputs)
     for step, times in around.items():
@@ -226,7 +223,7 @@ def _around(plan: Plan, runs: Mapping[Step, int], jaxpr: jax_core.Jaxpr) -> Work
         if isinstance(step, RepeatStep):
             carried = step.writes if step.carried is None else step.carried
             touched += 2 * times * step.count * sum(variable.size for variable in carried)
-    return Work(0, touched, 1 + sum(around.values()))
+    return Work(found, touched, 1 + sum(around.values()))
 
 
 def work_of(plan: Plan, closed: jax_core.ClosedJaxpr) -> dict[str, Work]:
@@ -247,5 +244,4 @@ def work_of(plan: Plan, closed: jax_core.ClosedJaxpr) -> dict[str, Work]:
 
     found = moved(closed, turns=int, scope=lambda eqn: name_in(str(eqn.source_info.name_stack)))
     made = _by_scope(plan, runs, found)
-    around = _around(plan, runs, closed.jaxpr)._replace(moved=found[""])
-    return made | ({"": around} if around.moved else {})
+    return made | ({"": _around(plan, runs, closed.jaxpr, found[""])} if found[""] else {})

@@ -9,25 +9,15 @@ Integers alone are compared here, which NumPy does as XLA does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import variables
-from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.primitives import COMPARISONS, is_understood
 from lowering.arrays import constant
 from lowering.jaxprs.equal_constants import is_table
-
-_COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-}
 
 Comparison = tuple[str, bool, int]
 """A primitive, whether the number stands first, and the number."""
@@ -35,7 +25,7 @@ Comparison = tuple[str, bool, int]
 
 def _comparison(eqn: jax_core.JaxprEqn) -> tuple[Any, Comparison] | None:
     """The variable that an equation compares with a number, and how; None where it does something else."""
-    if not is_understood(eqn, *_COMPARISONS):
+    if not is_understood(eqn, *COMPARISONS):
         return None
     first, second = eqn.invars
     is_first = isinstance(first, jax_core.Literal)
@@ -51,7 +41,7 @@ def _comparison(eqn: jax_core.JaxprEqn) -> tuple[Any, Comparison] | None:
 def _answer(values: np.ndarray, comparison: Comparison) -> np.ndarray:
     name, is_first, number = comparison
     own = np.asarray(number, values.dtype)
-    return _COMPARISONS[name](*((own, values) if is_first else (values, own)))
+    return COMPARISONS[name](*((own, values) if is_first else (values, own)))
 
 
 def _only_compared(closed: jax_core.ClosedJaxpr) -> dict[Any, Any]:
