@@ -11,11 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.ecosystem.program import program
+from tests.ecosystem.program import drawn, program
 
-RANDOM = np.random.default_rng(0)
-X = RANDOM.standard_normal((50, 3)).astype(np.float32)
-Y = (X @ np.array([1.0, -1.0, 0.5]) + 0.3 * RANDOM.standard_normal(50)).astype(np.float32)
+X = drawn(50, 3)
+Y = (X @ np.array([1.0, -1.0, 0.5]) + 0.3 * drawn(50)).astype(np.float32)
 START = {"weights": np.zeros(3, np.float32), "scale": np.float32(0.0)}
 
 

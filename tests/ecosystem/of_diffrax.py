@@ -13,14 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tests.ecosystem.program import program
+from tests.ecosystem.program import drawn, program
 
-RANDOM = np.random.default_rng(0)
 KEY = jax.random.key(0)
-
-
-def _drawn(*shape: int) -> np.ndarray:
-    return RANDOM.standard_normal(shape).astype(np.float32)
 
 
 def _lotka_volterra(t: Any, y: Any, rates: Any) -> Any:
@@ -107,7 +102,7 @@ def neural_ode():
         updates, state = optimizer.update(slopes, state, parameters)
         return optax.apply_updates(parameters, updates), state, value
 
-    return step, (parameters, optimizer.init(parameters), _drawn(8, 20, 2))
+    return step, (parameters, optimizer.init(parameters), drawn(8, 20, 2))
 
 
 @program("diffrax/neural_cde", "docs.kidger.site/diffrax: neural CDE", slopes=(1,))
@@ -120,7 +115,7 @@ def neural_cde():
         term = dfx.ControlTerm(field, control).to_ode()
         return dfx.diffeqsolve(term, dfx.Tsit5(), 0, 1, 0.05, jnp.ones(8)).ys
 
-    return solve, (np.linspace(0, 1, 11, dtype=np.float32), _drawn(11, 3))
+    return solve, (np.linspace(0, 1, 11, dtype=np.float32), drawn(11, 3))
 
 
 @program("diffrax/stochastic", "docs.kidger.site/diffrax: stochastic differential equations", slopes=(0,))

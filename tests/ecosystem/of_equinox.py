@@ -9,14 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.ecosystem.program import program
+from tests.ecosystem.program import drawn, program, whole
 
-RANDOM = np.random.default_rng(0)
 KEY = jax.random.key(0)
-
-
-def _drawn(*shape: int) -> np.ndarray:
-    return RANDOM.standard_normal(shape).astype(np.float32)
 
 
 def _descent(model: Any, loss: Any, *inputs: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -51,7 +46,7 @@ def cnn():
         ]
     )
     loss = lambda own, x, y: _cross_entropy(jax.vmap(own)(x), y)  # noqa: E731
-    return _descent(model, loss, _drawn(32, 1, 28, 28), RANDOM.integers(0, 10, 32).astype(np.int32))
+    return _descent(model, loss, drawn(32, 1, 28, 28), whole(10, 32))
 
 
 class _Recurrent(eqx.Module):
@@ -72,7 +67,7 @@ def gru():
         found = jax.vmap(own)(x)[:, 0]
         return -(y * jnp.log(found) + (1 - y) * jnp.log(1 - found)).mean()
 
-    return _descent(model, loss, _drawn(32, 16, 2), RANDOM.integers(0, 2, 32).astype(np.float32))
+    return _descent(model, loss, drawn(32, 16, 2), whole(2, 32).astype(np.float32))
 
 
 class _Attending(eqx.Module):
@@ -102,7 +97,7 @@ class _Attending(eqx.Module):
 @program("equinox/vision_transformer", "docs.kidger.site/equinox: vision transformer")
 def vision_transformer():
     loss = lambda own, x, y: _cross_entropy(jax.vmap(own)(x), y)  # noqa: E731
-    return _descent(_Attending(KEY), loss, _drawn(8, 3, 32, 32), RANDOM.integers(0, 10, 8).astype(np.int32))
+    return _descent(_Attending(KEY), loss, drawn(8, 3, 32, 32), whole(10, 8))
 
 
 @program("equinox/score_based", "docs.kidger.site/equinox: score-based diffusion")
@@ -118,12 +113,12 @@ def score_based():
 
         return jax.vmap(one)(images, jax.random.split(key, len(images))).mean()
 
-    return _descent(model, loss, _drawn(16, 64), jax.random.key(3))
+    return _descent(model, loss, drawn(16, 64), jax.random.key(3))
 
 
 @program("equinox/error_if", "docs.kidger.site/equinox: runtime errors, error_if", slopes=(0,))
 def error_if():
-    return lambda x: jnp.sqrt(eqx.error_if(x, (x < 0).any(), "a number is negative")), (np.abs(_drawn(30)),)
+    return lambda x: jnp.sqrt(eqx.error_if(x, (x < 0).any(), "a number is negative")), (np.abs(drawn(30)),)
 
 
 @program("equinox/batch_norm", "docs.kidger.site/equinox: stateful operations, BatchNorm")
@@ -133,4 +128,4 @@ def batch_norm():
     def run(state, x):
         return jax.vmap(model, axis_name="batch", in_axes=(0, None), out_axes=(0, None))(x, state)
 
-    return run, (state, _drawn(16, 12))
+    return run, (state, drawn(16, 12))

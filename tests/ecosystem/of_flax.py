@@ -9,21 +9,10 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from flax import nnx
 
-from tests.ecosystem.program import program
-
-RANDOM = np.random.default_rng(0)
-
-
-def _images(count: int, *shape: int) -> np.ndarray:
-    return RANDOM.uniform(size=(count, *shape)).astype(np.float32)
-
-
-def _labels(count: int, kinds: int) -> np.ndarray:
-    return RANDOM.integers(0, kinds, count).astype(np.int32)
+from tests.ecosystem.program import program, uniform, whole
 
 
 def _trained(model: Any, loss_of: Any, optimizer: Any, *inputs: Any, first: Any = None) -> tuple[Any, tuple[Any, ...]]:
@@ -57,7 +46,7 @@ class _MLP(nn.Module):
 def mlp():
     model = _MLP()
     loss = lambda own, x, y: ((model.apply(own, x) - y) ** 2).mean()  # noqa: E731
-    return _trained(model, loss, optax.sgd(0.1), _images(32, 784), _images(32, 10))
+    return _trained(model, loss, optax.sgd(0.1), uniform(32, 784), uniform(32, 10))
 
 
 class _CNN(nn.Module):
@@ -73,7 +62,7 @@ class _CNN(nn.Module):
 def cnn():
     model = _CNN()
     loss = lambda own, x, y: _cross_entropy(model.apply(own, x), y)  # noqa: E731
-    return _trained(model, loss, optax.sgd(0.1, 0.9), _images(16, 28, 28, 1), _labels(16, 10))
+    return _trained(model, loss, optax.sgd(0.1, 0.9), uniform(16, 28, 28, 1), whole(10, 16))
 
 
 class _VAE(nn.Module):
@@ -100,7 +89,7 @@ def vae():
         return likely - 0.5 * (1 + logvar - mean**2 - jnp.exp(logvar)).sum(-1).mean()
 
     return _trained(
-        model, loss, optax.adam(1e-3), x := _images(32, 784), jax.random.key(1), first=(x, jax.random.key(1))
+        model, loss, optax.adam(1e-3), x := uniform(32, 784), jax.random.key(1), first=(x, jax.random.key(1))
     )
 
 
@@ -113,7 +102,7 @@ def lstm():
 
     model = Network()
     loss = lambda own, x, y: ((model.apply(own, x)[:, 0] - y) ** 2).mean()  # noqa: E731
-    return _trained(model, loss, optax.adam(1e-3), _images(16, 30, 8), _images(16))
+    return _trained(model, loss, optax.adam(1e-3), uniform(16, 30, 8), uniform(16))
 
 
 class _Block(nn.Module):
@@ -149,7 +138,7 @@ class _Language(nn.Module):
 def _language(scanned: bool):
     model = _Language(scanned=scanned)
     loss = lambda own, tokens: _cross_entropy(model.apply(own, tokens)[:, :-1], tokens[:, 1:])  # noqa: E731
-    return _trained(model, loss, optax.adamw(1e-3), RANDOM.integers(0, 101, (4, 32)).astype(np.int32))
+    return _trained(model, loss, optax.adamw(1e-3), whole(101, 4, 32))
 
 
 @program("flax/transformer", "flax examples: lm1b, with tied embeddings")
@@ -165,7 +154,7 @@ def scan_over_layers():
 @program("flax/decode", "flax.readthedocs.io: attention with a cache, decode=True")
 def decode():
     model = nn.MultiHeadDotProductAttention(4, qkv_features=32, decode=True)
-    x = _images(2, 16, 32)
+    x = uniform(2, 16, 32)
     variables = model.init(jax.random.key(0), x)
 
     def step(parameters, cache, x):
@@ -183,7 +172,7 @@ def batch_norm():
             x = nn.relu(nn.BatchNorm(use_running_average=not train)(nn.Dense(64)(x)))
             return nn.Dense(10)(nn.Dropout(0.5, deterministic=not train)(x))
 
-    model, x = Network(), _images(32, 40)
+    model, x = Network(), uniform(32, 40)
     variables, optimizer = model.init(jax.random.key(0), x, train=False), optax.adam(1e-3)
 
     def step(parameters, statistics, state, x, labels, key):
@@ -198,14 +187,14 @@ def batch_norm():
         return optax.apply_updates(parameters, updates), statistics_, state, value
 
     parameters = variables["params"]
-    given = parameters, variables["batch_stats"], optimizer.init(parameters), x, _labels(32, 10), jax.random.key(2)
+    given = parameters, variables["batch_stats"], optimizer.init(parameters), x, whole(10, 32), jax.random.key(2)
     return step, given
 
 
 @program("flax/ensemble", "flax.readthedocs.io: ensembling on several devices, by jax.vmap")
 def ensemble():
     model, optimizer = _MLP((64, 10)), optax.sgd(0.1)
-    x = _images(16, 100)
+    x = uniform(16, 100)
     variables = jax.vmap(lambda key: model.init(key, x))(jax.random.split(jax.random.key(0), 4))
 
     @jax.vmap
@@ -235,7 +224,7 @@ def _nnx(model: Any, loss_of: Any, *inputs: Any) -> tuple[Any, tuple[Any, ...]]:
 def nnx_mlp():
     rngs = nnx.Rngs(0)
     model = nnx.Sequential(nnx.Linear(40, 64, rngs=rngs), nnx.relu, nnx.Linear(64, 3, rngs=rngs))
-    return _nnx(model, lambda own, x, y: ((own(x) - y) ** 2).mean(), _images(32, 40), _images(32, 3))
+    return _nnx(model, lambda own, x, y: ((own(x) - y) ** 2).mean(), uniform(32, 40), uniform(32, 3))
 
 
 @program("flax/nnx_cnn", "flax.readthedocs.io: MNIST tutorial of NNX")
@@ -251,4 +240,4 @@ def nnx_cnn():
             return self.last(nnx.relu(self.wide(x.reshape(x.shape[0], -1))))
 
     loss = lambda own, x, y: _cross_entropy(own(x), y)  # noqa: E731
-    return _nnx(Network(nnx.Rngs(0)), loss, _images(16, 28, 28, 1), _labels(16, 10))
+    return _nnx(Network(nnx.Rngs(0)), loss, uniform(16, 28, 28, 1), whole(10, 16))

@@ -9,20 +9,9 @@ from typing import Any
 import haiku as hk
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
-from tests.ecosystem.program import program
-
-RANDOM = np.random.default_rng(0)
-
-
-def _drawn(*shape: int) -> np.ndarray:
-    return RANDOM.standard_normal(shape).astype(np.float32)
-
-
-def _labels(count: int, kinds: int) -> np.ndarray:
-    return RANDOM.integers(0, kinds, count).astype(np.int32)
+from tests.ecosystem.program import drawn, program, uniform, whole
 
 
 def _cross_entropy(logits: Any, labels: Any) -> Any:
@@ -59,7 +48,7 @@ def mlp():
         layers = [hk.Flatten(), hk.Linear(300), jax.nn.relu, hk.Linear(100), jax.nn.relu, hk.Linear(10)]
         return _cross_entropy(hk.Sequential(layers)(x), labels)
 
-    return _trained(loss, optax.adam(1e-3), _drawn(32, 28, 28, 1), _labels(32, 10))
+    return _trained(loss, optax.adam(1e-3), drawn(32, 28, 28, 1), whole(10, 32))
 
 
 @program("haiku/lstm", "dm-haiku.readthedocs.io: dynamic_unroll of an LSTM, examples/rnn")
@@ -69,7 +58,7 @@ def lstm():
         logits, _ = hk.dynamic_unroll(core, tokens[:-1], core.initial_state(tokens.shape[1]))
         return _cross_entropy(logits, tokens[1:])
 
-    return _trained(loss, optax.adam(1e-3), RANDOM.integers(0, 50, (40, 8)).astype(np.int32))
+    return _trained(loss, optax.adam(1e-3), whole(50, 40, 8))
 
 
 @program("haiku/transformer", "dm-haiku examples: transformer")
@@ -85,7 +74,7 @@ def transformer():
             x = x + hk.Sequential([hk.Linear(256), jax.nn.gelu, hk.Linear(64)])(norm(x))
         return _cross_entropy(hk.Linear(97)(norm(x))[:, :-1], tokens[:, 1:])
 
-    return _trained(loss, optax.adamw(1e-3), RANDOM.integers(0, 97, (4, 32)).astype(np.int32))
+    return _trained(loss, optax.adamw(1e-3), whole(97, 4, 32))
 
 
 @program("haiku/vae", "dm-haiku examples: vae")
@@ -100,7 +89,7 @@ def vae():
         kl = 0.5 * (-jnp.log(deviation**2) - 1 + deviation**2 + mean**2).sum(-1)
         return (kl - likely).mean()
 
-    return _trained(loss, optax.adam(1e-3), RANDOM.uniform(size=(32, 28, 28, 1)).astype(np.float32))
+    return _trained(loss, optax.adam(1e-3), uniform(32, 28, 28, 1))
 
 
 @program("haiku/resnet18", "dm-haiku.readthedocs.io: hk.nets.ResNet18")
@@ -108,7 +97,7 @@ def resnet18():
     def loss(x, labels):
         return _cross_entropy(hk.nets.ResNet18(10, resnet_v2=True)(x, is_training=True), labels)
 
-    return _trained(loss, optax.sgd(0.1, 0.9), _drawn(2, 64, 64, 3), _labels(2, 10), stateful=True)
+    return _trained(loss, optax.sgd(0.1, 0.9), drawn(2, 64, 64, 3), whole(10, 2), stateful=True)
 
 
 @program("haiku/vector_quantizer", "dm-haiku examples: VQ-VAE, hk.nets.VectorQuantizerEMA")
@@ -119,4 +108,4 @@ def vector_quantizer():
         decoded = hk.Conv2DTranspose(3, 4, 2)(jax.nn.relu(hk.Conv2D(32, 3)(found["quantize"])))
         return ((decoded - x) ** 2).mean() + found["loss"]
 
-    return _trained(loss, optax.adam(1e-3), _drawn(4, 16, 16, 3), stateful=True)
+    return _trained(loss, optax.adam(1e-3), drawn(4, 16, 16, 3), stateful=True)

@@ -11,22 +11,17 @@ import jax.numpy as jnp
 import jraph
 import numpy as np
 
-from tests.ecosystem.program import program
+from tests.ecosystem.program import drawn, program, whole
 
-RANDOM = np.random.default_rng(0)
 NODES, EDGES = 34, 156
-
-
-def _drawn(*shape: int) -> np.ndarray:
-    return RANDOM.standard_normal(shape).astype(np.float32)
 
 
 def _graph() -> Any:
     return jraph.GraphsTuple(
-        nodes=_drawn(NODES, 16),
-        edges=_drawn(EDGES, 8),
-        senders=RANDOM.integers(0, NODES, EDGES).astype(np.int32),
-        receivers=RANDOM.integers(0, NODES, EDGES).astype(np.int32),
+        nodes=drawn(NODES, 16),
+        edges=drawn(EDGES, 8),
+        senders=whole(NODES, EDGES),
+        receivers=whole(NODES, EDGES, seed=1),
         n_node=np.array([NODES], np.int32),
         n_edge=np.array([EDGES], np.int32),
         globals=np.zeros((1, 4), np.float32),
@@ -56,7 +51,7 @@ def convolution():
         return graph
 
     loss = lambda graph: -jax.nn.log_softmax(graph.nodes)[jnp.array([0, 33]), jnp.array([0, 1])].sum()  # noqa: E731
-    return _trained(run, [_drawn(16, 5), _drawn(5, 2)], loss)
+    return _trained(run, [drawn(16, 5), drawn(5, 2)], loss)
 
 
 @program("jraph/network", "jraph.readthedocs.io: GraphNetwork of edges, nodes and the whole")
@@ -71,7 +66,7 @@ def network():
         )
         return layer(graph)
 
-    parameters = [_drawn(8 + 16 + 16 + 4, 12), _drawn(16 + 12 + 12 + 4, 10), _drawn(10 + 12 + 4, 6)]
+    parameters = [drawn(8 + 16 + 16 + 4, 12), drawn(16 + 12 + 12 + 4, 10), drawn(10 + 12 + 4, 6)]
     return _trained(run, parameters, lambda graph: (graph.globals**2).sum() + (graph.nodes**2).mean())
 
 
@@ -86,4 +81,4 @@ def attention():
         )
         return layer(graph._replace(edges=None))
 
-    return _trained(run, [_drawn(16, 12), _drawn(24, 1)], lambda graph: (graph.nodes**2).sum())
+    return _trained(run, [drawn(16, 12), drawn(24, 1)], lambda graph: (graph.nodes**2).sum())

@@ -13,15 +13,10 @@ from numpyro.infer import HMC, MCMC, NUTS, SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 from numpyro.infer.util import initialize_model
 
-from tests.ecosystem.program import program
+from tests.ecosystem.program import drawn, program, whole
 
-RANDOM = np.random.default_rng(0)
 EFFECTS = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0], np.float32)
 ERRORS = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0], np.float32)
-
-
-def _drawn(*shape: int) -> np.ndarray:
-    return RANDOM.standard_normal(shape).astype(np.float32)
 
 
 def _schools(errors, effects):
@@ -59,20 +54,20 @@ def schools_nuts():
 
 @program("numpyro/regression_hmc", "num.pyro.ai: Bayesian regression, by HMC")
 def regression_hmc():
-    x = _drawn(30, 3)
-    return _sampled(HMC(_regression, num_steps=8), x, x @ np.array([1.0, -2, 0.5], np.float32) + 0.1 * _drawn(30))
+    x = drawn(30, 3)
+    return _sampled(HMC(_regression, num_steps=8), x, x @ np.array([1.0, -2, 0.5], np.float32) + 0.1 * drawn(30))
 
 
 @program("numpyro/variational", "num.pyro.ai: stochastic variational inference")
 def variational():
     svi = SVI(_regression, AutoNormal(_regression), numpyro.optim.Adam(0.01), Trace_ELBO())
-    x, y = _drawn(30, 3), _drawn(30)
+    x, y = drawn(30, 3), drawn(30)
     return svi.update, (svi.init(jax.random.key(0), x, y), x, y)
 
 
 @program("numpyro/hidden_markov", "num.pyro.ai: hidden Markov model, forward algorithm", slopes=(0, 1))
 def hidden_markov():
-    words = RANDOM.integers(0, 7, 40)
+    words = whole(7, 40)
 
     def density(moves, says):
         moves, says = jax.nn.log_softmax(moves), jax.nn.log_softmax(says)
@@ -83,12 +78,12 @@ def hidden_markov():
         last, _ = jax.lax.scan(turn, says[:, words[0]], words[1:])
         return jax.scipy.special.logsumexp(last)
 
-    return density, (_drawn(3, 3), _drawn(3, 7))
+    return density, (drawn(3, 3), drawn(3, 7))
 
 
 @program("numpyro/gaussian_process", "num.pyro.ai: Gaussian process, log density", slopes=(0, 1))
 def gaussian_process():
-    x, y = np.linspace(-1, 1, 20, dtype=np.float32), _drawn(20)
+    x, y = np.linspace(-1, 1, 20, dtype=np.float32), drawn(20)
 
     def density(scale, length):
         kernel = jnp.exp(scale) * jnp.exp(-0.5 * (x[:, None] - x) ** 2 / jnp.exp(length)) + 0.1 * jnp.eye(20)

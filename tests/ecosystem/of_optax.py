@@ -8,27 +8,20 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
-from tests.ecosystem.program import program
-
-RANDOM = np.random.default_rng(0)
-
-
-def _drawn(*shape: int) -> np.ndarray:
-    return RANDOM.standard_normal(shape).astype(np.float32)
+from tests.ecosystem.program import drawn, program, whole
 
 
 def _squares(parameters: Any, x: Any, y: Any) -> Any:
     return ((x @ parameters["w"] + parameters["b"] - y) ** 2).mean()
 
 
-LINEAR = {"w": _drawn(12, 3), "b": _drawn(3)}
+LINEAR = {"w": drawn(12, 3), "b": drawn(3)}
 
 
 def _step(optimizer: Any, loss: Any = _squares, parameters: Any = LINEAR, *inputs: Any) -> Any:
-    inputs = inputs or (_drawn(64, 12), _drawn(64, 3))
+    inputs = inputs or (drawn(64, 12), drawn(64, 3))
 
     def step(parameters, state, *inputs):
         value, slopes = jax.value_and_grad(loss)(parameters, *inputs)
@@ -62,7 +55,7 @@ def masked():
 
 @program("optax/lbfgs", "optax.readthedocs.io: L-BFGS with a line search")
 def lbfgs():
-    solver, x, y = optax.lbfgs(), _drawn(64, 12), _drawn(64, 3)
+    solver, x, y = optax.lbfgs(), drawn(64, 12), drawn(64, 3)
     loss = lambda own: _squares(own, x, y)  # noqa: E731
 
     def step(parameters, state):
@@ -86,8 +79,8 @@ def adversarial():
         moved, _ = jax.lax.scan(turn, x, length=5)
         return loss(own, moved, y)
 
-    labels = RANDOM.integers(0, 3, 64).astype(np.int32)
-    return _step(optax.adam(1e-3), attacked, LINEAR, _drawn(64, 12), labels)
+    labels = whole(3, 64)
+    return _step(optax.adam(1e-3), attacked, LINEAR, drawn(64, 12), labels)
 
 
 @program("optax/meta_learning", "optax.readthedocs.io: meta-learning, through steps of training")
@@ -108,12 +101,12 @@ def meta_learning():
 
 @program("optax/ctc", "optax.readthedocs.io: losses, CTC")
 def ctc():
-    labels = RANDOM.integers(1, 9, (4, 6)).astype(np.int32)
+    labels = 1 + whole(8, 4, 6)
 
     def loss(own, x):
         return optax.ctc_loss(x @ own, jnp.zeros(x.shape[:2]), labels, jnp.zeros(labels.shape)).mean()
 
-    return _step(optax.adam(1e-3), loss, _drawn(16, 10), _drawn(4, 20, 16))
+    return _step(optax.adam(1e-3), loss, drawn(16, 10), drawn(4, 20, 16))
 
 
 @program("optax/sharpness_aware", "optax.readthedocs.io: contrib, sharpness-aware minimisation")
@@ -127,7 +120,7 @@ def sharpness_aware():
 @program("optax/private", "optax.readthedocs.io: differentially private aggregation")
 def private():
     optimizer = optax.contrib.dpsgd(0.1, 1.0, 0.5, 7)
-    x, y = _drawn(32, 12), _drawn(32, 3)
+    x, y = drawn(32, 12), drawn(32, 3)
 
     def step(parameters, state, x, y):
         slopes = jax.vmap(jax.grad(_squares), (None, 0, 0))(parameters, x[:, None], y[:, None])

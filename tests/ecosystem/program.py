@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 PACKAGES = {
     "flax": "flax",
     "haiku": "dm-haiku",
@@ -39,6 +41,21 @@ class Program:
     source: str
     make: Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]
     slopes: tuple[int, ...] = ()
+
+
+def drawn(*shape: int, seed: int = 0) -> np.ndarray:
+    """Normal numbers, the same for a shape and a seed whatever else was drawn."""
+    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.float32)
+
+
+def uniform(*shape: int) -> np.ndarray:
+    """Numbers from 0 to 1, the same for a shape."""
+    return np.random.default_rng(shape).uniform(size=shape).astype(np.float32)
+
+
+def whole(most: int, *shape: int, seed: int = 0) -> np.ndarray:
+    """Whole numbers from 0 below another, the same for a shape and a seed."""
+    return np.random.default_rng((seed, *shape)).integers(0, most, shape).astype(np.int32)
 
 
 PROGRAMS: dict[str, Program] = {}
