@@ -49,7 +49,7 @@ def parameter_key(value: Any) -> Hashable:
     if isinstance(value, jax_core.ClosedJaxpr):
         return jaxpr_key(value)
     if isinstance(value, jax_core.Jaxpr):
-        return jaxpr_key(jax_core.ClosedJaxpr(value, ()))
+        return _open_key(value)
     if isinstance(value, (tuple, list)):
         return tuple(parameter_key(part) for part in value)
     try:
@@ -63,8 +63,12 @@ def jaxpr_key(closed: jax_core.ClosedJaxpr) -> Hashable:
 
     A key holds for as long as the jaxpr is kept, since large constants and functions in it are told by identity.
     """
+    return _open_key(closed.jaxpr), tuple(map(constant_key, closed.consts))
+
+
+def _open_key(jaxpr: jax_core.Jaxpr) -> Hashable:
+    """What tells a jaxpr from others that is given its constants by what holds it."""
     numbers: dict[Any, int] = {}
-    jaxpr = closed.jaxpr
 
     def atom(own: Any) -> Hashable:
         if isinstance(own, jax_core.Literal):
@@ -75,7 +79,7 @@ def jaxpr_key(closed: jax_core.ClosedJaxpr) -> Hashable:
         numbers[var] = len(numbers)
         return _type(var.aval)
 
-    inputs = tuple(define(var) for var in (*jaxpr.constvars, *jaxpr.invars))
+    constants, inputs = tuple(map(define, jaxpr.constvars)), tuple(map(define, jaxpr.invars))
     equations = tuple(
         (
             eqn.primitive.name,
@@ -85,4 +89,4 @@ def jaxpr_key(closed: jax_core.ClosedJaxpr) -> Hashable:
         )
         for eqn in jaxpr.eqns
     )
-    return inputs, tuple(map(constant_key, closed.consts)), equations, tuple(map(atom, jaxpr.outvars))
+    return constants, inputs, equations, tuple(map(atom, jaxpr.outvars))

@@ -24,7 +24,7 @@ from codelet.frontends.read_together import read_together
 from codelet.frontends.rules import RULES
 from codelet.frontends.values import LARGEST_KNOWN, Value, data_type, known, number_of, unwrapped, wrapped
 from codelet.graphs.graph import Graph
-from codelet.jaxprs.equations import bind
+from codelet.jaxprs.equations import bind, may_run_early
 from codelet.programs.copies import Copy
 from codelet.programs.program import Program
 from codelet.programs.program import Sequence as ProgramSequence
@@ -186,7 +186,7 @@ class Walk:
 
     def _computed(self, eqn: jax_core.JaxprEqn, given: list[Value]) -> list[Value] | None:
         """The results of an equation of which all operands are known; None where they are not, or are too large."""
-        if eqn.effects or not all(isinstance(own, np.ndarray) for own in given):
+        if not all(isinstance(own, np.ndarray) for own in given) or not may_run_early(eqn):
             return None
         if sum(math.prod(data_type(var.aval)[0]) for var in eqn.outvars) > LARGEST_KNOWN:
             return None

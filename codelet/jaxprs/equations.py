@@ -155,6 +155,19 @@ def inner_jaxprs(eqn: jax_core.JaxprEqn) -> list[jax_core.Jaxpr]:
     return [part for part in opened if isinstance(part, jax_core.Jaxpr)]
 
 
+_OF_HOST = ("pure_callback", "io_callback", "debug_callback", "debug_print", "ffi_call")
+
+
+def may_run_early(eqn: jax_core.JaxprEqn) -> bool:
+    """Whether an equation may be run before it is known that anybody asks for it, as in a branch that is not taken.
+
+    It has no effects, runs nothing on the host, which may raise an error, and is sure to end.
+    """
+    if eqn.effects or eqn.primitive.name in (*_OF_HOST, "while"):
+        return False
+    return all(may_run_early(inner) for jaxpr in inner_jaxprs(eqn) for inner in jaxpr.eqns)
+
+
 def starts_of(eqn: jax_core.JaxprEqn, var: Any) -> tuple[int, ...] | None:
     """Where a result of a split, or a slice without strides, begins in what it is taken of; None of anything else."""
     if is_understood(eqn, "split"):

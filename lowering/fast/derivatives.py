@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.winners import with_steady_winners
@@ -40,7 +41,6 @@ def with_derivative(
     assert derivative is not None
     inputs = [reads.index(variable) for variable in derivative.inputs]
     differentiated = with_steady_winners(derivative.codelet.jaxpr)
-    smooth = [k for k, own in enumerate(derivative.inputs) if jnp.issubdtype(own.dtype, jnp.inexact)]
     is_smooth = [jnp.issubdtype(own.dtype, jnp.inexact) for own in derivative.outputs]
     is_alone = num_results == len(function.writes)  # no stream is given something
     takes_values = derivative.same_values and is_alone and {*function.writes} <= {*derivative.outputs}
@@ -49,21 +49,25 @@ def with_derivative(
     def whole(tables: Sequence[Any], given: Sequence[Any]) -> list[Any]:
         return run(tables, given)
 
-    @whole.defjvp
-    def _(primals: Any, tangents: Any) -> tuple[list[Any], list[Any]]:
+    def rule(primals: Any, tangents: Any) -> tuple[list[Any], list[Any]]:
         (_, given), (_, slopes) = primals, tangents
         unload = lambda values, k: execution.unload(reads[inputs[k]], values[inputs[k]])  # noqa: E731
         fields = [unload(given, k) for k in range(len(inputs))]
+        moving = [
+            k
+            for k, own in enumerate(derivative.inputs)
+            if jnp.issubdtype(own.dtype, jnp.inexact) and not isinstance(slopes[inputs[k]], SymbolicZero)
+        ]  # a rule may be of these alone, and refuse others
 
-        def of_smooth(*own: Any) -> tuple[list[Any], list[Any]]:
+        def of_moving(*own: Any) -> tuple[list[Any], list[Any]]:
             own_fields = list(fields)
-            for k, value in zip(smooth, own, strict=True):
+            for k, value in zip(moving, own, strict=True):
                 own_fields[k] = value
             made = jax_core.jaxpr_as_fun(differentiated)(*own_fields)
             return list(compress(made, is_smooth)), made
 
-        given_slopes = [unload(slopes, k) for k in smooth]
-        _, made, values = jax.jvp(of_smooth, [fields[k] for k in smooth], given_slopes, has_aux=True)
+        given_slopes = [unload(slopes, k) for k in moving]
+        _, made, values = jax.jvp(of_moving, [fields[k] for k in moving], given_slopes, has_aux=True)
         named = dict(zip(compress(derivative.outputs, is_smooth), made, strict=True))
         if takes_values:
             held = dict(zip(derivative.outputs, values, strict=True))
@@ -77,6 +81,7 @@ def with_derivative(
             for own, value in pairs
         ]
 
+    whole.defjvp(rule, symbolic_zeros=True)
     return whole
 
 

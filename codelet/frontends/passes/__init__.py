@@ -2,6 +2,7 @@
 
 Each is a plain function, in a file of its name:
 
+open_primitives   primitives of other libraries become what they are made of
 inline_small      calls of jitted functions that are no functions of the graph become what they call
 outer_products    products that sum over nothing are elementwise
 fold_constants    what only depends on what is known is known
@@ -24,6 +25,7 @@ from codelet.frontends.passes.fold_constants import fold_constants
 from codelet.frontends.passes.free_early import free_early
 from codelet.frontends.passes.fuse_elementwise import fuse_elementwise
 from codelet.frontends.passes.inline_small import inline_small
+from codelet.frontends.passes.open_primitives import open_primitives
 from codelet.frontends.passes.outer_products import outer_products
 from codelet.frontends.passes.share_equal import share_equal
 
@@ -36,7 +38,7 @@ def simplify(closed: jax_core.ClosedJaxpr, paths: Sequence[str], owned: Collecti
         paths: where each of its inputs is in the arguments of the user's function.
         owned: of its inputs, by position, those that are not needed afterwards.
     """
-    for change in (inline_small, outer_products, fold_constants, share_equal, drop_unused):
+    for change in (open_primitives, inline_small, outer_products, fold_constants, share_equal, drop_unused):
         closed = change(closed)
     fused = fuse_elementwise(closed, dict(zip(closed.jaxpr.invars, paths, strict=True)))
     return free_early(fused, owned)

@@ -20,7 +20,7 @@ from codelet.frontends.element_functions import element_function
 from codelet.frontends.passes.bodies import Bodies
 from codelet.frontends.structure import dtype_of, shape_of
 from codelet.frontends.values import LARGEST_KNOWN, is_key
-from codelet.jaxprs.equations import Atomic, bind, variables
+from codelet.jaxprs.equations import Atomic, bind, may_run_early, variables
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 
@@ -51,9 +51,9 @@ class _Known:
         return isinstance(atom, jax_core.Literal) or atom in self.uniform
 
     def _look_at(self, eqn: jax_core.JaxprEqn) -> None:
-        if eqn.effects or not eqn.outvars:
+        if not eqn.outvars or not all(isinstance(atom, jax_core.Literal) or atom in self.held for atom in eqn.invars):
             return
-        if not all(isinstance(atom, jax_core.Literal) or atom in self.held for atom in eqn.invars):
+        if not may_run_early(eqn):
             return
         if self._stays_uniform(eqn):
             self.uniform.update(eqn.outvars)

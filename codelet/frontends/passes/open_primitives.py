@@ -1,0 +1,90 @@
+"""Open primitives: those of other libraries, replaced by what they are made of.
+
+In comes a jaxpr, out comes one in which a primitive that no rule knows is the equations of its own implementation,
+where that is written in JAX, as Equinox's and lineax's are: these are spread over the tiles as any others are. Its
+derivatives stay those that its library gave it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core as jax_core
+
+from codelet.frontends.passes.bodies import Bodies
+from codelet.frontends.rules import RULES
+from codelet.frontends.structure import dtype_of, shape_of
+from codelet.jaxprs.equations import bind, inner_jaxprs, may_run_early, with_every_result
+from codelet.jaxprs.primitives import ELEMENTWISE
+from codelet.jaxprs.rebuild import Builder, rebuild, struct
+
+
+def _implementation(primitive: Any) -> Callable[..., Any] | None:
+    """What a primitive of another library runs; None of JAX's own, which XLA runs."""
+    function = primitive.impl
+    while isinstance(function, functools.partial):
+        function = function.func
+    own = getattr(function, "__module__", None) or "jax"
+    return None if own.partition(".")[0] in ("jax", "jaxlib") else primitive.impl
+
+
+def _types(atoms: Sequence[Any]) -> list[Any]:
+    return [(shape_of(atom), dtype_of(atom)) for atom in atoms]
+
+
+def _has(jaxpr: jax_core.Jaxpr, eqn: jax_core.JaxprEqn) -> bool:
+    """Whether a jaxpr, or one within, only does again what an equation does."""
+    return any(
+        (own.primitive is eqn.primitive and _types(own.invars) == _types(eqn.invars))
+        or any(_has(inner, eqn) for inner in inner_jaxprs(own))
+        for own in jaxpr.eqns
+    )
+
+
+def _is_smooth(atoms: Sequence[Any]) -> bool:
+    return any(jnp.issubdtype(dtype_of(atom), jnp.inexact) for atom in atoms)
+
+
+def _opened(eqn: jax_core.JaxprEqn) -> Callable[..., list[Any]] | None:
+    """What an equation does, written in JAX, with its own derivatives; None where that is not known."""
+    name = eqn.primitive.name
+    if name in RULES or name in ELEMENTWISE or not may_run_early(eqn):
+        return None
+    implementation = _implementation(eqn.primitive)
+    if implementation is None:
+        return None
+
+    def run(*operands: Any) -> list[Any]:
+        results = implementation(*operands, **eqn.params)
+        return list(results) if eqn.primitive.multiple_results else [results]
+
+    try:
+        closed = jax.make_jaxpr(run)(*map(struct, eqn.invars))
+    except Exception:  # it is not written in JAX, but in NumPy or another language
+        return None
+    if _types(closed.jaxpr.outvars) != _types(eqn.outvars) or _has(closed.jaxpr, eqn):
+        return None
+    if not _is_smooth(eqn.invars) or not _is_smooth(eqn.outvars):
+        return run
+    whole = with_every_result(eqn)
+    function = jax.custom_jvp(run)
+    function.defjvp(lambda given, slopes: jax.jvp(lambda *own: bind(whole, own), given, slopes))
+    return function
+
+
+def open_primitives(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr in which primitives of other libraries are what they are made of, in each of its bodies too."""
+
+    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list) -> list:
+        function = _opened(eqn)
+        if function is None:
+            return builder.equation(bodies.changed(eqn), operands)
+        made = open_primitives(jax.make_jaxpr(function)(*map(struct, eqn.invars)))
+        return builder.inlined(made, operands)
+
+    bodies = Bodies(lambda body, _: rebuild(body, run))
+    return rebuild(closed, run)
