@@ -91,6 +91,7 @@ __all__ = [
     "gradient",
     "grid",
     "interpret",
+    "jit",
     "lower",
     "maximum",
     "minimum",
@@ -133,7 +134,7 @@ _ELSEWHERE = {
 def __getattr__(name: str) -> Any:
     if name == "ops":  # made of what is defined here, as a user's own operations are
         return importlib.import_module("codelet.ops")
-    if name in ("trace", "Traced"):  # made of operations
+    if name in ("jit", "trace", "Traced"):  # made of operations
         return getattr(importlib.import_module(f"codelet.frontends.{name.lower()}"), name)
     if name in _ELSEWHERE:
         return getattr(importlib.import_module(_ELSEWHERE[name]), name)

@@ -12,7 +12,6 @@ import argparse
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any, NamedTuple
 
@@ -57,7 +56,9 @@ def _numbers(value: Any) -> np.ndarray:
     if jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
         value = jax.random.key_data(value)
     held = np.asarray(value)
-    return held.astype(np.complex128 if np.iscomplexobj(held) else np.float64 if held.dtype.kind not in "biu" else held.dtype)
+    return held.astype(
+        np.complex128 if np.iscomplexobj(held) else np.float64 if held.dtype.kind not in "biu" else held.dtype
+    )
 
 
 def _differs(found: Any, expected: Any) -> str:
@@ -106,8 +107,8 @@ def outcomes(group: str) -> list[Outcome]:
 
 
 def _all(names: list[str], workers: int) -> Iterator[tuple[str, list[Outcome]]]:
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), max_tasks_per_child=8) as pool:
-        yield from zip(names, pool.map(outcomes, names), strict=True)
+    with get_context("spawn").Pool(workers, maxtasksperchild=8) as pool:
+        yield from zip(names, pool.imap(outcomes, names), strict=True)
 
 
 def main() -> None:

@@ -61,14 +61,17 @@ class Flat(NamedTuple):
 
     def filled(self, arrays: Sequence[Any]) -> Any:
         """The pytree with others in the place of its arrays."""
+        return jax.tree.unflatten(self.tree, [leaf.value for leaf in self.with_arrays(arrays).leaves])
+
+    def with_arrays(self, arrays: Sequence[Any]) -> Flat:
+        """It with others in the place of its arrays."""
         left = iter(arrays)
-        return jax.tree.unflatten(self.tree, [next(left) if leaf.is_array else leaf.value for leaf in self.leaves])
+        return self._replace(leaves=tuple(o._replace(value=next(left)) if o.is_array else o for o in self.leaves))
 
     @property
     def described(self) -> Flat:
         """It with the types of its arrays in their place."""
-        leaves = (own._replace(value=type_of(own.value)) if own.is_array else own for own in self.leaves)
-        return self._replace(leaves=tuple(leaves))
+        return self.with_arrays(list(map(type_of, self.arrays)))
 
     def check_like(self, other: Flat, name: str) -> None:
         """See that another pytree differs in its arrays alone.
@@ -136,16 +139,53 @@ def _type_text(kind: jax.ShapeDtypeStruct) -> str:
     return f"{kind.dtype}[{','.join(map(str, kind.shape))}]"
 
 
-def flatten(tree: Any) -> Flat:
-    """A pytree taken apart."""
+class _Place(NamedTuple):
+    """Where a leaf is: its path, and whether that goes through a module."""
+
+    path: str
+    is_inside: bool
+
+
+_PLACES: dict[Any, tuple[_Place, ...]] = {}
+"""Those of the leaves of pytrees of some structures, which take longer to find than the leaves."""
+
+_MOST_PLACES = 1024
+
+
+def _places(tree: Any, structure: Any) -> tuple[_Place, ...]:
+    """Where the leaves of a pytree are."""
+    try:
+        found = _PLACES.get(structure)
+    except Exception:  # what is static in it cannot be hashed, or compared
+        return _places_found(tree)
+    if found is None:
+        if len(_PLACES) >= _MOST_PLACES:
+            _PLACES.clear()
+        found = _PLACES[structure] = _places_found(tree)
+    return found
+
+
+def _places_found(tree: Any) -> tuple[_Place, ...]:
     nodes, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_module)
-    leaves: list[Leaf] = []
+    found: list[_Place] = []
     for path, node in nodes:
         inside = _is_module(node)
-        for further, leaf in jax.tree_util.tree_flatten_with_path(node)[0] if inside else [((), node)]:
+        for further, _ in jax.tree_util.tree_flatten_with_path(node)[0] if inside else [((), node)]:
             name = jax.tree_util.keystr((*path, *further), simple=True, separator="/")
-            leaves.append(Leaf(name, leaf, _is_array(leaf) or (_is_number(leaf) and not inside)))
-    return Flat(tuple(leaves), jax.tree.structure(tree))
+            found.append(_Place(name, inside))
+    return tuple(found)
+
+
+def flatten(tree: Any) -> Flat:
+    """A pytree taken apart."""
+    leaves, structure = jax.tree.flatten(tree)
+    return Flat(
+        tuple(
+            Leaf(place.path, leaf, _is_array(leaf) or (not place.is_inside and _is_number(leaf)))
+            for place, leaf in zip(_places(tree, structure), leaves, strict=True)
+        ),
+        structure,
+    )
 
 
 def is_array(leaf: Any) -> bool:

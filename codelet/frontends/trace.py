@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -42,6 +43,14 @@ from codelet.target import Target
 from codelet.tracing.captured import apart
 from codelet.tracing.concrete import mend_of_asking
 from codelet.views.sources import source_variables
+
+
+_is_tracing: ContextVar[bool] = ContextVar("is_tracing", default=False)
+
+
+def is_tracing() -> bool:
+    """Whether a function is just being traced, so that what it calls becomes a part of its graph."""
+    return _is_tracing.get()
 
 
 def trace(
@@ -149,6 +158,7 @@ def _traced(
         kept.append(([None if own else leaf for own, leaf in zip(arrays_of, leaves, strict=True)], arrays_of, tree))
         return [leaf for own, leaf in zip(arrays_of, leaves, strict=True) if own]
 
+    token = _is_tracing.set(True)
     try:
         closed = jax.make_jaxpr(of_arrays)(*given.arrays)
     except Exception as error:
@@ -161,6 +171,8 @@ def _traced(
             expected="a function that JAX traces",
             fix=mend,
         ) from error
+    finally:
+        _is_tracing.reset(token)
     if any(isinstance(constant, Tracer) for constant in closed.consts):
         raise CapturedTracerError(
             f"the traced function {convention.name!r} closes over a value of an enclosing JAX transformation",

@@ -9,7 +9,7 @@ from codelet.errors import ArrayError, SavingError, TraceError
 from codelet.frontends.arguments import Convention, Flat, flatten
 from codelet.frontends.layers import layer_of
 from codelet.frontends.passes.fuse_elementwise import Saved
-from codelet.frontends.values import is_key, unwrapped, wrapped
+from codelet.frontends.values import is_key, returned, unwrapped
 from codelet.graphs.graph import Graph
 from codelet.hostcopies import on_device
 from codelet.programs.program import Program
@@ -126,7 +126,7 @@ class Traced:
         """What the function gives, computed by the graph."""
         results = self.lowered.flat(self._given(arguments, keywords))
         avals = self.jaxpr.out_avals
-        return self._results.filled([wrapped(own, aval) for own, aval in zip(results, avals, strict=True)])
+        return self._results.filled([returned(own, aval) for own, aval in zip(results, avals, strict=True)])
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise SavingError(

@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import bind
 from codelet.views.tensor import Tensor
 
 Value = Tensor | np.ndarray
@@ -58,6 +60,20 @@ def data_type(aval: Any) -> tuple[tuple[int, ...], np.dtype]:
 def wrapped(data: Any, aval: Any) -> Any:
     """The value of a jaxpr of what is held of it, in JAX."""
     return jax.random.wrap_key_data(data, impl=key_type(aval.dtype).generator) if is_key(aval.dtype) else data
+
+
+@functools.cache
+def _weakening(dtype: np.dtype) -> jax_core.JaxprEqn:
+    """An equation that makes of a number one that yields its dtype to others, as Python's own do."""
+    other = np.dtype(np.int8 if dtype != np.int8 else np.int16)
+    (eqn,) = jax.make_jaxpr(lambda own: jax.lax.convert_element_type(own, dtype))(np.zeros((), other)).eqns
+    return eqn.replace(params={**eqn.params, "weak_type": True})
+
+
+def returned(data: Any, aval: Any) -> Any:
+    """A result of a jaxpr of what is held of it: keys as such, and what yields its dtype to others does so still."""
+    value = wrapped(data, aval)
+    return bind(_weakening(value.dtype), [value])[0] if aval.weak_type and not value.weak_type else value
 
 
 def unwrapped(value: Any) -> Any:

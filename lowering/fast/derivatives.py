@@ -16,6 +16,7 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.jvp_of_moving import jvp_of_moving
 from codelet.jaxprs.winners import with_steady_winners
 from codelet.views.sources import Variable
 from lowering.fast.execution import Execution
@@ -53,21 +54,14 @@ def with_derivative(
         (_, given), (_, slopes) = primals, tangents
         unload = lambda values, k: execution.unload(reads[inputs[k]], values[inputs[k]])  # noqa: E731
         fields = [unload(given, k) for k in range(len(inputs))]
-        moving = [
-            k
-            for k, own in enumerate(derivative.inputs)
-            if jnp.issubdtype(own.dtype, jnp.inexact) and not isinstance(slopes[inputs[k]], SymbolicZero)
-        ]  # a rule may be of these alone, and refuse others
 
-        def of_moving(*own: Any) -> tuple[list[Any], list[Any]]:
-            own_fields = list(fields)
-            for k, value in zip(moving, own, strict=True):
-                own_fields[k] = value
-            made = jax_core.jaxpr_as_fun(differentiated)(*own_fields)
+        def of_fields(*own: Any) -> tuple[list[Any], list[Any]]:
+            made = jax_core.jaxpr_as_fun(differentiated)(*own)
             return list(compress(made, is_smooth)), made
 
-        given_slopes = [unload(slopes, k) for k in moving]
-        _, made, values = jax.jvp(of_moving, [fields[k] for k in moving], given_slopes, has_aux=True)
+        is_still = [isinstance(slopes[k], SymbolicZero) for k in inputs]
+        given_slopes = [slopes[inputs[k]] if still else unload(slopes, k) for k, still in enumerate(is_still)]
+        _, made, values = jvp_of_moving(of_fields, fields, given_slopes, has_aux=True)
         named = dict(zip(compress(derivative.outputs, is_smooth), made, strict=True))
         if takes_values:
             held = dict(zip(derivative.outputs, values, strict=True))

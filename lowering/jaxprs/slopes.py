@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax.custom_derivatives import SymbolicZero
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.jvp_of_moving import jvp_of_moving
 from codelet.jaxprs.rebuild import opened
 from codelet.jaxprs.slices_together import with_slices_together
 from codelet.jaxprs.winners import with_steady_winners
@@ -52,13 +52,7 @@ def differentiable(closed: jax_core.ClosedJaxpr) -> Callable[..., list[Any]]:
         return sloped()
 
     def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-        moved = [k for k, tangent in enumerate(tangents) if not isinstance(tangent, SymbolicZero)]
-
-        def of_moved(*given: Any) -> list[Any]:
-            values = dict(zip(moved, given, strict=True))
-            return sloped()(*(values.get(k, primal) for k, primal in enumerate(primals)))
-
-        return jax.jvp(of_moved, [primals[k] for k in moved], [tangents[k] for k in moved])
+        return jvp_of_moving(sloped(), primals, tangents)
 
     function = jax.custom_jvp(jax_core.jaxpr_as_fun(own))
     function.defjvp(rule, symbolic_zeros=True)

@@ -19,6 +19,7 @@ from codelet.frontends.passes.bodies import Bodies
 from codelet.frontends.rules import RULES
 from codelet.frontends.structure import dtype_of, shape_of
 from codelet.jaxprs.equations import bind, inner_jaxprs, may_run_early, with_every_result
+from codelet.jaxprs.jvp_of_moving import jvp_of_moving
 from codelet.jaxprs.primitives import ELEMENTWISE
 from codelet.jaxprs.rebuild import Builder, rebuild, struct
 
@@ -72,7 +73,9 @@ def _opened(eqn: jax_core.JaxprEqn) -> Callable[..., list[Any]] | None:
         return run
     whole = with_every_result(eqn)
     function = jax.custom_jvp(run)
-    function.defjvp(lambda given, slopes: jax.jvp(lambda *own: bind(whole, own), given, slopes))
+    function.defjvp(
+        lambda given, slopes: jvp_of_moving(lambda *own: bind(whole, own), given, slopes), symbolic_zeros=True
+    )
     return function
 
 
