@@ -69,14 +69,14 @@ def test_static_keywords_are_as_they_were_traced():
     assert traced(X, how="max") == 3.0
     with pytest.raises(cl.ArrayError, match="static value") as caught:
         traced(X, how="min")
-    assert "1/how" in str(caught.value)
+    assert "how: " in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("arguments", "kwargs", "text"),
     [
         ((X,), {"shift": 1.0}, "that it was traced without.*given:    shift=1.0.*its default, 0.0"),
-        ((X,), {"scale": X}, "of another type.*1/scale: float32\\[4\\]"),
+        ((X,), {"scale": X}, "of another type.*scale: float32\\[4\\]"),
         ((X,), {"other": 1.0}, "of another structure"),
         ((), {}, "of another structure"),
     ],

@@ -340,9 +340,11 @@ def test_the_page_has_the_table_of_rules():
 
 
 def test_collectives_over_devices_are_told():
-    traced = jax.pmap(lambda x: lax.psum(x, "devices"), axis_name="devices")
+    def of_device(x: Any) -> Any:
+        return cl.trace(lambda own: lax.psum(own, "devices"), x)(x)
+
     with pytest.raises(cl.CollectiveError, match=r"(?s)'devices'.*fix: .*at: .*test_trace_primitives"):
-        cl.trace(traced, jnp.ones((1, 4)))
+        jax.pmap(of_device, axis_name="devices")(jnp.ones((1, 4)))
 
 
 HELD = jax.new_ref(jnp.ones(3))

@@ -73,12 +73,13 @@ class Flat(NamedTuple):
         """It with the types of its arrays in their place."""
         return self.with_arrays(list(map(type_of, self.arrays)))
 
-    def check_like(self, other: Flat, name: str) -> None:
-        """See that another pytree differs in its arrays alone.
+    def check_like(self, other: Flat, convention: Convention) -> None:
+        """See that another pytree differs in its arrays alone, of arguments that are given as a convention says.
 
         Raises:
             ArrayError: in something else.
         """
+        name = convention.name
         if other.tree != self.tree or len(other.leaves) != len(self.leaves):
             raise ArrayError(
                 f"the arguments of the traced function {name!r} are of another structure than it was traced for",
@@ -90,7 +91,7 @@ class Flat(NamedTuple):
             if own.is_array != given.is_array:
                 raise ArrayError(
                     f"an argument of the traced function {name!r} is an array at one time and static at another",
-                    given=f"{given.path}: {given.value!r:.80}",
+                    given=f"{convention.named(given.path)}: {given.value!r:.80}",
                     expected="an array" if own.is_array else f"{own.value!r:.80}, as it was traced",
                 )
             if own.is_array:
@@ -98,14 +99,14 @@ class Flat(NamedTuple):
                 if not _yields_to(found, expected):
                     raise ArrayError(
                         f"an argument of the traced function {name!r} is of another type than it was traced for",
-                        given=f"{given.path}: {_type_text(found)}",
+                        given=f"{convention.named(given.path)}: {_type_text(found)}",
                         expected=_type_text(expected),
                         fix="cl.trace again, with examples of these types",
                     )
             elif own.value is not given.value and not _same_static(own.value, given.value):
                 raise ArrayError(
                     f"a static value in the arguments of the traced function {name!r} is another one",
-                    given=f"{given.path}: {given.value!r:.80}",
+                    given=f"{convention.named(given.path)}: {given.value!r:.80}",
                     expected=f"{own.value!r:.80}, as it was traced",
                     fix="cl.trace again, with this value",
                 )
@@ -222,6 +223,15 @@ class Convention(NamedTuple):
             signature = None
         name = getattr(function, "__name__", type(function).__name__)
         return cls(name, signature, len(arguments), frozenset(keywords))
+
+    def named(self, path: str) -> str:
+        """What is at a path, by the names of the parameters."""
+        known = {} if self.signature is None else self.signature.parameters
+        own = [p.name for p in known.values() if p.kind is not p.VAR_POSITIONAL]
+        first, slash, rest = path.partition("/")
+        if int(first) == self.num_positional:  # by keyword: its name comes next
+            return rest
+        return (own[int(first)] if int(first) < len(own) else f"argument{first}") + slash + rest
 
     def arranged(self, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Any, ...]:
         """Arguments of another call as one pytree, each by position or keyword as it was traced.

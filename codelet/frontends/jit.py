@@ -256,14 +256,13 @@ class Jitted:
         return self.traced(*arguments, **keywords).draw()
 
     def _given(self, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> _Given:
-        static: dict[Any, Any] = {
-            k: arguments[k] for k in sorted(self._static.places(len(arguments))) if k < len(arguments)
-        }
+        count = len(arguments)
+        static: dict[Any, Any] = {k: arguments[k] for k in sorted(self._static.places(count)) if k < count}
         static.update((name, own) for name, own in sorted(keywords.items()) if name in self._static.names)
-        places = tuple(k for k in range(len(arguments)) if k not in static)
+        places = tuple(k for k in range(count) if k not in static)
         rest = {name: own for name, own in keywords.items() if name not in static}
         positional = tuple(arguments[k] for k in places)
-        donated = self._donated.places(len(arguments))
+        donated = self._donated.places(count)
         return _Given(static, donated, places, positional, rest, flatten(together(positional, rest)))
 
     def _key(self, given: _Given) -> Hashable:

@@ -171,8 +171,20 @@ def _label(scopes: Sequence[str], module: str, is_backward: bool) -> str:
     if layers:
         named = [*scopes[: layers[0]], own, *(s for s in scopes[layers[0] :] if not _LAYER.match(s))]
     else:
-        named = [*scopes, own]
+        named = _joined(list(scopes), own.split("/"))
     return "/".join(dict.fromkeys(part for part in [BACKWARD * is_backward, *named] if part))
+
+
+def _joined(scopes: list[str], module: list[str]) -> list[str]:
+    """Scopes with the path of a module behind them, of which what they end with is named once.
+
+    Flax and haiku name the scopes of a layer as they do its parameters, behind `params`.
+    """
+    for start in range(len(module)):
+        for count in range(len(module) - start, 0, -1):
+            if scopes[-count:] == module[start : start + count]:
+                return [*scopes, *module[start + count :]]
+    return [*scopes, *(module[1:] if scopes and module[0] == "params" else module)]
 
 
 def _runs(keys: Sequence[str]) -> list[tuple[int, int]]:

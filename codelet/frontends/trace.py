@@ -44,7 +44,6 @@ from codelet.tracing.captured import apart
 from codelet.tracing.concrete import mend_of_asking
 from codelet.views.sources import source_variables
 
-
 _is_tracing: ContextVar[bool] = ContextVar("is_tracing", default=False)
 
 
@@ -188,7 +187,7 @@ def _traced(
     simple = simplify(Replacements(replaced).marked(closed), given.paths, owned)
     walk = Walk(graph, SharedFunctions(simple), grain)
     inputs = []
-    for path, var in zip(_names(convention, given.paths), simple.jaxpr.invars, strict=True):
+    for path, var in zip(map(convention.named, given.paths), simple.jaxpr.invars, strict=True):
         inputs.append(graph.add_variable(path, *data_type(var.aval)))
     paths = dict(zip(simple.jaxpr.invars, given.paths, strict=True))
     outputs = [walk.tensor(own) for own in walk.closed(simple, inputs, paths)]
@@ -199,17 +198,3 @@ def _traced(
     return Traced(
         function, convention, graph, walk.program, (given, inputs), (result, outputs), closed, saved_by_fusion(simple)
     )
-
-
-def _names(convention: Convention, paths: list[str]) -> list[str]:
-    """Names of variables, of the paths of what they hold: arguments by the names of the parameters."""
-    known = {} if convention.signature is None else convention.signature.parameters
-    own = [p.name for p in known.values() if p.kind is not p.VAR_POSITIONAL]
-    names = []
-    for path in paths:
-        first, slash, rest = path.partition("/")
-        if int(first) == convention.num_positional:  # by keyword: its name comes next
-            names.append(rest)
-        else:
-            names.append((own[int(first)] if int(first) < len(own) else f"argument{first}") + slash + rest)
-    return names

@@ -112,7 +112,7 @@ class Traced:
     def _given(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
         """The arrays of arguments, which fit."""
         given = flatten(self._convention.arranged(arguments, keywords))
-        self._arguments.check_like(given, self.__name__)
+        self._arguments.check_like(given, self._convention)
         try:
             return [_array(own, kind.dtype) for own, kind in zip(given.arrays, self._arguments.arrays, strict=True)]
         except OverflowError as error:

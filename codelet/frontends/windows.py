@@ -66,7 +66,7 @@ def select_and_scatter_add(
     padding: Any,
 ) -> Any:
     """The gradient of the largest of each window: to the first of the largest."""
-    if select_prim.name != "ge" or any(n < 0 for pair in padding for n in pair):
+    if select_prim.name != "ge" or any(n < 0 for pair in padding for n in pair) or cotangent.dtype == bool:
         return NotImplemented
     axes, window, strides, pads = _moving(window_dimensions, window_strides, padding)
     if not axes:

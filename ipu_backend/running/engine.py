@@ -147,7 +147,8 @@ class Engine:
         It waits until what ran before is done.
 
         Args:
-            variable: a tensor, the name of a variable, or an output stream; or a list of them, for a list of arrays.
+            variable: a tensor, the name of a variable, or an output stream; or a pytree of them, such as
+                `traced.outputs`, for a pytree of arrays.
 
         Raises:
             UninitializedReadError: an element of it that neither the host nor a run has written.
@@ -164,8 +165,7 @@ class Engine:
         [array([4., 3., 2., 1.], dtype=float32), array(5., dtype=float32)]
         """
         with self._exclusive.use("read"):
-            several = isinstance(variable, (list, tuple))
-            return [self._read(each) for each in variable] if several else self._read(variable)
+            return jax.tree.map(self._read, variable, is_leaf=lambda own: own is None)
 
     def _read(self, given: Tensor | Stream | str) -> np.ndarray:
         if self._names.is_stream(given):

@@ -1,4 +1,4 @@
-"""Open primitives: those of other libraries, replaced by what they are made of.
+"""Open primitives: those of other libraries, and what is mapped over devices, replaced by what they are made of.
 
 In comes a jaxpr, out comes one in which a primitive that no rule knows is the equations of its own implementation,
 where that is written in JAX, as Equinox's and lineax's are: these are spread over the tiles as any others are. Its
@@ -14,9 +14,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.extend import core as jax_core
+from jax.sharding import Sharding
 
 from codelet.frontends.passes.bodies import Bodies
 from codelet.frontends.rules import RULES
+from codelet.frontends.shards import IDENTITIES, derives_itself, of_shards
 from codelet.frontends.structure import dtype_of, shape_of
 from codelet.jaxprs.equations import bind, inner_jaxprs, may_run_early, with_every_result
 from codelet.jaxprs.jvp_of_moving import jvp_of_moving
@@ -50,10 +52,9 @@ def _is_smooth(atoms: Sequence[Any]) -> bool:
     return any(jnp.issubdtype(dtype_of(atom), jnp.inexact) for atom in atoms)
 
 
-def _opened(eqn: jax_core.JaxprEqn) -> Callable[..., list[Any]] | None:
-    """What an equation does, written in JAX, with its own derivatives; None where that is not known."""
-    name = eqn.primitive.name
-    if name in RULES or name in ELEMENTWISE or not may_run_early(eqn):
+def _written(eqn: jax_core.JaxprEqn) -> Callable[..., list[Any]] | None:
+    """What an equation does, as its library wrote it in JAX; None where that is not known."""
+    if eqn.primitive.name in RULES or eqn.primitive.name in ELEMENTWISE or not may_run_early(eqn):
         return None
     implementation = _implementation(eqn.primitive)
     if implementation is None:
@@ -67,16 +68,29 @@ def _opened(eqn: jax_core.JaxprEqn) -> Callable[..., list[Any]] | None:
         closed = jax.make_jaxpr(run)(*map(struct, eqn.invars))
     except Exception:  # it is not written in JAX, but in NumPy or another language
         return None
-    if _types(closed.jaxpr.outvars) != _types(eqn.outvars) or _has(closed.jaxpr, eqn):
-        return None
-    if not _is_smooth(eqn.invars) or not _is_smooth(eqn.outvars):
-        return run
-    whole = with_every_result(eqn)
-    function = jax.custom_jvp(run)
-    function.defjvp(
+    return None if _types(closed.jaxpr.outvars) != _types(eqn.outvars) or _has(closed.jaxpr, eqn) else run
+
+
+def _opened(eqn: jax_core.JaxprEqn) -> Callable[..., list[Any]] | None:
+    """What an equation does, with its own derivatives; None where it stays as it is."""
+    if eqn.primitive.name in IDENTITIES:
+        return lambda *operands: list(operands)
+    is_mapped = eqn.primitive.name == "shard_map"
+    function = of_shards(eqn) if is_mapped else _written(eqn)
+    is_smooth = _is_smooth(eqn.invars) and _is_smooth(eqn.outvars)
+    if function is None or not is_smooth or (is_mapped and derives_itself(eqn)):
+        return function
+    whole, derived = with_every_result(eqn), jax.custom_jvp(function)
+    derived.defjvp(
         lambda given, slopes: jvp_of_moving(lambda *own: bind(whole, own), given, slopes), symbolic_zeros=True
     )
-    return function
+    return derived
+
+
+def _anywhere(eqn: jax_core.JaxprEqn) -> jax_core.JaxprEqn:
+    """An equation that does not say over which devices its results are spread out."""
+    params = {name: None if isinstance(value, Sharding) else value for name, value in eqn.params.items()}
+    return eqn if all(params[name] is value for name, value in eqn.params.items()) else eqn.replace(params=params)
 
 
 def open_primitives(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
@@ -85,7 +99,7 @@ def open_primitives(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list) -> list:
         function = _opened(eqn)
         if function is None:
-            return builder.equation(bodies.changed(eqn), operands)
+            return builder.equation(bodies.changed(_anywhere(eqn)), operands)
         made = open_primitives(jax.make_jaxpr(function)(*map(struct, eqn.invars)))
         return builder.inlined(made, operands)
 

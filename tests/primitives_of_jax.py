@@ -1,7 +1,7 @@
 """All primitives that JAX can stage, with the parameters of its own tests: how each is added to a graph.
 
-python -m tests.every_primitive             what became of them, by primitive
-python -m tests.every_primitive lax_sort    of one group alone
+python -m tests.primitives_of_jax             what became of them, by primitive
+python -m tests.primitives_of_jax lax_sort    of one group alone
 
 The programs are those that JAX's own tests of its exporters run. They are private, and so in tests alone.
 """
