@@ -158,6 +158,11 @@ def inner_jaxprs(eqn: jax_core.JaxprEqn) -> list[jax_core.Jaxpr]:
 _OF_HOST = ("pure_callback", "io_callback", "debug_callback", "debug_print", "ffi_call")
 
 
+def calls_host(jaxpr: jax_core.Jaxpr) -> bool:
+    """Whether anything in a jaxpr, or in those within, runs on the host."""
+    return any(eqn.primitive.name in _OF_HOST or any(map(calls_host, inner_jaxprs(eqn))) for eqn in jaxpr.eqns)
+
+
 def may_run_early(eqn: jax_core.JaxprEqn) -> bool:
     """Whether an equation may be run before it is known that anybody asks for it, as in a branch that is not taken.
 

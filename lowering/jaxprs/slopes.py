@@ -22,6 +22,7 @@ from codelet.jaxprs.slices_together import with_slices_together
 from codelet.jaxprs.winners import with_steady_winners
 from codelet.tracing.statics import restored, trace_settings
 from lowering.jaxprs.added_in_place import with_slopes_added
+from lowering.jaxprs.choices_of_host import with_choices_of_host
 from lowering.jaxprs.recompute import recompute
 from lowering.jaxprs.scan_rows import with_slopes_of_scans
 
@@ -41,7 +42,7 @@ def differentiable(closed: jax_core.ClosedJaxpr) -> Callable[..., list[Any]]:
 
     One that has effects, a print or a callback, runs as what is differentiated: JAX has no rules for those.
     """
-    own, settings = opened(closed), trace_settings()
+    own, settings = with_choices_of_host(opened(closed)), trace_settings()
 
     @functools.cache
     def sloped() -> Callable[..., list[Any]]:
