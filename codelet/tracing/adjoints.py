@@ -25,6 +25,7 @@ from jax.extend import core as jax_core
 
 from codelet.errors import CodeletTraceError, FieldTypeError, MissingFieldError, UnknownFieldError
 from codelet.jaxprs.own_constants import with_own_constants
+from codelet.jaxprs.smooth_sources import smooth_sources
 from codelet.tracing.codelets import Codelet
 from codelet.tracing.field_types import FieldType, Lengths
 from codelet.tracing.hints import Hints
@@ -258,6 +259,20 @@ def _with_lengths(traced: TracedCodelet, inputs: list[str], others: Iterable[Fie
         if not known.issuperset(n for n in traced.inputs[name].shape if not isinstance(n, int)):
             inputs.append(name)
             known.update(traced.inputs[name].shape)
+
+
+_SMOOTH: WeakKeyDictionary[TracedCodelet, dict[str, frozenset[str]]] = WeakKeyDictionary()
+
+
+def smooth_inputs(traced: TracedCodelet) -> dict[str, frozenset[str]]:
+    """For each result of a codelet the inputs that it may vary smoothly with: not those whose slopes are stopped."""
+    if traced not in _SMOOTH:
+        names = list(traced.inputs)
+        _SMOOTH[traced] = {
+            name: frozenset(names[k] for k in own)
+            for name, own in zip(traced.outputs, smooth_sources(traced.jaxpr.jaxpr), strict=True)
+        }
+    return _SMOOTH[traced]
 
 
 _KNOWN: WeakKeyDictionary[TracedCodelet, dict[Hashable, AdjointCodelet | None]] = WeakKeyDictionary()

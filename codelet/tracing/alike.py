@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import CALLS
+from codelet.jaxprs.equations import CALLS, may_run_early
 from codelet.jaxprs.primitives import CUSTOM, says_nothing
 from codelet.tracing.lengths import Symbol, size_at
 
@@ -205,7 +205,7 @@ def _keeps_order(eqn: jax_core.JaxprEqn, size: Callable[[Any], int]) -> bool:
 
 def _computed(eqn: jax_core.JaxprEqn, operands: Sequence[np.ndarray]) -> Sequence[Any] | None:
     """What an equation makes of numbers that are known."""
-    if eqn.effects or not all(isinstance(_dtype(var), np.dtype) for var in eqn.outvars):
+    if not may_run_early(eqn) or not all(isinstance(_dtype(var), np.dtype) for var in eqn.outvars):
         return None
     if eqn.primitive.name == "convert_element_type":
         return [operands[0].astype(eqn.params["new_dtype"])]

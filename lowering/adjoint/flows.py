@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from codelet.errors import at_line
 from codelet.graphs.family import Family, Field
 from codelet.programs.compute_sets import ComputeSet
-from codelet.tracing.adjoints import AdjointCodelet, adjoint_of, is_smooth
+from codelet.tracing.adjoints import AdjointCodelet, adjoint_of, is_smooth, smooth_inputs
 from codelet.tracing.field_types import FieldType
 from codelet.tracing.unchanged import check_unchanged
 from codelet.views.sources import Variable, source_variables
@@ -63,13 +63,16 @@ def families_of(step: ExecuteStep | CallStep) -> tuple[Family, ...]:
 
 
 def _moves(step: Step) -> Iterator[tuple[set[Variable], set[Variable]]]:
-    """The variables from which a step takes values, and those to which it brings what it makes of these."""
+    """The variables from which a step takes values, and those to which it brings what varies smoothly with these."""
     if isinstance(step, CopyStep):
         yield set(source_variables(step.source.source)), set(source_variables(step.destination.source))
     for family in families_of(step) if isinstance(step, (ExecuteStep, CallStep)) else ():
-        connected = [(own, source_variables(own.tensor.source)) for own in family.fields if own.tensor is not None]
-        read = {v for own, variables in connected if own.is_read for v in variables}
-        yield read, {v for own, variables in connected if own.is_written for v in variables}
+        connected = {
+            own.name: set(source_variables(own.tensor.source)) for own in family.fields if own.tensor is not None
+        }
+        for name, read in smooth_inputs(family.codelet).items():
+            if name in connected:
+                yield set().union(*(connected[own] for own in read if own in connected)), connected[name]
 
 
 def moves_of(plan: Plan) -> list[tuple[set[Variable], set[Variable]]]:

@@ -119,7 +119,7 @@ class _OneSlice:
 
     def scatter(self, operand: Any, updates: Any, *numbers: Any) -> list[Any]:
         """The operand with another slice."""
-        places, own = self._places(numbers), reshape(updates, self.sizes)
+        places, own = self._places(numbers), reshape(jnp.asarray(updates, operand.dtype), self.sizes)
         if self.adds:
             own = lax.dynamic_slice(operand, places, self.sizes, allow_negative_indices=False) + own
         return [lax.dynamic_update_slice(operand, own, places, allow_negative_indices=False)]
