@@ -280,3 +280,18 @@ def test_wrong_calls():
         cl.jit(lambda x: x if x.sum() > 0 else -x)(X)
     with pytest.raises(TypeError, match="missing"):
         cl.jit(layer)(W)
+
+
+@jax.custom_jvp
+def with_plain_numbers(x):
+    return jnp.sin(x), True, 2.0
+
+
+@with_plain_numbers.defjvp
+def _(primals, tangents):
+    return with_plain_numbers(*primals), (jnp.cos(primals[0]) * tangents[0], 0.0, 0.0)
+
+
+def test_plain_numbers_among_the_results_of_what_is_called():
+    """Which a jaxpr holds as they are, and JAX traces where anything is."""
+    same(cl.jit(lambda x: with_plain_numbers(x.sum()))(X), jax.jit(lambda x: with_plain_numbers(x.sum()))(X))

@@ -83,12 +83,19 @@ def unwrapped(value: Any) -> Any:
 
 def known(value: Any) -> np.ndarray:
     """A literal or constant of a jaxpr as a known array; one number in all its places has no strides."""
-    array = np.asarray(unwrapped(jnp.asarray(value) if not hasattr(value, "dtype") else value))
+    if not hasattr(value, "dtype"):  # a plain number; `jnp.asarray` of it is traced where others are
+        value = np.asarray(value, jax.dtypes.canonicalize_dtype(np.asarray(value).dtype))
+    array = np.asarray(unwrapped(value))
     if array.ndim and array.size and not any(array.strides):
         return array
     if array.size > 1 and (array.reshape(-1)[:1] == array.reshape(-1)).all() and array.dtype.kind not in "fcV":
         return np.broadcast_to(array.reshape(-1)[0], array.shape)
     return array
+
+
+def of_literal(literal: jax_core.Literal) -> np.ndarray:
+    """A literal of a jaxpr as a known array, of its own dtype."""
+    return known(literal.val if hasattr(literal.val, "dtype") else np.asarray(literal.val, literal.aval.dtype))  # type: ignore[attr-defined]
 
 
 def number_of(array: np.ndarray) -> np.generic | None:

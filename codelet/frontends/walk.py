@@ -22,7 +22,7 @@ from codelet.frontends.labels import labels, line_of, origins
 from codelet.frontends.one_vertex import add_one_vertex
 from codelet.frontends.read_together import read_together
 from codelet.frontends.rules import RULES
-from codelet.frontends.values import LARGEST_KNOWN, Value, data_type, known, number_of, unwrapped, wrapped
+from codelet.frontends.values import LARGEST_KNOWN, Value, data_type, known, number_of, of_literal, unwrapped, wrapped
 from codelet.graphs.graph import Graph
 from codelet.jaxprs.equations import bind, may_run_early
 from codelet.programs.copies import Copy
@@ -130,7 +130,7 @@ class Walk:
         """
         values: dict[Any, Value] = dict(zip(jaxpr.invars, operands, strict=True))
         values.update(zip(jaxpr.constvars, constants, strict=True))
-        value = lambda atom: known(atom.val) if isinstance(atom, jax_core.Literal) else values[atom]  # noqa: E731
+        value = lambda atom: of_literal(atom) if isinstance(atom, jax_core.Literal) else values[atom]  # noqa: E731
         named = {} if paths is None else dict(paths)
         of_parameters, together = origins(jaxpr, named), read_together(jaxpr)
         for eqn, label in zip(jaxpr.eqns, labels(jaxpr, named), strict=True):

@@ -89,7 +89,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 @each
 def test_values(program):
     function, given = program.make()
-    checked(jax.jit(cl.trace(function, *given))(*given), function, given)
+    checked(cl.jit(function)(*given), function, given)
 
 
 @each_sloped
