@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
-from lowering.fast.mixed_radix import split_digits
+from codelet.views.mixed_radix import split_digits
 from tests.examples import examples
 
 

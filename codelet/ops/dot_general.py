@@ -33,6 +33,7 @@ from codelet.ops.product_planning import (
 )
 from codelet.ops.schema import checked
 from codelet.target import Target
+from codelet.views.mixed_radix import digits_along
 
 DimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
 """As of `lax.dot_general`: the contracted dimensions of both operands, and their batch dimensions."""
@@ -120,6 +121,7 @@ def _as_product(
     check_tensors(name, graph, a=a, b=b)
     dtype = check_same_dtype(name, a=a, b=b)
     (left, right), (left_batch, right_batch) = _checked_numbers(name, a, b, numbers)
+    (a, b), (left, right), (left_batch, right_batch) = _in_digits((a, b), (left, right), (left_batch, right_batch))
     rows = [d for d in range(a.ndim) if d not in (*left, *left_batch)]
     columns = [d for d in range(b.ndim) if d not in (*right, *right_batch)]
     a = a.transpose([*left_batch, *rows, *left]) if a.ndim else a
@@ -139,6 +141,32 @@ def _as_product(
     )
     sums, out = checked_sums(name, dtype, out_dtype, partials)
     return (a, b), Product(dimensions, dtype, sums, out, (home_of(a), home_of(b))), shape
+
+
+def _in_digits(
+    operands: tuple[cl.Tensor, cl.Tensor], summed: Any, batch: Any
+) -> tuple[tuple[cl.Tensor, cl.Tensor], Any, Any]:
+    """Operands with a dimension for each digit of what is summed over, where one of them steps in mixed radix there.
+
+    So does an image of channels last that is flattened as of channels first. A part of such a dimension is no slice.
+    """
+    for left, right in zip(*summed, strict=True):
+        digits = [digits_along(own.index, d) for own, d in zip(operands, (left, right), strict=True)]
+        extents = [tuple(digit.extent for digit in own) for own in digits if own]
+        if not extents or extents[0] != extents[-1]:
+            continue
+        places = (left, right)
+        operands = tuple(
+            own.reshape((*own.shape[:d], *extents[0], *own.shape[d + 1 :]))
+            for own, d in zip(operands, places, strict=True)
+        )  # type: ignore[assignment]
+        more = len(extents[0]) - 1
+        moved = lambda numbers, d: [k + more * (k > d) for k in numbers]  # noqa: E731
+        batch = [moved(own, d) for own, d in zip(batch, places, strict=True)]
+        others = [moved([k for k in own if k != d], d) for own, d in zip(summed, places, strict=True)]
+        new = [[*own, *range(d, d + more + 1)] for own, d in zip(others, places, strict=True)]
+        return _in_digits(operands, new, batch)
+    return operands, summed, batch
 
 
 def _checked_numbers(name: str, a: cl.Tensor, b: cl.Tensor, numbers: Any) -> Any:

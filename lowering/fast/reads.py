@@ -16,8 +16,8 @@ from typing import NamedTuple
 from codelet.views.digits import row_major_strides
 from codelet.views.grids import Key
 from codelet.views.index import Index
+from codelet.views.mixed_radix import split_digits
 from lowering.arrays import Array
-from lowering.fast.mixed_radix import split_digits
 from lowering.fast.moves import Move, Way, moved, moves_text
 from lowering.plan.access import Access, Dimension, Term, divided_term, take_apart
 

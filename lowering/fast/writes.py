@@ -16,9 +16,9 @@ from jax import lax
 from codelet.views.digits import row_major_strides
 from codelet.views.grids import Grid, Key, union_axes
 from codelet.views.index import Index
+from codelet.views.mixed_radix import Digits, split_digits
 from lowering.arrays import Array, arranged, reshape
 from lowering.fast.assembly import Region, assemble, plan_assembly
-from lowering.fast.mixed_radix import Digits, split_digits
 from lowering.fast.moves import places_of
 from lowering.fast.over_grid import Operand
 from lowering.plan.access import Access, Radix, Term, box, box_radices, take_apart

@@ -53,19 +53,24 @@ class Digits(NamedTuple):
         return order, [math.prod(self.index.extent(new) for new in self.renamed(key)) for key in closed], closed
 
 
+def digits_along(index: Index, d: int) -> list[Digit]:
+    """The digits of a dimension that steps in mixed radix, the highest first; none of any other."""
+    own = [table for table in index.tables if d in table.keys]
+    if not own or any(table.keys != (d,) for table in own) or index.shape[d] < 4:
+        return []
+    found = read_digits(index.only((d,), tuple(own), 0).values_over((d,)))
+    return found if found is not None and len(found) > 1 and all(digit.step for digit in found) else []
+
+
 def split_digits(index: Index) -> Digits | None:
     """An access map with a dimension for each digit of those that step in mixed radix; None where there is none."""
     offset = index.offset
     split: dict[int, list[Digit]] = {}
-    for d, extent in enumerate(index.shape):
-        own = [table for table in index.tables if d in table.keys]
-        if not own or any(table.keys != (d,) for table in own) or extent < 4:
-            continue
-        values = index.only((d,), tuple(own), 0).values_over((d,))
-        found = read_digits(values)
-        if found is not None and len(found) > 1 and all(digit.step for digit in found):
+    for d in range(index.ndim):
+        if found := digits_along(index, d):
             split[d] = found
-            offset += int(values[0])
+            own = tuple(table for table in index.tables if d in table.keys)
+            offset += int(index.only((d,), own, 0).values_over((d,))[0])
     if not split:
         return None
     digits: list[Digit] = []
