@@ -17,11 +17,12 @@ from typing import Any
 import jax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, variables, with_bodies
+from codelet.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, inline, rebuild, struct
 from codelet.views.digits import Digit
 from lowering.jaxprs.contraction import Contraction, as_dot, contraction_of
+from lowering.jaxprs.dots_in_memory_order import dots_in_memory_order
 from lowering.jaxprs.rearrangement import Rearrangement, rearrange, rearrangement, rearranges
 from lowering.jaxprs.traced_once import traced_once
 
@@ -92,3 +93,19 @@ def contract(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     while (found := _Found(closed.jaxpr)).contractions:  # a product made by one may be summed by another
         closed = rebuild(closed, found.add, sources=found.sources)
     return rebuild(closed, found.add, sources=found.sources)
+
+
+def _has_contractions(jaxpr: jax_core.Jaxpr) -> bool:
+    return bool(_Found(jaxpr).contractions) or any(
+        _has_contractions(body.jaxpr) for eqn in jaxpr.eqns for body in bodies_of(eqn)
+    )
+
+
+def contract_in_order(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr whose products are in memory order, with sums contracted that only then are of one; itself without any.
+
+    Rows in blocks of four are no eight times sixty-five, but as one dimension of 520 they are.
+    """
+    if not _has_contractions(closed.jaxpr):
+        return closed
+    return dots_in_memory_order(contract(closed))

@@ -14,7 +14,7 @@ from lowering.jaxprs.carry_extended import carry_extended
 from lowering.jaxprs.columns_as_rows import columns_as_rows
 from lowering.jaxprs.common_pads import pad_in_common
 from lowering.jaxprs.compare_tables import compare_tables
-from lowering.jaxprs.contract import contract
+from lowering.jaxprs.contract import contract, contract_in_order
 from lowering.jaxprs.dots_in_memory_order import dots_in_memory_order
 from lowering.jaxprs.equal_constants import equal_constants_once
 from lowering.jaxprs.in_place import Inputs, update_safely
@@ -50,7 +50,7 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     compared = compare_tables(inline(equal_constants_once(jax.make_jaxpr(function)(*structs))))
     emitted = as_one_slice(within_bounds(slices_in_order(as_one_number(compared))))
     products = dots_in_memory_order(join_products(contract(sum_rows(repeat_less(emitted)))))
-    reductions = join_reductions(products)
+    reductions = contract_in_order(join_reductions(contract_in_order(products)))
     tables = join_tables(reductions)
     if tables is not reductions:  # what blocks of rows looked up, or updated, may be one row of all
         tables = as_one_slice(within_bounds(tables))
