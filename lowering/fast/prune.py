@@ -1,7 +1,7 @@
 """Prune: what no output needs is neither run nor carried from turn to turn.
 
 In comes a checked plan, out the same without the families, copies and repeats that no output depends on,
-and with what each repeat has to carry. Variables are live or not as a whole, backwards from the outputs, in
+and with what each loop and choice has to carry. Variables are live or not as a whole, backwards from the outputs, in
 loops to a fixed point; what only ever feeds itself is dead. A write ends the life of the value before it
 where emission makes the array anew: a variable that is written so in every turn, before it is read, is
 carried only if something after the loop reads it. Vertices with effects (`jax.debug.print`) always run.
@@ -24,7 +24,17 @@ from lowering.plan.control import control
 from lowering.plan.dataflow import flow_step, ordered
 from lowering.plan.plan import Plan
 from lowering.plan.solver import Analysis, Solution
-from lowering.plan.steps import CallStep, CopyStep, ExecuteStep, FunctionBody, RepeatStep, RotateStep, Step
+from lowering.plan.steps import (
+    CallStep,
+    CopyStep,
+    ExecuteStep,
+    FunctionBody,
+    RepeatStep,
+    RotateStep,
+    Step,
+    SwitchStep,
+    WhileStep,
+)
 from lowering.plan.walk import bodies, has_effects, with_bodies
 
 Live = frozenset[Variable]
@@ -187,8 +197,9 @@ class _Pruner(Analysis[Live]):
         if isinstance(made, RepeatStep) and made.index is not None and made.index not in reaching[0] | after:
             made = replace(made, index=None)
         made = made if made is step else flow_step(made)
-        if isinstance(made, RepeatStep):
-            carried = tuple(variable for variable in made.writes if variable in reaching[1])
+        if isinstance(made, RepeatStep | WhileStep | SwitchStep):
+            later = after if isinstance(made, SwitchStep) else frozenset().union(*needed, after)
+            carried = tuple(variable for variable in made.writes if variable in later)
             made = made if made.carried == carried else replace(made, carried=carried)
         return [*([made] if self.is_needed(made, after) else []), *copies], start
 

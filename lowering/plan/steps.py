@@ -178,11 +178,10 @@ class RepeatStep(_Flowing):
         named = self.first.name if isinstance(self.first, Variable) else self.first
         start = f" from {named}" if named else ""
         counted = f" counted by {self.index.name}{start}" if self.index is not None else ""
-        carried = "" if self.carried is None else f" carries {_names(self.carried) or 'nothing'}"
         kept = "" if self.checkpoint is None else f" kept every {self.checkpoint}"
         if isinstance(self.checkpoint, Revolve):
             kept = f" kept {self.checkpoint.snapshots} times at once"
-        yield f"repeat {self.count}{counted}{kept}{_flow(self)}{carried}"
+        yield f"repeat {self.count}{counted}{kept}{_flow(self)}{_carried(self)}"
         yield from _indented(self.body)
 
     def touches(self) -> Iterator[Touch]:
@@ -204,7 +203,7 @@ class WhileStep(_Flowing):
     """Run `condition`; as long as the predicate then is not `until`, run `body` and `condition` again.
 
     With `max_steps`, a predicate that still holds after so many turns raises the flag `abort`, with `code`. `turns` is
-    how many there are as far as the user says.
+    how many there are as far as the user says. `carried` is filled in by the pass `prune`, as of a `RepeatStep`.
     """
 
     condition: tuple[Step, ...]
@@ -215,6 +214,7 @@ class WhileStep(_Flowing):
     abort: Variable | None = None
     code: int = 0
     turns: int | None = None
+    carried: tuple[Variable, ...] | None = None
 
     @property
     def counted_turns(self) -> CountedTurns:
@@ -228,7 +228,7 @@ class WhileStep(_Flowing):
     def lines(self) -> Iterator[str]:
         """The step as text."""
         most = "" if self.max_steps is None else f" at most {self.max_steps} times"
-        yield f"{'until' if self.until else 'while'} {self.predicate}{most}{_flow(self)}"
+        yield f"{'until' if self.until else 'while'} {self.predicate}{most}{_flow(self)}{_carried(self)}"
         yield from _titled("condition", self.condition)
         yield from _titled("body", self.body)
 
@@ -241,15 +241,19 @@ class WhileStep(_Flowing):
 
 @dataclass(frozen=True, eq=False)
 class SwitchStep(_Flowing):
-    """Run the branch of the value that the control has, or the last one where it has none of `values`."""
+    """Run the branch of the value that the control has, or the last one where it has none of `values`.
+
+    `carried` is filled in by the pass `prune`: those of its writes that a later step needs.
+    """
 
     control: Tensor
     values: tuple[int, ...]
     branches: tuple[tuple[Step, ...], ...]
+    carried: tuple[Variable, ...] | None = None
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
-        yield f"switch {self.control}{_flow(self)}"
+        yield f"switch {self.control}{_flow(self)}{_carried(self)}"
         for value, branch in zip((*self.values, "else"), self.branches, strict=True):
             yield from _titled(str(value), branch)
 
@@ -453,6 +457,10 @@ def _titled(title: str, steps: Sequence[Step]) -> Iterator[str]:
 
 def _names(variables: tuple[Variable, ...]) -> str:
     return ", ".join(variable.name for variable in variables)
+
+
+def _carried(step: RepeatStep | WhileStep | SwitchStep) -> str:
+    return "" if step.carried is None else f" carries {_names(step.carried) or 'nothing'}"
 
 
 def _flow(step: Step | FunctionBody) -> str:
