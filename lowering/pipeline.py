@@ -14,7 +14,7 @@
                                                       partial sums (compose_parts, compose) that vertices compute;
                                                       what is alike but for its variables once (alike_steps)
            -> how each compute set and copy runs    compute_sets: what is read (short_axes, extend; inputs, by sources,
-                                                      patchwork, reads, partition, mixed_radix), by which
+                                                      patchwork, reads, partition), by which
                                                       kernel (kernels: ragged by segments and row_rules,
                                                       convolutions, pooling (moving_windows of both;
                                                       result_order of pooling and vmapped), vmapped
@@ -33,7 +33,7 @@
            -> slices at places as such              one_slice: slice_once, slice_roots
            -> parts of what is repeated             repeat_less
            -> sums of products contracted           sum_rows, contract, whole_products (wholes)
-           -> dots of what lies in memory           dots_in_memory_order (contraction)
+           -> dots of what lies in memory           dots_in_memory_order (contraction), and contract of these
            -> reductions of partial results joined  join_reductions, by joined_maps
            -> parts and copies of tables one        join_tables (summed, tables_of_updates, blocks_of_rows)
            -> dimensions of one element left out    single_dimensions
@@ -51,6 +51,7 @@
            -> slow products made in other ways      narrow_products, thin_products
            -> cheap steps of loops done again       recompute
     lower  -> a function                            slopes; what each step moves fast/work (moved)
+           -> branches that call the host           choices_of_host
            -> where it is differentiated (slopes):
               slopes of rows changed in place       scan_rows
               slopes of maxima that hold            winners

@@ -390,6 +390,7 @@ def jit(
     >>> jax.grad(loss, 1)(jnp.eye(3), jnp.arange(3.0)).tolist()
     [0.0, 2.0, 4.0]
     >>> loss.traced(jnp.eye(3), jnp.arange(3.0))
+    <Traced loss: 7 vertices in 3 compute sets>
     """
     options = {"target": target, "grain": checked_grain("jit", grain), "replace": replace}
     named = {

@@ -4,6 +4,7 @@ Each is a plain function, in a file of its name:
 
 open_primitives   primitives of other libraries become what they are made of
 inline_small      calls of jitted functions that are no functions of the graph become what they call
+pads_of_windows   zeros that windows sum over are options of the sum
 outer_products    products that sum over nothing are elementwise
 fold_constants    what only depends on what is known is known
 share_equal       the same work on the same operands is done once
@@ -27,6 +28,7 @@ from codelet.frontends.passes.fuse_elementwise import fuse_elementwise
 from codelet.frontends.passes.inline_small import inline_small
 from codelet.frontends.passes.open_primitives import open_primitives
 from codelet.frontends.passes.outer_products import outer_products
+from codelet.frontends.passes.pads_of_windows import pads_of_windows
 from codelet.frontends.passes.share_equal import share_equal
 
 
@@ -38,7 +40,8 @@ def simplify(closed: jax_core.ClosedJaxpr, paths: Sequence[str], owned: Collecti
         paths: where each of its inputs is in the arguments of the user's function.
         owned: of its inputs, by position, those that are not needed afterwards.
     """
-    for change in (open_primitives, inline_small, outer_products, fold_constants, share_equal, drop_unused):
+    changes = (open_primitives, inline_small, pads_of_windows, outer_products, fold_constants, share_equal, drop_unused)
+    for change in changes:
         closed = change(closed)
     fused = fuse_elementwise(closed, dict(zip(closed.jaxpr.invars, paths, strict=True)))
     return free_early(fused, owned)
