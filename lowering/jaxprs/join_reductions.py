@@ -50,6 +50,7 @@ class _Part:
         start: the first of its elements along that.
         size: how many.
         is_stretch: whether it is a stretch of the array as it lies in memory, and `along` of that.
+        is_rows: whether it is some of the rows that all dimensions up to `along` make, as they lie in memory.
     """
 
     array: Atomic
@@ -58,11 +59,14 @@ class _Part:
     start: int = 0
     size: int = 0
     is_stretch: bool = False
+    is_rows: bool = False
 
     @property
     def whole(self) -> int:
         """How many elements there are along that of which it is a part."""
         shape = _shape(self.array)
+        if self.along is not None and self.is_rows:
+            return math.prod(shape[: self.along + 1])
         return math.prod(shape) if self.is_stretch or self.along is None else shape[self.along]
 
 
@@ -89,6 +93,12 @@ def _divided(part: _Part, source: Atomic, starts: Sequence[int], sizes: Sequence
         strides = row_major_strides(shape)
         start = sum(first * stride for first, stride in zip(starts, strides, strict=True))
         return _Part(source, tuple(map(_summed, shape)), 0, start, math.prod(sizes), is_stretch=True)
+    if cut and all(map(_is_summed, part.dims[: cut[-1] + 1])) and math.prod(sizes[: cut[-1]]) == 1:
+        last = cut[-1]
+        strides = row_major_strides(shape[: last + 1])
+        start = sum(first * stride for first, stride in zip(starts, strides, strict=False))
+        dims = (*map(_summed, shape[: last + 1]), *part.dims[last + 1 :])
+        return _Part(source, dims, last, start, sizes[last], is_rows=True)
     if len(cut) != 1:
         return None
     (d,) = cut
@@ -159,7 +169,10 @@ def _with_neighbours(parts: list[_Part], makers: dict[Any, jax_core.JaxprEqn]) -
             found.append(part)
             continue
         root, shape = _identity(part.array, makers)
-        key = (root, math.prod(shape)) if part.is_stretch else (root, shape, part.along, part.dims)
+        key: Any = (root, math.prod(shape)) if part.is_stretch else (root, shape, part.along, part.dims)
+        if part.is_rows:
+            behind = part.along + 1
+            key = root, math.prod(shape[:behind]), shape[behind:], part.dims[behind:]
         waiting.setdefault(key, []).append(part)
     for own in waiting.values():
         own.sort(key=lambda part: part.start)
