@@ -3,7 +3,8 @@
 In comes a jaxpr, out comes one in which they are calls of a function that holds them, which `cl.trace` adds as one map
 with several results. What passes from one of them to another is held by nobody and sent to nobody; nothing is computed
 twice. Neighbours are equations of which one reads the other's results, under the same label and in the same scopes, so
-that layers stay apart; and none are joined where another equation would have to run between them.
+that layers stay apart; and none are joined where another equation would have to run between them. What is stopped
+(`jax.lax.stop_gradient`) is so where it is read, which costs nothing.
 """
 
 from __future__ import annotations
@@ -229,22 +230,27 @@ class _Fusing:
         """A jaxpr with neighbours fused."""
         jaxpr = closed.jaxpr
         of_parameters = origins(jaxpr, paths) if paths else {}
-        spread = {var: eqn for eqn in jaxpr.eqns if _is_spread(eqn) for var in eqn.outvars}
         readers = readers_of(jaxpr)
         results = set(variables(jaxpr.outvars))
         builder = Builder(jaxpr.invars, jaxpr.debug_info)
         known: dict[Any, Atomic] = dict(zip(jaxpr.invars, builder.invars, strict=True))
         known.update(zip(jaxpr.constvars, map(builder.constant, closed.consts), strict=True))
         at = lambda atom: atom if isinstance(atom, jax_core.Literal) else known[atom]  # noqa: E731
-        left: set[int] = set()  # spreads that only fused equations read
+        left: set[int] = set()  # what is done where it is read, and only fused equations read
         order = groups(jaxpr, paths, readers)
-        fused = {k for members in order if len(members) > 1 for k in members}
+        alone = [jaxpr.eqns[members[0]] for members in order if len(members) == 1]
+        stops = {var: eqn for eqn in alone if eqn.primitive.name == "stop_gradient" for var in eqn.outvars}
+        spread = {var: eqn for eqn in jaxpr.eqns if _is_spread(eqn) for var in eqn.outvars} | stops
+        stopped = [eqn for eqn in alone if is_by_element(eqn) and not stops.keys().isdisjoint(variables(eqn.invars))]
+        read_stopped = {id(eqn) for eqn in stopped if eqn.outvars[0] not in spread}
+        one = [members for members in order if len(members) > 1 or id(jaxpr.eqns[members[0]]) in read_stopped]
+        fused = {k for members in one for k in members}
         for var, eqn in spread.items():
             if var not in results and readers.get(var, set()) <= fused:
                 left.add(id(eqn))
         for members in order:
             eqns = [jaxpr.eqns[k] for k in members]
-            if len(members) == 1:
+            if not fused.issuperset(members):
                 (eqn,) = eqns
                 if id(eqn) not in left:
                     own = self.bodies.changed(eqn, of_parameters)

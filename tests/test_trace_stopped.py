@@ -1,0 +1,45 @@
+"""What is stopped (`jax.lax.stop_gradient`) costs no compute set where maps read it, and has no derivatives."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.lax import stop_gradient as stop
+
+import codelet as cl
+
+X = jnp.sin(jnp.arange(24.0)).reshape(4, 6)
+
+STOPPED = {
+    "softmax": (jax.nn.softmax, ["reduce_max/reduce", "max/map", "sub_exp/map", "reduce_sum/reduce", "div/map"]),
+    "a factor": (lambda x: stop(x) * x, ["stop_gradient_mul/map"]),
+    "made and read": (lambda x: (lambda y: y * stop(y))(jnp.sin(x)), ["sin_stop_gradient_mul/map"]),
+    "a row for all": (lambda x: x - stop(x[:1]), ["sub/map"]),
+    "read by a product as well": (
+        lambda x: (lambda s: (x - s, s @ x.T))(stop(x[:1])),
+        ["sub/map", "stop_gradient/map", "dot_general/multiply"],
+    ),
+    "returned": (lambda x: (lambda s: (s, x - s))(stop(x[:1])), ["stop_gradient/map", "sub/map"]),
+    "twice": (lambda x: x + stop(stop(x[:, :1])), ["stop_gradient_stop_gradient/map", "add/map"]),
+}
+
+
+def loss_of(function):
+    return lambda x: sum((own**2).sum() for own in jax.tree.leaves(function(x)))
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_what_is_stopped(name):
+    function, compute_sets = STOPPED[name]
+    traced = cl.trace(function, X)
+    assert {own.name for own in traced.graph.compute_sets} - {"dot_general/add up"} == set(compute_sets)
+    names, given = [own.source.name for own in traced.flat_outputs], {"x": X}
+    values = cl.interpret(traced.graph, given, names, traced.program)
+    for own, expected in zip(values.values(), jax.tree.leaves(function(X)), strict=True):
+        np.testing.assert_allclose(own, np.asarray(expected).reshape(np.shape(own)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(jax.grad(loss_of(traced))(X), jax.grad(loss_of(function))(X), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        cl.trace(jax.grad(loss_of(function)), X)(X), jax.grad(loss_of(function))(X), rtol=1e-4, atol=1e-5
+    )
