@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -288,7 +289,7 @@ def with_plain_numbers(x):
 
 
 @with_plain_numbers.defjvp
-def _(primals, tangents):
+def _(primals: Any, tangents: Any) -> Any:
     return with_plain_numbers(*primals), (jnp.cos(primals[0]) * tangents[0], 0.0, 0.0)
 
 

@@ -96,7 +96,6 @@ class _Given(NamedTuple):
     places: tuple[int, ...]
     positional: tuple[Any, ...]
     keywords: dict[str, Any]
-
     flat: Flat
 
     @property
@@ -418,7 +417,7 @@ def _numbers(name: str, given: Any) -> tuple[int, ...] | None:
     """
     if given is None:
         return None
-    listed = [given] if is_index(given) else list(given) if isinstance(given, Iterable) else [None]
+    listed: list[Any] = [given] if is_index(given) else list(given) if isinstance(given, Iterable) else [None]
     if isinstance(given, (str, bytes, Mapping)) or not all(map(is_index, listed)):
         raise TraceError(f"{name} numbers no arguments", given=f"{name}={given!r:.80}", expected="positions, from 0")
     return tuple(map(operator.index, listed)) or None
@@ -432,7 +431,7 @@ def _names(name: str, given: Any) -> tuple[str, ...] | None:
     """
     if given is None:
         return None
-    listed = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [None]
+    listed: list[Any] = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [None]
     if isinstance(given, (bytes, Mapping)) or not all(isinstance(own, str) for own in listed):
         raise TraceError(f"{name} names no arguments", given=f"{name}={given!r:.80}", expected="names of parameters")
     return tuple(listed) or None

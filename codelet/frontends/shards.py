@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
+from codelet.frontends.structure import shape_of
 from codelet.jaxprs.equations import CALLS, RunEquation, bind, evaluate, inner_jaxprs, with_bodies, with_jaxprs
 from codelet.jaxprs.primitives import CUSTOM
 from codelet.jaxprs.rebuild import struct
@@ -115,7 +116,7 @@ def of_shards(eqn: jax_core.JaxprEqn) -> Callable[..., list[Any]]:
     mesh = parameters["mesh"]
     sizes = {name: int(mesh.shape[name]) for name in mesh.axis_names if name in manual}
     inputs, outputs = (
-        [_axes(spec, len(atom.aval.shape), list(sizes)) for spec, atom in zip(specs, atoms, strict=True)]
+        [_axes(spec, len(shape_of(atom)), list(sizes)) for spec, atom in zip(specs, atoms, strict=True)]
         for specs, atoms in ((parameters["in_specs"], eqn.invars), (parameters["out_specs"], eqn.outvars))
     )
 
