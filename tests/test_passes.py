@@ -19,7 +19,9 @@ from codelet.frontends.passes.fold_constants import fold_constants
 from codelet.frontends.passes.free_early import early_order, free_early
 from codelet.frontends.passes.fuse_elementwise import Saved, fuse_elementwise, saved_by_fusion
 from codelet.frontends.passes.inline_small import inline_small
+from codelet.frontends.passes.open_primitives import open_primitives
 from codelet.frontends.passes.outer_products import outer_products
+from codelet.frontends.passes.pads_of_windows import pads_of_windows
 from codelet.frontends.passes.share_equal import share_equal
 from tests.at_once import at_once
 from tests.examples import few
@@ -27,7 +29,17 @@ from tests.functions import Drawn, assert_same, drawn_functions
 from tests.ops_cases import array
 
 ROW = array((4,), seed=1)
-PASSES = (inline_small, outer_products, fold_constants, share_equal, drop_unused, fuse_elementwise, free_early)
+PASSES = (
+    open_primitives,
+    inline_small,
+    pads_of_windows,
+    outer_products,
+    fold_constants,
+    share_equal,
+    drop_unused,
+    fuse_elementwise,
+    free_early,
+)
 
 
 VERSIONS = ("num_carry", "num_consts", "ft_in", "ft_out")  # what releases of JAX say differently of a scan
@@ -519,3 +531,22 @@ def test_joins_of_many_nodes_leave_no_cycle():
                 joined.join(other, k)
         order = joined.in_order()  # which asserts that there is one
         assert sorted(k for members in order for k in members) == list(range(25))
+
+
+def test_zeros_that_windows_sum_over_are_options_of_the_sum():
+    """As in the gradient of an average pooling, with what is around and between, and with windows of other sizes."""
+    for window, strides, padding in ((2, 2, "VALID"), (3, 2, "SAME"), (3, 1, "SAME"), (2, 3, "VALID")):
+
+        def pooled(x, window=window, strides=strides, padding=padding):
+            own = (1, window, window, 1), (1, strides, strides, 1)
+            return lax.reduce_window(x, 0.0, lax.add, *own, padding)
+
+        image = jnp.sin(jnp.arange(2 * 9 * 7 * 3.0)).reshape(2, 9, 7, 3)
+        slope = jax.grad(lambda x, pooled=pooled: (pooled(x) ** 2).sum())
+        assert "pad" not in names(pads_of_windows(jax.make_jaxpr(slope)(image)))
+        np.testing.assert_allclose(cl.trace(slope, image)(image), slope(image), rtol=1e-5, atol=1e-5)
+    cut = lambda x: lax.reduce_window(lax.pad(x, 0.0, [(-1, 2, 0)]), 0.0, lax.add, (2,), (1,), "VALID")  # noqa: E731
+    other = lambda x: lax.reduce_window(lax.pad(x, 1.0, [(1, 2, 1)]), 0.0, lax.add, (2,), (1,), "VALID")  # noqa: E731
+    for function in (cut, other):
+        assert "pad" in names(pads_of_windows(jax.make_jaxpr(function)(ROW)))
+        np.testing.assert_allclose(cl.trace(function, ROW)(ROW), function(ROW), rtol=1e-6)
