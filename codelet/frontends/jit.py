@@ -392,12 +392,13 @@ def jit(
     <Traced loss: 7 vertices in 3 compute sets>
     """
     options = {"target": target, "grain": checked_grain("jit", grain), "replace": replace}
-    named = {
-        "static_argnums": _numbers("static_argnums", static_argnums),
-        "static_argnames": _names("static_argnames", static_argnames),
-        "donate_argnums": _numbers("donate_argnums", donate_argnums),
-        "donate_argnames": _names("donate_argnames", donate_argnames),
+    given = {
+        "static_argnums": static_argnums,
+        "static_argnames": static_argnames,
+        "donate_argnums": donate_argnums,
+        "donate_argnames": donate_argnames,
     }
+    named = {name: _listed(name, value) for name, value in given.items()}
     if function is None:
         return functools.partial(Jitted, named=named, options=options)
     if not callable(function):
@@ -409,29 +410,22 @@ def jit(
     return Jitted(function, named, options)
 
 
-def _numbers(name: str, given: Any) -> tuple[int, ...] | None:
-    """The positions of arguments; None of none.
+def _listed(name: str, given: Any) -> tuple[Any, ...] | None:
+    """The positions of arguments, or their names, as an option of that name has them; None of none.
 
     Raises:
         TraceError: something else.
     """
     if given is None:
         return None
-    listed: list[Any] = [given] if is_index(given) else list(given) if isinstance(given, Iterable) else [None]
-    if isinstance(given, (str, bytes, Mapping)) or not all(map(is_index, listed)):
-        raise TraceError(f"{name} numbers no arguments", given=f"{name}={given!r:.80}", expected="positions, from 0")
-    return tuple(map(operator.index, listed)) or None
-
-
-def _names(name: str, given: Any) -> tuple[str, ...] | None:
-    """The names of arguments; None of none.
-
-    Raises:
-        TraceError: something else.
-    """
-    if given is None:
-        return None
-    listed: list[Any] = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [None]
-    if isinstance(given, (bytes, Mapping)) or not all(isinstance(own, str) for own in listed):
-        raise TraceError(f"{name} names no arguments", given=f"{name}={given!r:.80}", expected="names of parameters")
-    return tuple(listed) or None
+    is_names = name.endswith("names")
+    is_one = (lambda own: isinstance(own, str)) if is_names else is_index
+    several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
+    listed = list(given) if several else [given]
+    if not all(map(is_one, listed)):
+        raise TraceError(
+            f"{name} {'names' if is_names else 'numbers'} no arguments",
+            given=f"{name}={given!r:.80}",
+            expected="names of parameters" if is_names else "positions, from 0",
+        )
+    return tuple(listed if is_names else map(operator.index, listed)) or None

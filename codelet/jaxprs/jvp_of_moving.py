@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 from jax.custom_derivatives import SymbolicZero
+from jax.interpreters import ad
 
 
 def jvp_of_moving(
@@ -21,10 +22,11 @@ def jvp_of_moving(
     Args:
         function: of all operands.
         primals: the operands.
-        tangents: one for each of them, as a rule of `jax.custom_jvp` with `symbolic_zeros=True` gets them.
+        tangents: one for each of them, as a rule of a primitive gets them, or one of `jax.custom_jvp` with
+            `symbolic_zeros=True`.
         has_aux: as of `jax.jvp`.
     """
-    moving = [k for k, tangent in enumerate(tangents) if not isinstance(tangent, SymbolicZero)]
+    moving = [k for k, tangent in enumerate(tangents) if not isinstance(tangent, (SymbolicZero, ad.Zero))]
 
     def of_moving(*own: Any) -> Any:
         values = dict(zip(moving, own, strict=True))

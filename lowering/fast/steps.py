@@ -52,6 +52,7 @@ from lowering.plan.steps import (
     SwitchStep,
     UndefStep,
     WhileStep,
+    handed_on,
 )
 from lowering.plan.streams import Sent
 from lowering.plan.walk import has_effects
@@ -90,16 +91,11 @@ def _kept_scan(turn: Callable[..., Any], start: Any, fed: Any, count: int, every
     return values, sent
 
 
-def _carried(step: RepeatStep | WhileStep | SwitchStep) -> tuple[Variable, ...]:
-    """What a loop or a choice hands on; all that it writes, where nobody knows what is needed."""
-    return step.writes if step.carried is None else step.carried
-
-
 def _repeat(state: EmissionState, step: RepeatStep) -> None:
     if step.count == 0:
         return
     counter, streams = step.index, state.streams.of(step.body)
-    carried = (*_carried(step), *streams.passed_on)
+    carried = (*handed_on(step), *streams.passed_on)
 
     def turn(values: list[Any], fed: tuple[Array | None, list[Array]]) -> tuple[list[Any], list[Array]]:
         number, feeds = fed
@@ -150,7 +146,7 @@ def _while(state: EmissionState, step: WhileStep) -> None:
     asks = answers is not None
     if not asks:
         emit_steps(state, step.condition)
-    kept = [own for own in _carried(step) if own not in (answers or ())]
+    kept = [own for own in handed_on(step) if own not in (answers or ())]
     carried = (*kept, *state.streams.of(step.condition, step.body).passed_on)
 
     def holds(values: Sequence[Any]) -> Array:
@@ -190,7 +186,7 @@ def _while(state: EmissionState, step: WhileStep) -> None:
 
 def _switch(state: EmissionState, step: SwitchStep) -> None:
     streams = state.streams.of(*step.branches)
-    written = (*_carried(step), *streams.passed_on)
+    written = (*handed_on(step), *streams.passed_on)
     control, feeds = state.read(step.control), streams.take(state.streams)
     if not written and not has_effects(step):
         return

@@ -25,7 +25,7 @@ from codelet.views.sources import Patchwork, Variable, source_variables
 from codelet.views.tensor import Tensor
 from lowering.fast.compute_sets import FusedStep
 from lowering.plan.plan import Plan
-from lowering.plan.steps import CallStep, CopyStep, ExecuteStep, FunctionBody, RepeatStep, Step
+from lowering.plan.steps import CallStep, CopyStep, ExecuteStep, FunctionBody, RepeatStep, Step, handed_on
 from lowering.plan.walk import bodies
 
 MOST = 4
@@ -221,8 +221,7 @@ def _around(plan: Plan, runs: Mapping[Step, int], jaxpr: jax_core.Jaxpr, found: 
     for step, times in around.items():
         touched += 2 * times * sizes(step.reads, step.writes)
         if isinstance(step, RepeatStep):
-            carried = step.writes if step.carried is None else step.carried
-            touched += 2 * times * step.count * sum(variable.size for variable in carried)
+            touched += 2 * times * step.count * sum(variable.size for variable in handed_on(step))
     return Work(found, touched, 1 + sum(around.values()))
 
 

@@ -10,6 +10,7 @@ Source: "How JAX primitives work" in JAX's documentation.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from jax.extend import core as jax_core
 from jax.interpreters import ad, batching, mlir
 
 from codelet.jaxprs.equations import calls_host, with_inner
+from codelet.jaxprs.jvp_of_moving import jvp_of_moving
 from codelet.jaxprs.rebuild import Builder, each_once, rebuild
 
 Branches = tuple[jax_core.ClosedJaxpr, ...]
@@ -69,14 +71,7 @@ def _batched(given: Sequence[Any], axes: Sequence[Any], *, branches: Branches) -
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, branches: Branches) -> tuple[list[Any], list[Any]]:
-    chosen, *operands = primals
-    moving = [k for k, own in enumerate(tangents[1:]) if not isinstance(own, ad.Zero)]
-
-    def of_moving(*own: Any) -> list[Any]:
-        values = dict(zip(moving, own, strict=True))
-        return _run(chosen, *(values.get(k, operand) for k, operand in enumerate(operands)), branches=branches)
-
-    return jax.jvp(of_moving, [operands[k] for k in moving], [tangents[1 + k] for k in moving])
+    return jvp_of_moving(functools.partial(_run, primals[0], branches=branches), primals[1:], tangents[1:])
 
 
 ad.primitive_jvps[_choice_p] = _jvp

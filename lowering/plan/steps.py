@@ -459,6 +459,11 @@ def _names(variables: tuple[Variable, ...]) -> str:
     return ", ".join(variable.name for variable in variables)
 
 
+def handed_on(step: RepeatStep | WhileStep | SwitchStep) -> tuple[Variable, ...]:
+    """What a loop or a choice hands on; all that it writes, where nobody knows what is needed."""
+    return step.writes if step.carried is None else step.carried
+
+
 def _carried(step: RepeatStep | WhileStep | SwitchStep) -> str:
     return "" if step.carried is None else f" carries {_names(step.carried) or 'nothing'}"
 

@@ -241,10 +241,12 @@ class _Fusing:
         alone = [jaxpr.eqns[members[0]] for members in order if len(members) == 1]
         stops = {var: eqn for eqn in alone if eqn.primitive.name == "stop_gradient" for var in eqn.outvars}
         spread = {var: eqn for eqn in jaxpr.eqns if _is_spread(eqn) for var in eqn.outvars} | stops
-        stopped = [eqn for eqn in alone if is_by_element(eqn) and not stops.keys().isdisjoint(variables(eqn.invars))]
-        read_stopped = {id(eqn) for eqn in stopped if eqn.outvars[0] not in spread}
-        one = [members for members in order if len(members) > 1 or id(jaxpr.eqns[members[0]]) in read_stopped]
-        fused = {k for members in one for k in members}
+        reads_stopped = {
+            id(eqn)
+            for eqn in alone
+            if is_by_element(eqn) and eqn.outvars[0] not in spread and any(v in stops for v in variables(eqn.invars))
+        }
+        fused = {k for own in order if len(own) > 1 or id(jaxpr.eqns[own[0]]) in reads_stopped for k in own}
         for var, eqn in spread.items():
             if var not in results and readers.get(var, set()) <= fused:
                 left.add(id(eqn))

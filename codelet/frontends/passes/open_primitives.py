@@ -52,7 +52,7 @@ def _is_smooth(atoms: Sequence[Any]) -> bool:
     return any(jnp.issubdtype(dtype_of(atom), jnp.inexact) for atom in atoms)
 
 
-def _written(eqn: jax_core.JaxprEqn) -> Callable[..., list[Any]] | None:
+def _written(eqn: jax_core.JaxprEqn) -> jax_core.ClosedJaxpr | None:
     """What an equation does, as its library wrote it in JAX; None where that is not known."""
     if eqn.primitive.name in RULES or eqn.primitive.name in ELEMENTWISE or not may_run_early(eqn):
         return None
@@ -68,23 +68,21 @@ def _written(eqn: jax_core.JaxprEqn) -> Callable[..., list[Any]] | None:
         closed = jax.make_jaxpr(run)(*map(struct, eqn.invars))
     except Exception:  # it is not written in JAX, but in NumPy or another language
         return None
-    return None if _types(closed.jaxpr.outvars) != _types(eqn.outvars) or _has(closed.jaxpr, eqn) else run
+    return None if _types(closed.jaxpr.outvars) != _types(eqn.outvars) or _has(closed.jaxpr, eqn) else closed
 
 
-def _opened(eqn: jax_core.JaxprEqn) -> Callable[..., list[Any]] | None:
+def _opened(eqn: jax_core.JaxprEqn) -> jax_core.ClosedJaxpr | None:
     """What an equation does, with its own derivatives; None where it stays as it is."""
-    if eqn.primitive.name in IDENTITIES:
-        return lambda *operands: list(operands)
-    is_mapped = eqn.primitive.name == "shard_map"
-    function = of_shards(eqn) if is_mapped else _written(eqn)
+    structs, is_mapped = list(map(struct, eqn.invars)), eqn.primitive.name == "shard_map"
+    closed = jax.make_jaxpr(of_shards(eqn))(*structs) if is_mapped else _written(eqn)
     is_smooth = _is_smooth(eqn.invars) and _is_smooth(eqn.outvars)
-    if function is None or not is_smooth or (is_mapped and derives_itself(eqn)):
-        return function
-    whole, derived = with_every_result(eqn), jax.custom_jvp(function)
+    if closed is None or not is_smooth or (is_mapped and derives_itself(eqn)):
+        return closed
+    whole, derived = with_every_result(eqn), jax.custom_jvp(jax_core.jaxpr_as_fun(closed))
     derived.defjvp(
         lambda given, slopes: jvp_of_moving(lambda *own: bind(whole, own), given, slopes), symbolic_zeros=True
     )
-    return derived
+    return jax.make_jaxpr(derived)(*structs)
 
 
 def _anywhere(eqn: jax_core.JaxprEqn) -> jax_core.JaxprEqn:
@@ -97,11 +95,12 @@ def open_primitives(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr in which primitives of other libraries are what they are made of, in each of its bodies too."""
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list) -> list:
-        function = _opened(eqn)
-        if function is None:
+        if eqn.primitive.name in IDENTITIES:
+            return operands
+        opened = _opened(eqn)
+        if opened is None:
             return builder.equation(bodies.changed(_anywhere(eqn)), operands)
-        made = open_primitives(jax.make_jaxpr(function)(*map(struct, eqn.invars)))
-        return builder.inlined(made, operands)
+        return builder.inlined(open_primitives(opened), operands)
 
     bodies = Bodies(lambda body, _: rebuild(body, run))
     return rebuild(closed, run)
