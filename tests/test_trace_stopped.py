@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.custom_derivatives import SymbolicZero
 from jax.lax import stop_gradient as stop
 
 import codelet as cl
@@ -43,3 +46,26 @@ def test_what_is_stopped(name):
     np.testing.assert_allclose(
         cl.trace(jax.grad(loss_of(function)), X)(X), jax.grad(loss_of(function))(X), rtol=1e-4, atol=1e-5
     )
+
+
+@jax.custom_jvp
+def kept_beside_others(x, y):
+    return jnp.cumsum(x), jnp.cumsum(y)
+
+
+def _rule(given: Any, slopes: Any) -> Any:
+    x, y = given
+    moves = not isinstance(slopes[0], SymbolicZero)
+    none = jnp.zeros_like(x)
+    slope = jnp.cumsum(slopes[0] if moves else slopes[1])
+    return kept_beside_others(x, y), (slope, none) if moves else (none, slope)
+
+
+kept_beside_others.defjvp(_rule, symbolic_zeros=True)
+
+
+def test_a_rule_that_gives_others_by_several_operands_is_refused_as_a_graph():
+    """As that of Equinox's loops, which stops what nothing moved: JAX knows what moves, and a graph does not."""
+    traced = cl.trace(lambda x: sum(own.sum() for own in kept_beside_others(jnp.cumsum(x), jnp.sin(x))), X[0])
+    with pytest.raises(cl.CodeletTraceError, match="by several operands than by each"):
+        cl.gradient(traced.graph, traced.outputs, [traced.inputs[0]], program=traced.program)

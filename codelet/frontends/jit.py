@@ -421,7 +421,7 @@ def _listed(name: str, given: Any) -> tuple[Any, ...] | None:
     is_names = name.endswith("names")
     is_one = (lambda own: isinstance(own, str)) if is_names else is_index
     several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
-    listed = list(given) if several else [given]
+    listed: list[Any] = list(given) if several else [given]
     if not all(map(is_one, listed)):
         raise TraceError(
             f"{name} {'names' if is_names else 'numbers'} no arguments",

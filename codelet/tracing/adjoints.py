@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from jax.extend import core as jax_core
 
 from codelet.errors import CodeletTraceError, FieldTypeError, MissingFieldError, UnknownFieldError
+from codelet.jaxprs.equations import inner_jaxprs
 from codelet.jaxprs.own_constants import with_own_constants
 from codelet.jaxprs.smooth_sources import smooth_sources
 from codelet.tracing.codelets import Codelet
@@ -315,6 +316,13 @@ def _fails(traced: TracedCodelet, name: str, outputs: Sequence[str], lengths: Se
     return False
 
 
+def _asks_what_moves(jaxpr: jax_core.Jaxpr) -> bool:
+    """Whether a derivative rule within a jaxpr is told which of its operands move, and may give others for others."""
+    return any(
+        eqn.params.get("symbolic_zeros", False) or any(map(_asks_what_moves, inner_jaxprs(eqn))) for eqn in jaxpr.eqns
+    )
+
+
 def _fields(
     traced: TracedCodelet, inputs: Sequence[str], outputs: Sequence[str], lengths: Sequence[Lengths]
 ) -> AdjointFields | None:
@@ -332,6 +340,16 @@ def _fields(
             fix="a loop with a bound that is known, or a jax.custom_vjp around what has no derivative",
         ) from error
     wanted = [name for name in inputs if any(name in own.reached for own in products)]
+    if len(inputs) > 1 and _asks_what_moves(traced.jaxpr.jaxpr):
+        single = {name: list(_products(traced, [name], outputs, lengths)) for name in inputs}
+        alone = [name for name, own in single.items() if any(name in product.reached for product in own)]
+        if alone != wanted:
+            raise CodeletTraceError(
+                f"codelet {traced.name!r} has a derivative rule that gives others by several operands than by each",
+                given=f"together by {', '.join(wanted)}; each alone by {', '.join(alone) or 'none'}",
+                expected="a rule that does not ask which of its operands move",
+                fix="jax.grad of the lowered graph, in which JAX knows what moves",
+            )
     if not wanted:
         return None
     ragged = len(products) > 1 or any(kind.is_ragged for kind in traced.inputs.values())
