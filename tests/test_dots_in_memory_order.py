@@ -126,6 +126,15 @@ def used_again(a, b):
             lambda a, b: lax.dot_general(b.reshape(2, 2, 5).transpose(1, 0, 2), a, (((2,), (0,)), ((), ()))),
             ["reshape", "transpose", "reshape", "dot_general", "reshape"],
         ),
+        # So it is where the result is, unless the operand is not much smaller.
+        (
+            lambda a, b: (a.T @ a).reshape(6, 3, 2).transpose(0, 2, 1),
+            ["dot_general", "reshape", "transpose"],
+        ),
+        (
+            lambda a, b: (b[:, :2] @ a.reshape(2, 15)).reshape(4, 5, 3).transpose(0, 2, 1),
+            ["slice", "reshape", "transpose", "reshape", "dot_general", "reshape"],
+        ),
         # What lies in memory in parts that are apart stays laid out.
         (lambda a, b: a.reshape(5, 3, 2).transpose(1, 0, 2).reshape(3, 10) @ b.reshape(10, 2), None),
         # Nothing that a dot of matrices could do.

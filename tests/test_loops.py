@@ -243,6 +243,33 @@ def test_partial_sums_that_are_asked_for_come_out():
     np.testing.assert_array_equal(run(values)["part"].sum(1), np.ones(8))
 
 
+@pytest.mark.parametrize("kind", ["all", "half", "choice"])
+@pytest.mark.parametrize("is_parameter", [True, False])
+def test_what_a_function_writes_is_carried_only_where_something_of_it_is_kept(kind, is_parameter):
+    graph = cl.Graph()
+    x, y, given, inner = (graph.add_variable(name, (SIZE,)) for name in ("x", "y", "given", "inner"))
+    chosen, turn = graph.add_variable("chosen", (), np.int32), graph.add_variable("turn", (), np.int32)
+    to = inner if is_parameter else y
+    i, j = cl.grid(SIZE), cl.grid(SIZE // 2)
+    half, add = graph.add_compute_set("half"), graph.add_compute_set("add")
+    graph.add_vertex(half, scale_by, x=given[j], out=to[j], by=0.5)
+    graph.add_vertex(add, scaled, t=y[SIZE - 1 - i], x=0.5, acc=x[i])
+    body = {
+        "all": [cl.Copy(given, to)],
+        "half": [half],
+        "choice": [cl.Copy(turn, chosen), cl.If(chosen, cl.Sequence(), cl.Copy(given, to))],
+    }
+    parameters = {"given": given, "inner": inner} if is_parameter else {"given": given}
+    function = graph.add_function(body[kind], parameters)
+    call = cl.Call(function, **{"given": x, "inner": y} if is_parameter else {"given": x})
+    program = [cl.Copy(x, y), cl.Repeat(4, [call, add], index=turn)]
+    run = cl.lower(graph, program, inputs=[x], outputs=[x])
+    assert [carried for _, carried, _ in scans(run)] == [1 if kind == "all" else 2]
+    values = {"x": np.arange(1, 1 + SIZE, dtype=np.float32)}
+    expected = cl.interpret(graph, values, [x], program)["x"]
+    np.testing.assert_allclose(at_once(run)(values)[0]["x"], expected, rtol=1e-6)
+
+
 def test_parts_that_are_written_apart_are_not_carried():
     graph = cl.Graph()
     x, half = graph.add_variable("x", (8,)), graph.add_variable("half", (8,))

@@ -18,28 +18,25 @@ from jax.extend import core as jax_core
 
 from codelet.jaxprs.jvp_of_moving import jvp_of_moving
 from codelet.jaxprs.winners import with_steady_winners
-from codelet.views.sources import Variable
 from lowering.fast.execution import Execution
 from lowering.plan.steps import FunctionBody
 
 Run = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
 
 
-def with_derivative(
-    run: Run, function: FunctionBody, execution: Execution, reads: Sequence[Variable], num_results: int
-) -> Run:
+def with_derivative(run: Run, function: FunctionBody, execution: Execution, num_results: int) -> Run:
     """A function's body with the derivatives of its codelet.
 
     Args:
-        run: the body: from tables, and what is held of the variables that it reads, to what is held of those that it
-            writes, and what streams are given, which has no derivative.
+        run: the body: from tables, and what is held of the variables that are handed in, to what is held of those
+            that it writes, and what streams are given, which has no derivative.
         function: whose body.
         execution: how variables are held.
-        reads: which variables it reads, in order, the codelet's inputs among them.
         num_results: how many arrays it gives, those of streams among them.
     """
     derivative = function.derivative
     assert derivative is not None
+    reads = function.handed_in
     inputs = [reads.index(variable) for variable in derivative.inputs]
     differentiated = with_steady_winners(derivative.codelet.jaxpr)
     is_smooth = [jnp.issubdtype(own.dtype, jnp.inexact) for own in derivative.outputs]

@@ -139,10 +139,11 @@ class _Pruner(Analysis[Live]):
 
     def leave(self, step: CallStep, reached: Live, fact: Live) -> Live:
         needed = self.needed[step.function]
-        reached_by = fact | needed | frozenset(step.function.looked_at)
-        pairs = zip(step.function.parameters, step.arguments, strict=True)
-        given = {v for own, argument in pairs if own in reached_by for v in source_variables(argument.source)}
-        return (reached - needed) | (fact - set(step.function.parameters)) | given
+        handed_in = fact | frozenset(step.function.looked_at)
+        pairs = list(zip(step.function.parameters, step.arguments, strict=True))
+        given = {v for own, argument in pairs if own in handed_in for v in source_variables(argument.source)}
+        made = {own.source for parameter, own in pairs if parameter in needed and own.is_whole_variable}
+        return (reached - needed - made) | (fact - set(step.function.parameters)) | given
 
     def within(self, step: Step, live: Live) -> _Within:
         """What is live within a step with bodies, given what is live after it: found once for each need."""
@@ -174,10 +175,10 @@ class _Pruner(Analysis[Live]):
         if function not in self.functions:
             needed = self.needed[function]
             reads = self.through(step, 0, needed) | frozenset(function.looked_at)
-            left = self.left(function.body, needed), ordered(reads), ordered(needed)
-            if left != (function.body, function.reads, function.writes):
-                body, reads, writes = left
-                function = replace(function, body=body, reads=reads, writes=writes)
+            left = self.left(function.body, needed), ordered(reads), ordered(needed), ordered(needed & reads)
+            if left != (function.body, function.reads, function.writes, function.kept):
+                body, reads, writes, kept = left
+                function = replace(function, body=body, reads=reads, writes=writes, kept=kept)
             self.functions[step.function] = function
         return self.functions[step.function]
 

@@ -214,16 +214,14 @@ def _switch(state: EmissionState, step: SwitchStep) -> None:
 # --- functions --------------------------------------------------------------------------------------------
 
 
-def _jitted(
-    state: EmissionState, function: FunctionBody, reads: Sequence[Variable], values: Sequence[Array]
-) -> JittedFunction:
-    """A function, traced for what is held of what it reads and writes."""
+def _jitted(state: EmissionState, function: FunctionBody, values: Sequence[Array]) -> JittedFunction:
+    """A function, traced for what is held of what is handed in."""
     if function not in state.functions:
         streams = state.streams.of(function.body)
 
         def run(values: Sequence[Array], sent: Sequence[Sent], feeds: Sequence[Array]) -> Any:
             inner = state.alone()
-            inner.put((*reads, *streams.passed_on), (*values, *sent))
+            inner.put((*function.handed_in, *streams.passed_on), (*values, *sent))
             streams.enter(inner.streams, feeds)
             emit_steps(inner, function.body)
             return inner.held(function.writes), inner.held(streams.passed_on), streams.leave(inner.streams)
@@ -240,7 +238,7 @@ def _jitted(
 
             own = run
             if function.derivative is not None:
-                own = with_derivative(run, function, state.execution, reads, results.num_leaves)
+                own = with_derivative(run, function, state.execution, results.num_leaves)
             return jax.tree.unflatten(results, own(list(tables), jax.tree.leaves(given)))
 
         call.__name__ = FUNCTION + function.name
@@ -251,10 +249,10 @@ def _jitted(
 def _call(state: EmissionState, step: CallStep) -> None:
     function, execution = step.function, state.execution
     given = dict(zip(function.parameters, step.arguments, strict=True))
-    # What a function writes only in part keeps the rest.
-    reads = tuple(dict.fromkeys((*function.reads, *function.writes)))
-    values = [execution.passed(state.arrays, given[v], v) if v in given else state.held([v])[0] for v in reads]
-    jitted = _jitted(state, function, reads, values)
+    values = [
+        execution.passed(state.arrays, given[v], v) if v in given else state.held([v])[0] for v in function.handed_in
+    ]
+    jitted = _jitted(state, function, values)
     streams = jitted.streams
     feeds = streams.take(state.streams)
     written, sent, left = jitted.call(jitted.tables, values, state.held(streams.passed_on), feeds)

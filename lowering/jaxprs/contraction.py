@@ -3,15 +3,15 @@
 In come an equation that multiplies, what its operands are rearrangements of, and how what becomes of its result is
 one of it; out comes an einsum over digits of the operands as they lie in memory, each a part of a dimension. A dot of
 these, neighbouring digits merged, needs no transpose of an operand, and of the result only where no dot makes its
-order.
+order. An operand that is much smaller than such a result is transposed rather than it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -211,6 +211,17 @@ def _merged(found: Contraction) -> tuple[tuple[int, ...], tuple[int, ...], dict[
     return orders[0], orders[1], members
 
 
+_FEWER = 2
+"""How many times smaller than a result an operand is that is transposed in its place: each is read and written."""
+
+
+class _Transposed(NamedTuple):
+    """How an operand is transposed: in which shape, and in which order of its dimensions."""
+
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Dot:
     """How a dot makes a contraction, of the roots of its operands in some shapes.
@@ -221,6 +232,7 @@ class Dot:
         shapes: those of the operands as the dot takes them.
         numbers: its dimension numbers.
         labels: those of what it makes, in order.
+        transposed: how the left and the right operand are transposed before; None for one that is not.
     """
 
     contraction: Contraction
@@ -228,13 +240,14 @@ class Dot:
     shapes: tuple[tuple[int, ...], tuple[int, ...]]
     numbers: lax.DotDimensionNumbers
     labels: tuple[int, ...]
+    transposed: tuple[_Transposed | None, _Transposed | None] = (None, None)
 
     @property
     def form(self) -> Hashable:
         """All that `made` depends on beside the operands and the result's shape."""
         own = self.contraction
         what = own.result, tuple(own.extents.items()), own.precision, own.preferred_element_type
-        return self.is_swapped, self.shapes, self.numbers, self.labels, what
+        return self.is_swapped, self.shapes, self.numbers, self.labels, self.transposed, what
 
     @property
     def sums(self) -> bool:
@@ -254,6 +267,10 @@ class Dot:
     def made(self, left: Any, right: Any, shape: Sequence[int]) -> Any:
         """The contraction of the operands' roots, in the result's shape."""
         found = self.contraction
+        left, right = (
+            own if how is None else transpose(reshape(own, how.shape), how.order)
+            for own, how in zip((left, right), self.transposed, strict=True)
+        )
         first, second = map(reshape, (right, left) if self.is_swapped else (left, right), self.shapes)
         kind = found.preferred_element_type
         precision = _turned(found.precision) if self.is_swapped else found.precision
@@ -263,8 +280,8 @@ class Dot:
         return reshape(transpose(reshape(dot, [found.extents[label] for label in self.labels]), self.order), shape)
 
 
-def as_dot(found: Contraction) -> Dot:
-    """The dot that makes a contraction: of the operands as they lie in memory, neighbouring labels merged."""
+def _of_operands_in_memory(found: Contraction) -> Dot:
+    """The dot that makes a contraction of the operands as they lie in memory, neighbouring labels merged."""
     left, right, members = _merged(found)
     alone = [label for label in found.result if (label in found.left_labels) != (label in found.right_labels)]
     is_swapped = any(label in left for label in alone) and alone[0] not in left and _may_turn(found.precision)
@@ -277,3 +294,34 @@ def as_dot(found: Contraction) -> Dot:
     extents = lambda own: tuple(math.prod(found.extents[label] for label in members[k]) for k in own)  # noqa: E731
     labels = tuple(label for k in made for label in members[k])
     return Dot(found, is_swapped, (extents(left), extents(right)), (places(inner), places(batch)), labels)
+
+
+def _in_order_of_result(found: Contraction, own: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
+    """The labels of an operand with those that the other has not in the order of the result, if that is much larger."""
+    size = lambda labels: math.prod(found.extents[label] for label in labels)  # noqa: E731
+    if _FEWER * size(own) > size(found.result):
+        return tuple(own)
+    alone = iter(sorted((label for label in own if label not in other), key=found.result.index))
+    return tuple(label if label in other else next(alone) for label in own)
+
+
+def as_dot(found: Contraction) -> Dot:
+    """The dot that makes a contraction: of the operands as they lie in memory, neighbouring labels merged.
+
+    Where its result would be transposed, and transposing an operand that is much smaller saves that, of such a one.
+    """
+    dot = _of_operands_in_memory(found)
+    if dot.is_in_order:
+        return dot
+    sides = found.left_labels, found.right_labels
+    ordered = [_in_order_of_result(found, own, other) for own, other in (sides, sides[::-1])]
+    other = _of_operands_in_memory(replace(found, left_labels=ordered[0], right_labels=ordered[1]))
+    if not other.is_in_order:
+        return dot
+    transposed = tuple(
+        None
+        if before == after
+        else _Transposed(tuple(found.extents[k] for k in before), tuple(map(before.index, after)))
+        for before, after in zip(sides, ordered, strict=True)
+    )
+    return replace(other, transposed=transposed)

@@ -280,12 +280,21 @@ class Derivative(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FunctionBody(_Flowing):
-    """What calls of one function have in common; one object however often it is called."""
+    """What calls of one function have in common; one object however often it is called.
+
+    `kept` is filled in by the pass `prune`: those of its writes of which something from before a call is needed.
+    """
 
     name: str
     parameters: tuple[Variable, ...]
     body: tuple[Step, ...]
     derivative: Derivative | None = None
+    kept: tuple[Variable, ...] | None = None
+
+    @property
+    def handed_in(self) -> tuple[Variable, ...]:
+        """The variables whose values before a call it depends on: what it reads, and what it writes in part alone."""
+        return tuple(dict.fromkeys((*self.reads, *(self.writes if self.kept is None else self.kept))))
 
     @property
     def looked_at(self) -> tuple[Variable, ...]:
@@ -294,7 +303,8 @@ class FunctionBody(_Flowing):
 
     def lines(self) -> Iterator[str]:
         """The function as text, its body indented."""
-        yield f"function {self.name}({_names(self.parameters)}){_flow(self)}"
+        kept = f" keeps {_names(self.kept)}" if self.kept else ""
+        yield f"function {self.name}({_names(self.parameters)}){_flow(self)}{kept}"
         yield from _indented(self.body)
 
     @property
@@ -318,10 +328,11 @@ class CallStep(_Flowing):
 
     def touches(self) -> Iterator[Touch]:
         """The arguments, as far as the body touches their parameters."""
+        handed_in = self.function.handed_in
         for k, (parameter, argument) in enumerate(zip(self.function.parameters, self.arguments, strict=True)):
-            if k in self.function.written:  # what it holds is kept where the body does not write it
-                yield Touch("update", argument, line=self.line)
-            elif parameter in self.function.reads:
+            if k in self.function.written:
+                yield Touch("update" if parameter in handed_in else "write", argument, line=self.line)
+            elif parameter in handed_in:
                 yield Touch("read", argument, line=self.line)
 
 

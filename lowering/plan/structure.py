@@ -69,7 +69,7 @@ def family_key(family: Family) -> Hashable:
     return family.codelet, family.extents, connected
 
 
-_FOUND = ("reads", "writes", "line", "carried", "turns")
+_FOUND = ("reads", "writes", "line", "carried", "kept", "turns")
 """What of a step follows from the rest of it, says where it was written, or is for profiles alone."""
 
 
