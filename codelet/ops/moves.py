@@ -126,22 +126,25 @@ def pad(graph: cl.Graph, x: cl.Tensor, padding_value: Any, padding_config: Paddi
     """
     check_tensors(name, graph, x=x)
     own = _checked_padding(name, graph, x.shape, x.dtype, padding_value, padding_config)
-    for d, widths in enumerate(own):
-        x = _padded(x, d, padding_value, *widths)
-    return x
+    return _padded(x, padding_value, own)
 
 
-def _padded(x: cl.Tensor, d: int, value: Any, before: int, after: int, between: int) -> cl.Tensor:
-    """An array with one dimension padded."""
-    if between and x.shape[d]:
-        apart = _extended(x.expand(d + 1), d + 1, value, 0, between)
-        extent = x.shape[d] * (between + 1)
-        joined = apart.reshape((*x.shape[:d], extent, *x.shape[d + 1 :]))
-        x = joined[(slice(None),) * d + (slice(0, extent - between),)]
-    # What is cut off may be of what is put at the other end.
-    x = _extended(x, d, value, max(0, before), max(0, after))
-    first, last = max(0, -before), x.shape[d] - max(0, -after)
-    return x[(slice(None),) * d + (slice(first, max(first, last)),)]
+def _padded(x: cl.Tensor, value: Any, config: Sequence[tuple[int, int, int]]) -> cl.Tensor:
+    """An array with its dimensions padded: all are extended first, so that one slice cuts off what is too much."""
+    kept = []
+    for d, (before, after, between) in enumerate(config):
+        if between and x.shape[d]:
+            # As many stand on one side of every element, those at an end in the place of others there.
+            is_first = before >= between
+            widths = (between, 0) if is_first else (0, between)
+            before, after = before - widths[0], after - widths[1]
+            apart = _extended(x.expand(d + 1), d + 1, value, *widths)
+            x = apart.reshape((*x.shape[:d], x.shape[d] * (between + 1), *x.shape[d + 1 :]))
+        # What is cut off may be of what is put at the other end.
+        x = _extended(x, d, value, max(0, before), max(0, after))
+        first, last = max(0, -before), x.shape[d] - max(0, -after)
+        kept.append(slice(first, max(first, last)))
+    return x[tuple(kept)]
 
 
 def _extended(x: cl.Tensor, d: int, value: Any, before: int, after: int) -> cl.Tensor:
@@ -215,10 +218,8 @@ def pad_gradient(
             given=cotangent,
             expected=f"{x.dtype}{list(shape)}, of floating point",
         )
-    own = cotangent
-    for d, (before, after, between) in enumerate(widths):
-        own = _padded(own, d, 0, -before, -after, 0)
-        own = own[(slice(None),) * d + (slice(None, None, between + 1),)]
+    own = _padded(cotangent, 0, [(-before, -after, 0) for before, after, _ in widths])
+    own = own[tuple(slice(None, None, between + 1) for *_, between in widths)]
     if not isinstance(padding_value, cl.Tensor):
         return own, None
     with graph.scope(name, unique=True):

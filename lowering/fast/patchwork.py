@@ -1,8 +1,9 @@
 """Patchwork: the patches of a source put together as one array.
 
 Padding around what else there is becomes one `lax.pad`, patches that divide a region along a dimension one
-`lax.concatenate`, again and again in what is left of them. What no cut takes apart, as four patches around a fifth, and
-patches that are no boxes, are written one after another over the padding under them.
+`lax.concatenate`, again and again in what is left of them. A patch whose elements stand apart is one `lax.pad` with
+what is between them. What no cut takes apart, as four patches around a fifth, and other patches that are no boxes, are
+written one after another over the padding under them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from codelet.views.boxes import Box, box_of, hull, hull_of, lengths_of
 from codelet.views.digits import chains
 from codelet.views.index import Index, row_major
 from codelet.views.sources import Patch, Patchwork, Variable
-from lowering.arrays import Array, reshape
+from lowering.arrays import Array, reshape, transpose
 from lowering.fast.writes import plan_write
 
 
@@ -49,6 +50,44 @@ def _groups(patches: Sequence[Placed], at: int) -> list[list[Placed]]:
     reached = [0, *itertools.accumulate((sides[k][1] for k in order), max)]  # by those before each
     groups = chains(zip(order, reached, strict=False), lambda _, own: sides[own[0]][0] < own[1])
     return [[patches[k] for k, _ in sorted(group)] for group in groups]
+
+
+class _Line(NamedTuple):
+    """Where the elements of a patch stand along one dimension: from `start`, `step` positions apart.
+
+    Attributes:
+        start: the position of the first.
+        step: from each to the next; 1 where there is one.
+        extent: how many there are.
+        key: the dimension of the patch that they are; None where there is one.
+    """
+
+    start: int
+    step: int
+    extent: int
+    key: int | None
+
+    @property
+    def stop(self) -> int:
+        """The position behind the last."""
+        return self.start + (self.extent - 1) * self.step + 1
+
+
+def _lines(shape: tuple[int, ...], places: Index) -> list[_Line] | None:
+    """Places in an array as evenly apart along each dimension; None where they are not, or run backwards."""
+    if not places.is_strided:
+        return None
+    found, left = [], {d for d, n in enumerate(places.shape) if n > 1}
+    for at in places.unravelled(shape):
+        keys = at.keys
+        if not at.is_strided or len(keys) > 1 or not left.issuperset(keys):
+            return None
+        left.difference_update(keys)
+        step, extent = at.digit(keys[0]) if keys else (1, 1)
+        if step < 1:
+            return None
+        found.append(_Line(at.offset, step, extent, keys[0] if keys else None))
+    return None if left else found
 
 
 def assemble(
@@ -86,6 +125,14 @@ def assemble(
                 for a, b, group in zip(cuts, cuts[1:], groups, strict=False)
             ]
             return lax.concatenate(parts, at)
+    lines = _lines(shape, above[0].patch.places) if len(above) == 1 else None
+    if lines is not None and above[0].patch.variable is not None:
+        order = [line.key for line in lines if line.key is not None]
+        value = values[above[0].patch]
+        rest = [k for k in range(value.ndim) if k not in order]
+        value = reshape(transpose(value, [*order, *rest]), [line.extent for line in lines])
+        around = ((own.start - a, b - own.stop, own.step - 1) for own, (a, b) in zip(lines, region, strict=True))
+        return lax.pad(value, np.asarray(0 if under is None else under.patch.value, dtype), list(around))
     array = jnp.full(lengths, 0 if under is None else under.patch.value, dtype)
     for patch, _, _ in above:
         here = [at - start for at, (start, _) in zip(patch.places.unravelled(shape), region, strict=True)]
@@ -145,23 +192,10 @@ def between_zeros(source: Patchwork) -> Dilated | None:
     is_zero = (
         under.variable is None and under.value == 0 and box_of((source.size,), under.places) == ((0, source.size),)
     )
-    if not is_zero or variable is None or not (index.is_strided and places.is_strided):
+    lines = _lines(source.shape, places) if is_zero and variable is not None and index.is_strided else None
+    if variable is None or lines is None or all(line.step == 1 for line in lines):
         return None
-    strides, starts, steps, left = [], [], [], {d for d, n in enumerate(places.shape) if n > 1}
-    for at in places.unravelled(source.shape):
-        keys = at.keys
-        if not at.is_strided or len(keys) > 1 or not left.issuperset(keys):
-            return None
-        left.difference_update(keys)
-        step, extent = at.digit(keys[0]) if keys else (1, 1)
-        if step < 1:
-            return None
-        strides.append((index.coefficient(keys[0]) if keys else 0, extent))
-        starts.append(at.offset)
-        steps.append(step)
-    if left or max(steps, default=1) == 1:
-        return None
-    extents = tuple(n for _, n in strides)
-    return Dilated(
-        variable, Index(index.offset, extents, tuple(step for step, _ in strides)), tuple(starts), tuple(steps)
-    )
+    extents = tuple(line.extent for line in lines)
+    strides = tuple(0 if line.key is None else index.coefficient(line.key) for line in lines)
+    starts, steps = (tuple(own) for own in zip(*((line.start, line.step) for line in lines), strict=True))
+    return Dilated(variable, Index(index.offset, extents, strides), starts, steps)
