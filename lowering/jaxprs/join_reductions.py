@@ -201,7 +201,7 @@ def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Co
     kept = iter(row_major_digits(_shape(eqn.outvars[0])))
     digits = [Digit(0, n) if d in axes else next(kept) for d, n in enumerate(_shape(operand))]
     parts = [_Part(operand, tuple((digit,) if digit.extent != 1 else () for digit in digits))]
-    joins = False
+    joins = turns = False
     while len(parts) <= MOST_PARTS:
         parts = _with_neighbours(parts, makers)
         for k, part in enumerate(parts):
@@ -211,12 +211,15 @@ def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Co
             behind = _behind(part, maker, eqn.primitive.name, uses)
             if behind is not None:
                 joins = joins or maker.primitive.name in ("concatenate", eqn.primitive.name)
+                turns = turns or maker.primitive.name == "transpose"
                 parts[k : k + 1] = behind
                 break
         else:
             break
-    if not joins or any(part.along is not None for part in parts):
+    if any(part.along is not None for part in parts):
         return None
+    if not joins:
+        return _as_it_is(parts[0]) if turns and len(parts) == 1 else None
     whole = joined([(part.array, _numbered(part)) for part in parts], makers, uses, lambda own: _identity(own, makers))
     return whole or (_as_it_is(parts[0]) if len(parts) == 1 else None)
 
