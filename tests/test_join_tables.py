@@ -157,6 +157,48 @@ def test_blocks_of_rows_are_all_rows(drawn):
         assert (not found[0].params["dimension_numbers"].operand_batching_dims) == is_joined
 
 
+@st.composite
+def _parts_of_rows(draw):
+    """Rows of a table in parts of any sizes, each updated by what is for it, and put side by side; by which mistake."""
+    batch, sizes = draw(st.integers(1, 3)), draw(st.lists(st.integers(1, 4), min_size=2, max_size=4))
+    count, rows = draw(st.integers(1, 3)), sum(sizes)
+    dtype = draw(st.sampled_from([jnp.int32, jnp.uint32]))
+    low = -3 if dtype == jnp.int32 else 0
+    indices, updates = array((batch, count), dtype, draw(st.integers(0, 99)), low, rows + 2), array((batch, count))
+    table = array((batch, rows), seed=1)
+    put = draw(st.sampled_from([lax.scatter_add, lax.scatter, lax.scatter_max]))
+    mistake = draw(st.sampled_from([None] * 4 + ["start", "updates", "mode", "order"]))
+    is_new, is_turned, wrong = draw(st.booleans()), draw(st.booleans()), draw(st.integers(0, len(sizes) - 1))
+    firsts = np.cumsum([0, *sizes[:-1]])
+
+    def function(table, updates, indices):
+        made = []
+        for k, (first, size) in enumerate(zip(firsts, sizes, strict=True)):
+            is_wrong, own = k == wrong, jnp.zeros((batch, size)) if is_new else table[:, first : first + size]
+            less = first + 1 if is_wrong and mistake == "start" else first
+            at = indices[..., None] - jnp.asarray(less, indices.dtype)
+            given = updates + 1 if is_wrong and mistake == "updates" else updates
+            mode = "clip" if is_wrong and mistake == "mode" else "drop"
+            numbers = lax.ScatterDimensionNumbers((), (1,), (1,), (0,), (0,))
+            if is_turned and k % 2:  # as another dimension of a table that lies otherwise
+                numbers = lax.ScatterDimensionNumbers((), (0,), (0,), (1,), (0,))
+                made.append(put(own.T, at, given, numbers, mode=mode).T)
+            else:
+                made.append(put(own, at, given, numbers, mode=mode))
+        return jnp.concatenate(made[::-1] if mistake == "order" else made, 1)
+
+    return function, (table, updates, indices), len(sizes), mistake
+
+
+@examples(20)
+@given(_parts_of_rows())
+def test_parts_of_rows_side_by_side_are_all_rows(drawn):
+    function, arguments, parts, mistake = drawn
+    closed = _joined(function, *arguments)
+    found = [eqn for eqn in _equations(closed) if eqn.primitive.name.startswith("scatter")]
+    assert len(found) == (1 if mistake is None else parts)
+
+
 # --- by hand ----------------------------------------------------------------------------------------------------
 
 
@@ -224,6 +266,23 @@ def test_many_updates_of_two_tables_stay_apart(count):
     one = array((count,))
     assert _count(_joined(apart, one, 2 * one), "scatter-add") == (1 if count < 2**16 else 2)
     assert _count(_joined(of_parts, jnp.concatenate([one, 2 * one])), "scatter-add") == 1
+
+
+def test_parts_of_rows_that_others_read_stay_apart():
+    def function(table, at):
+        left, right = table[:2].at[at].add(1.0, mode="drop"), table[2:].at[at - 2].add(1.0, mode="drop")
+        return jnp.concatenate([left, right]) + left.sum()
+
+    assert _count(_joined(function, array((5,)), jnp.array([0, 4, 7])), "scatter-add") == 2
+
+
+@few("classes", [3, 7, 17, 997], every=2)
+def test_picks_of_any_number_of_classes_are_given_back_once(classes):
+    scores, labels = array((64, classes)), array((64,), jnp.int32, 3, 0, classes)
+    slope = jax.grad(lambda x, i: jnp.sin(jnp.take_along_axis(x, i[:, None], 1)).sum())
+    run = cl.trace(slope, scores, labels)
+    assert _count(run.jaxpr, "scatter-add") == 1
+    assert_alike(run(scores, labels), slope(scores, labels))
 
 
 def test_short_floats_are_summed_as_they_were():

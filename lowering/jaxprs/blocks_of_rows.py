@@ -63,8 +63,10 @@ class _Repeated:
 def _repeated(atom: Atomic, d: int, makers: Makers) -> _Repeated | None:
     """An array without a dimension along which it is the same; None where it is not known to be."""
     view, shape = rearrangement(atom, makers, stop=lambda _: False), shape_of(atom)
+    left = [n for k, n in enumerate(shape) if k != d]
     if all(not digit.step for digit in view.dims[d]):
-        return _Repeated((atom,), lambda array: lax.squeeze(lax.slice_in_dim(array, 0, 1, axis=d), (d,)))
+        rest = [own for k, dim in enumerate(view.dims) if k != d for own in dim]
+        return _Repeated((view.root,), lambda root: rearrange(root, rest, left))
     maker, along = makers.get(view.root), _whole_dimension(view, d)
     if maker is None or along is None or not is_understood(maker, "dynamic_update_slice"):
         return None
@@ -81,12 +83,12 @@ def _repeated(atom: Atomic, d: int, makers: Makers) -> _Repeated | None:
 
     def run(*given: Any) -> Any:
         made = lax.dynamic_update_slice(under.run(*given[:count]), over.run(*given[count:]), places)
-        return rearrange(made, digits, [n for k, n in enumerate(shape) if k != d])
+        return rearrange(made, digits, left)
 
     return _Repeated((*under.sources, *over.sources), run)
 
 
-def _known(atom: Atomic, makers: Makers, constants: dict[Any, Any]) -> np.ndarray | None:
+def known_value(atom: Atomic, makers: Makers, constants: dict[Any, Any]) -> np.ndarray | None:
     """The value of an array that depends on no input; None where it does, or is large."""
     if isinstance(atom, jax_core.Literal):
         return np.asarray(atom.val)  # type: ignore[attr-defined]
@@ -97,7 +99,7 @@ def _known(atom: Atomic, makers: Makers, constants: dict[Any, Any]) -> np.ndarra
     maker = makers.get(atom)
     if maker is None or not is_understood(maker, *_EVALUATED):
         return None
-    given = [_known(own, makers, constants) for own in maker.invars]
+    given = [known_value(own, makers, constants) for own in maker.invars]
     if any(own is None for own in given):
         return None
     with jax.ensure_compile_time_eval():
@@ -113,7 +115,7 @@ def _counts_down(indices: Atomic, d: int, rows: int, makers: Makers, constants: 
         return None
     counted, first = maker.invars
     extents = shape_of(view.root)
-    known = _known(first, makers, constants)
+    known = known_value(first, makers, constants)
     if isinstance(counted, jax_core.Literal) or len(shape_of(counted)) != len(extents):
         return None
     if known is None or known.ndim != len(extents):

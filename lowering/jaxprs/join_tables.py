@@ -6,7 +6,7 @@ Several forms come of vertices that share a table, and each runs as many times t
   table takes all updates, and so does another array that such a table is added to (`tables_of_updates.py`);
 - each looks up, in some of the rows, all indices, which give zero where the row is another's, and the results are
   summed: one gather of all rows; each updates some of the rows, and drops the updates for those of others: one scatter
-  into all rows (`blocks_of_rows.py`);
+  into all rows (`blocks_of_rows.py`), those of a smaller last block among them (`scatters_side_by_side.py`);
 - each looks up what it gives back to the elements that it read, where they lie (`order_of_tables.py`).
 
 In come these as equations with batches, which `jax.vmap` makes of vertices. The gradient of `x[i]` with 32,000 indices
@@ -27,11 +27,14 @@ from codelet.jaxprs.rebuild import Builder, rebuild
 from lowering.jaxprs.blocks_of_rows import one_gather, one_scatter
 from lowering.jaxprs.order_of_tables import looked_up_in_order
 from lowering.jaxprs.parts import Makers
+from lowering.jaxprs.scatters_side_by_side import one_of_all_rows
 from lowering.jaxprs.summed import Joined, shape_of, sum_before_reshape, sum_of
 from lowering.jaxprs.tables_of_updates import one_list, one_start, one_table, with_rows_together
 
 
 def _joined(eqn: jax_core.JaxprEqn, makers: Makers, constants: dict[Any, Any], uses: Counter[Any]) -> Joined | None:
+    if is_understood(eqn, "concatenate"):
+        return one_of_all_rows(eqn, makers, constants, uses)
     if is_understood(eqn, "add", "add_any"):
         return one_start(eqn, makers, uses)
     if is_understood(eqn, "reduce_sum"):

@@ -26,7 +26,7 @@ from lowering.jaxprs.rearrangement import Rearrangement, rearrange, rearrangemen
 from lowering.jaxprs.summed import Joined, Sum, dtype_of, shape_of
 
 
-def _is_zero(atom: Atomic, makers: Makers) -> bool:
+def is_zero(atom: Atomic, makers: Makers) -> bool:
     """Whether an array is one zero, repeated."""
     while not isinstance(atom, jax_core.Literal):
         maker = makers.get(atom)
@@ -48,7 +48,7 @@ def one_table(own: Sum, makers: Makers) -> Joined | None:
     """
     maker, numbers = own.maker, own.maker.params["dimension_numbers"]
     batch = list(map(int, numbers.operand_batching_dims))
-    if not set(own.summed) <= set(batch) or not _is_zero(maker.invars[0], makers):
+    if not set(own.summed) <= set(batch) or not is_zero(maker.invars[0], makers):
         return None
     shape, dtype = shape_of(own.array), own.dtype
     gone = {int(d) for d in (*numbers.inserted_window_dims, *batch)}
@@ -93,7 +93,7 @@ def _are_long_and_apart(one: jax_core.JaxprEqn | None, other: jax_core.JaxprEqn,
 
     Not those that are parts of one array, which become one list.
     """
-    if one is None or not is_understood(one, "scatter-add") or not _is_zero(one.invars[0], makers):
+    if one is None or not is_understood(one, "scatter-add") or not is_zero(one.invars[0], makers):
         return False
     fewest = min(math.prod(shape_of(own.invars[2])) for own in (one, other))
     if fewest < max(MOST_JOINED, math.prod(shape_of(other.invars[0]))):
@@ -117,7 +117,7 @@ def one_start(eqn: jax_core.JaxprEqn, makers: Makers, uses: Counter[Any]) -> Joi
             continue
         view, of = (rearrangement(own, makers, stop=lambda _: False) for own in (table, array))
         maker, shape = makers.get(view.root), shape_of(table)
-        if maker is None or not is_understood(maker, "scatter-add") or not _is_zero(maker.invars[0], makers):
+        if maker is None or not is_understood(maker, "scatter-add") or not is_zero(maker.invars[0], makers):
             continue
         is_alone = _is_read_once(table, view.root, makers, uses) and view.root is not of.root
         alike = merged(view.digits) == merged(of.digits) and all(digit.step for digit in view.digits)

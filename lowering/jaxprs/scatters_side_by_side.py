@@ -1,0 +1,138 @@
+"""Scatters side by side: what is updated in parts of the rows of a table, as updates of all of them.
+
+Where no number of rows divides a table, its last block is smaller than the others, and emits as a scatter of its own:
+both go over all updates, and drop those of the other's rows. In comes a concatenation of what such scatters make, each
+by the same indices less the number of its first row; out comes one scatter.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend import core as jax_core
+
+from codelet.jaxprs.equations import Atomic
+from codelet.jaxprs.primitives import SCATTERS, is_understood
+from codelet.views.digits import merged, row_major_digits
+from lowering.jaxprs.blocks_of_rows import known_value
+from lowering.jaxprs.parts import Makers
+from lowering.jaxprs.rearrangement import rearrange, rearrangement
+from lowering.jaxprs.summed import Joined, dtype_of, shape_of
+from lowering.jaxprs.tables_of_updates import is_zero
+
+_DROPS = lax.GatherScatterMode.FILL_OR_DROP
+
+
+class _Rows(NamedTuple):
+    """What one scatter makes of some rows.
+
+    Attributes:
+        eqn: the scatter.
+        digits: by which what is concatenated is a rearrangement of what it makes.
+        first: the number of its first row.
+        batches: for each dimension of what is concatenated the dimension of the indices that goes with it, counted
+            without those of one element; None for the rows, and where there is one element.
+        updates: what tells its indices, but for the first row, and its updates from others.
+    """
+
+    eqn: jax_core.JaxprEqn
+    digits: tuple[Any, ...]
+    first: int
+    batches: tuple[int | None, ...]
+    updates: Any
+
+
+def _longer(shape: Sequence[int]) -> list[int]:
+    """The dimensions of more than one element."""
+    return [d for d, n in enumerate(shape) if n > 1]
+
+
+def _kind(atom: Atomic, makers: Makers) -> Any:
+    """What two values have in common that are equal but for dimensions of one element."""
+    view, shape = rearrangement(atom, makers, stop=lambda _: False), shape_of(atom)
+    return view.root, tuple(merged(view.digits)), tuple(shape[d] for d in _longer(shape))
+
+
+def _counted(indices: Atomic, makers: Makers, constants: dict[Any, Any]) -> tuple[Any, int]:
+    """What indices have in common that differ by a number alone; and the number, negative."""
+    view = rearrangement(indices, makers, stop=lambda _: False)
+    maker = makers.get(view.root)
+    if maker is not None and is_understood(maker, "sub") and not isinstance(maker.invars[0], jax_core.Literal):
+        counted, less = maker.invars
+        known = known_value(less, makers, constants)
+        if known is not None and known.size and (known == known.flat[0]).all():
+            kind = _kind(counted, makers)
+            return kind if view.is_in_order else (kind, tuple(merged(view.digits))), int(known.flat[0])
+    return _kind(indices, makers), 0
+
+
+def _rows(atom: Atomic, along: int, makers: Makers, constants: dict[Any, Any], uses: Counter[Any]) -> _Rows | None:
+    """What is concatenated along a dimension, as rows that a scatter of single elements makes; None where it is not."""
+    if isinstance(atom, jax_core.Literal) or uses[atom] > 1:
+        return None
+    view, shape = rearrangement(atom, makers, stop=lambda own: uses[own] > 1), shape_of(atom)
+    eqn = makers.get(view.root)
+    if eqn is None or uses[view.root] > 1 or not is_understood(eqn, *SCATTERS) or eqn.params["mode"] != _DROPS:
+        return None
+    numbers, given = eqn.params["dimension_numbers"], eqn.invars
+    rows, batch = list(map(int, numbers.scatter_dims_to_operand_dims)), list(map(int, numbers.operand_batching_dims))
+    if any(isinstance(own, jax_core.Literal) or 0 in shape_of(own) for own in given):
+        return None
+    if len(rows) != 1 or numbers.update_window_dims or rows[0] in batch:
+        return None
+    digits, extents = row_major_digits(shape_of(view.root)), shape_of(view.root)
+    longer, batches = _longer(shape_of(given[1])[:-1]), []
+    for d, n in enumerate(shape):
+        own = digits.index(view.dims[d][0]) if n > 1 and len(view.dims[d]) == 1 and view.dims[d][0] in digits else None
+        if d == along:
+            if n != extents[rows[0]] or (n > 1 and own != rows[0]):
+                return None
+            batches.append(None)
+        elif n == 1:
+            batches.append(None)
+        elif own is None or own not in batch:
+            return None
+        else:
+            batches.append(longer.index(int(numbers.scatter_indices_batching_dims[batch.index(own)])))
+    counted, first = _counted(given[1], makers, constants)
+    return _Rows(eqn, view.digits, first, tuple(batches), (counted, _kind(given[2], makers)))
+
+
+def one_of_all_rows(
+    eqn: jax_core.JaxprEqn, makers: Makers, constants: dict[Any, Any], uses: Counter[Any]
+) -> Joined | None:
+    """A concatenation of what scatters make of some rows each as what one makes of all; None where it is none."""
+    along = int(eqn.params["dimension"])
+    parts = [_rows(atom, along, makers, constants, uses) for atom in eqn.invars]
+    found = [own for own in parts if own is not None]
+    if len(found) != len(parts) or len(found) < 2:
+        return None
+    shapes = [shape_of(atom) for atom in eqn.invars]
+    firsts = np.cumsum([0, *(shape[along] for shape in shapes[:-1])])
+    if [own.first for own in found] != firsts.tolist():
+        return None
+    kinds = [(own.eqn.primitive, own.batches, own.updates, dtype_of(own.eqn.outvars[0])) for own in found]
+    if any(kind != kinds[0] for kind in kinds):
+        return None
+    (scatter, _, _, batches, _), shape = found[0], shape_of(eqn.outvars[0])
+    _, indices, updates = scatter.invars
+    longer = _longer(shape_of(indices)[:-1])
+    of_indices = {d: longer[at] for d, at in enumerate(batches) if at is not None}
+    alone = tuple(d for d in range(len(shape)) if d not in of_indices)
+    numbers = lax.ScatterDimensionNumbers((), alone, (along,), tuple(of_indices), tuple(of_indices.values()))
+    promises = ("indices_are_sorted", "unique_indices")
+    promised = {name: all(own.eqn.params[name] for own in found) for name in promises}
+    params = {**scatter.params, **promised, "dimension_numbers": numbers}
+    tables = () if all(is_zero(own.eqn.invars[0], makers) for own in found) else [own.eqn.invars[0] for own in found]
+
+    def run(indices: Any, updates: Any, *tables: Any) -> list[Any]:
+        lying = [rearrange(table, own.digits, n) for table, own, n in zip(tables, found, shapes, strict=False)]
+        table = lax.concatenate(lying, along) if lying else jnp.zeros(shape, dtype_of(scatter.outvars[0]))
+        return [scatter.primitive.bind(table, indices, updates, **params)]
+
+    return Joined((indices, updates, *tables), run)
