@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -401,6 +402,16 @@ def test_what_is_no_graph():
 def test_what_is_missing_is_told():
     with pytest.raises(cl.MissingExtraError, match=r"(?s)a Python without no_such_library.*the extra `draw`"):
         need("no_such_library.part")
+
+
+def test_what_is_missing_is_told_before_anything_is_drawn(monkeypatch, tmp_path):
+    graph = cl.Graph()
+    x = graph.add_variable("x", (4,))
+    graph.add_vertex("sum", total, x=x)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else name)
+    monkeypatch.setattr(importlib.import_module("codelet.draw.drawing"), "find_links", lambda *given: pytest.fail("links are looked for"))
+    with pytest.raises(cl.MissingExtraError, match="a Python without matplotlib"):
+        cl.draw(graph, tmp_path / "picture.png", diagram=False)
 
 
 def test_many_layers_have_names_of_fewer_parts():

@@ -12,6 +12,7 @@ from codelet.draw.colouring import KINDS, colour_by, cycles_of, highlighted
 from codelet.draw.diagram import MOST as DIAGRAM
 from codelet.draw.diagram import Diagram, draw_diagram
 from codelet.draw.layout import OPEN, PACKED, lay_out
+from codelet.draw.libraries import check_there
 from codelet.draw.links import find_links
 from codelet.draw.paths import check_path
 from codelet.draw.picture import INKS, Picture, picture_of
@@ -109,6 +110,7 @@ def draw(
             expected="vertices that are added with tile=, or a profile, which says where they are placed",
             fix="cl.draw(graph, colour='tile', profile=cl.Engine(graph).profile())",
         )
+    check_there(("numba", "scipy", "PIL", "matplotlib"))
     note("find links")
     links = find_links(own, given)
     layout = lay_out(links, OPEN * (PACKED / OPEN) ** packed, note, layer_of, tile)

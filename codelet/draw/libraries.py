@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import os
 import threading
 from collections.abc import Callable, Iterable
@@ -32,12 +33,27 @@ def need(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise MissingExtraError(
-            "pictures need a library that is not installed",
-            given=f"a Python without {module.partition('.')[0]}",
-            expected="the extra `draw`",
-            fix="pip install 'codelet[draw]' (in a checkout: pip install -e '.[draw]')",
-        ) from None
+        raise _missing(module) from None
+
+
+def _missing(module: str) -> MissingExtraError:
+    return MissingExtraError(
+        "pictures need a library that is not installed",
+        given=f"a Python without {module.partition('.')[0]}",
+        expected="the extra `draw`",
+        fix="pip install 'codelet[draw]' (in a checkout: pip install -e '.[draw]')",
+    )
+
+
+def check_there(modules: Iterable[str]) -> None:
+    """Whether modules are installed, without importing them: before what takes long.
+
+    Raises:
+        MissingExtraError: one is not.
+    """
+    for module in modules:
+        if importlib.util.find_spec(module.partition(".")[0]) is None:
+            raise _missing(module)
 
 
 def compiled(function: Callable[..., Any]) -> Any:

@@ -155,6 +155,19 @@ def test_slopes_as_graphs(program):
         assert _is_close(np.asarray(own), _numbers(other), 1e-3)
 
 
+@pytest.mark.parametrize("name", ["flax/decode", "flax/scan_over_layers", "flax/transformer", "haiku/transformer"])
+def test_language_models_are_drawn(name):
+    pytest.importorskip("numba", reason="pictures are drawn by libraries of the extra `draw`")
+    (program,) = [own for own in ALL if own.name == name] or [None]
+    if program is None:
+        pytest.skip(f"{name.partition('/')[0]} is not installed")
+    function, given = program.make()
+    run = cl.trace(function, *given)
+    picture = run.draw(size=512)
+    assert f"{run.graph.num_vertices:,} vertices" in picture.about
+    assert (picture.pixels.max(-1) > 16).mean() > 0.02
+
+
 def test_there_are_as_many_as_were_named():
     """All packages installed, they are sixty and more."""
     missing = [package for package in PACKAGES if not is_there(package)]
