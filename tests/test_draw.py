@@ -409,7 +409,8 @@ def test_what_is_missing_is_told_before_anything_is_drawn(monkeypatch, tmp_path)
     x = graph.add_variable("x", (4,))
     graph.add_vertex("sum", total, x=x)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else name)
-    monkeypatch.setattr(importlib.import_module("codelet.draw.drawing"), "find_links", lambda *given: pytest.fail("links are looked for"))
+    drawing = importlib.import_module("codelet.draw.drawing")
+    monkeypatch.setattr(drawing, "find_links", lambda *given: pytest.fail("links are looked for"))
     with pytest.raises(cl.MissingExtraError, match="a Python without matplotlib"):
         cl.draw(graph, tmp_path / "picture.png", diagram=False)
 
