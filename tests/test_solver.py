@@ -279,10 +279,11 @@ class Needs(Paths):
         needed = self.needed.setdefault(function, frozenset())
         needed |= {v for v in function.writes if not given.get(v, {v}).isdisjoint(state)}
         self.needed[function] = needed
+        made = {argument.source for own, argument in pairs if own in needed and argument.is_whole_variable}
         found = set()
         for start in self.steps(function.body, (function,), {needed}):
-            read = {v for own in given if own in start | needed for v in given[own]}
-            found.add((state - needed) | (start - set(given)) | read)
+            read = {v for own in given if own in start for v in given[own]}
+            found.add((state - needed - made) | (start - set(given)) | read)
         return found
 
 
