@@ -373,7 +373,7 @@ def test_what_is_found_out_about_tables_block_by_block(numbers, factor, block):
     assert (steps[: length - 1] == steps[:1]).all()
     assert length == len(values) or steps[length - 1] != steps[0]
     narrow = narrowed(values)
-    fits = -(2**31) <= values.min() and values.max() < 2**31
+    fits = values.min() >= -(2**31) and values.max() < 2**31
     assert narrow.dtype == (np.int32 if fits else np.int64)
     np.testing.assert_array_equal(narrow, values)
 
