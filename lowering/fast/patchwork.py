@@ -52,7 +52,7 @@ def _groups(patches: Sequence[Placed], at: int) -> list[list[Placed]]:
     return [[patches[k] for k, _ in sorted(group)] for group in groups]
 
 
-class _Line(NamedTuple):
+class _Spacing(NamedTuple):
     """Where the elements of a patch stand along one dimension: from `start`, `step` positions apart.
 
     Attributes:
@@ -73,7 +73,7 @@ class _Line(NamedTuple):
         return self.start + (self.extent - 1) * self.step + 1
 
 
-def _lines(shape: tuple[int, ...], places: Index) -> list[_Line] | None:
+def _spacings(shape: tuple[int, ...], places: Index) -> list[_Spacing] | None:
     """Places in an array as evenly apart along each dimension; None where they are not, or run backwards."""
     if not places.is_strided:
         return None
@@ -86,7 +86,7 @@ def _lines(shape: tuple[int, ...], places: Index) -> list[_Line] | None:
         step, extent = at.digit(keys[0]) if keys else (1, 1)
         if step < 1:
             return None
-        found.append(_Line(at.offset, step, extent, keys[0] if keys else None))
+        found.append(_Spacing(at.offset, step, extent, keys[0] if keys else None))
     return None if left else found
 
 
@@ -125,13 +125,15 @@ def assemble(
                 for a, b, group in zip(cuts, cuts[1:], groups, strict=False)
             ]
             return lax.concatenate(parts, at)
-    lines = _lines(shape, above[0].patch.places) if len(above) == 1 else None
-    if lines is not None and above[0].patch.variable is not None:
-        order = [line.key for line in lines if line.key is not None]
+    spacings = _spacings(shape, above[0].patch.places) if len(above) == 1 else None
+    if spacings is not None and above[0].patch.variable is not None:
+        order = [spacing.key for spacing in spacings if spacing.key is not None]
         value = values[above[0].patch]
         rest = [k for k in range(value.ndim) if k not in order]
-        value = reshape(transpose(value, [*order, *rest]), [line.extent for line in lines])
-        around = ((own.start - a, b - own.stop, own.step - 1) for own, (a, b) in zip(lines, region, strict=True))
+        value = reshape(transpose(value, [*order, *rest]), [spacing.extent for spacing in spacings])
+        around = (
+            (along.start - a, b - along.stop, along.step - 1) for along, (a, b) in zip(spacings, region, strict=True)
+        )
         return lax.pad(value, np.asarray(0 if under is None else under.patch.value, dtype), list(around))
     array = jnp.full(lengths, 0 if under is None else under.patch.value, dtype)
     for patch, _, _ in above:
@@ -192,10 +194,10 @@ def between_zeros(source: Patchwork) -> Dilated | None:
     is_zero = (
         under.variable is None and under.value == 0 and box_of((source.size,), under.places) == ((0, source.size),)
     )
-    lines = _lines(source.shape, places) if is_zero and variable is not None and index.is_strided else None
-    if variable is None or lines is None or all(line.step == 1 for line in lines):
+    spacings = _spacings(source.shape, places) if is_zero and variable is not None and index.is_strided else None
+    if variable is None or spacings is None or all(spacing.step == 1 for spacing in spacings):
         return None
-    extents = tuple(line.extent for line in lines)
-    strides = tuple(0 if line.key is None else index.coefficient(line.key) for line in lines)
-    starts, steps = (tuple(own) for own in zip(*((line.start, line.step) for line in lines), strict=True))
+    extents = tuple(spacing.extent for spacing in spacings)
+    strides = tuple(0 if spacing.key is None else index.coefficient(spacing.key) for spacing in spacings)
+    starts, steps = (tuple(own) for own in zip(*((spacing.start, spacing.step) for spacing in spacings), strict=True))
     return Dilated(variable, Index(index.offset, extents, strides), starts, steps)

@@ -28,7 +28,7 @@ from lowering.jaxprs.tables_of_updates import is_zero
 _DROPS = lax.GatherScatterMode.FILL_OR_DROP
 
 
-class _Rows(NamedTuple):
+class _RowUpdates(NamedTuple):
     """What one scatter makes of some rows.
 
     Attributes:
@@ -71,7 +71,9 @@ def _counted(indices: Atomic, makers: Makers, constants: dict[Any, Any]) -> tupl
     return _kind(indices, makers), 0
 
 
-def _rows(atom: Atomic, along: int, makers: Makers, constants: dict[Any, Any], uses: Counter[Any]) -> _Rows | None:
+def _rows(
+    atom: Atomic, along: int, makers: Makers, constants: dict[Any, Any], uses: Counter[Any]
+) -> _RowUpdates | None:
     """What is concatenated along a dimension, as rows that a scatter of single elements makes; None where it is not."""
     if isinstance(atom, jax_core.Literal) or uses[atom] > 1:
         return None
@@ -100,7 +102,7 @@ def _rows(atom: Atomic, along: int, makers: Makers, constants: dict[Any, Any], u
         else:
             batches.append(longer.index(int(numbers.scatter_indices_batching_dims[batch.index(own)])))
     counted, first = _counted(given[1], makers, constants)
-    return _Rows(eqn, view.digits, first, tuple(batches), (counted, _kind(given[2], makers)))
+    return _RowUpdates(eqn, view.digits, first, tuple(batches), (counted, _kind(given[2], makers)))
 
 
 def one_of_all_rows(
