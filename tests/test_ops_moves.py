@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import re
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jax import lax
 
 import codelet as cl
 from codelet.errors import CodeletError, OperationError
-from tests.examples import few
+from codelet.jaxprs.rebuild import inline
+from tests.examples import examples, few
 from tests.ops_cases import TARGET, Case, array, check
 
 CONFIGS = {
@@ -53,6 +59,80 @@ def test_pad(name):
 
     pulled = lambda g, x, v: jax.vjp(lambda x, v: lax.pad(x, v, config), x, v)[1](g)  # noqa: E731
     check(Case(gradient, pulled, (g, x, v), slopes=False))
+
+
+@st.composite
+def chains(draw):
+    """The shape of an array, and what is done to it in a row: pads, and what else leaves elements apart."""
+    shape = own = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=2)))
+    done = []
+    for name in draw(
+        st.lists(st.sampled_from(["pad", "pad", "turn", "back", "thin", "twice"]), min_size=1, max_size=4)
+    ):
+        d = draw(st.integers(0, len(own) - 1))
+        config = [(draw(st.integers(-2, 3)), draw(st.integers(-2, 3)), draw(st.integers(0, 2))) for _ in own]
+        value = draw(st.sampled_from([0.0, 1.5]))
+        step = {
+            "pad": lambda ops, x, config=config, value=value: ops.pad(x, value, config),
+            "turn": lambda ops, x: x.transpose(tuple(range(x.ndim))[::-1]),
+            "back": lambda ops, x, d=d: ops.reverse(x, d),
+            "thin": lambda ops, x, d=d: x[(slice(None),) * d + (slice(None, None, 2),)],
+            "twice": lambda ops, x, d=d: ops.concatenate([x, x], d),
+        }[name]
+        try:
+            after = jax.eval_shape(lambda x, step=step: step(_Plain, x), jax.ShapeDtypeStruct(own, jnp.float32)).shape
+        except (TypeError, ValueError):  # pads that leave less than nothing
+            continue
+        if 0 < math.prod(after) < 400:
+            own = after
+            done.append(step)
+    return shape, done
+
+
+class _Plain:
+    """Moves of arrays, by JAX."""
+
+    pad = staticmethod(lambda x, value, config: lax.pad(x, jnp.asarray(value, x.dtype), config))
+    reverse = staticmethod(lambda x, d: lax.rev(x, (d,)))
+    concatenate = staticmethod(lax.concatenate)
+
+
+class _Moves:
+    """The same moves, of tensors of a graph."""
+
+    def __init__(self, graph):
+        self.pad, self.reverse, self.concatenate = (
+            functools.partial(own, graph) for own in (cl.ops.pad, cl.ops.reverse, cl.ops.concatenate)
+        )
+
+
+@examples(3)
+@given(st.lists(chains(), min_size=12, max_size=12))
+def test_moves_in_a_row(drawn):
+    def moved(ops, arrays):
+        return [
+            functools.reduce(lambda x, step: step(ops, x), done, x) for x, (_, done) in zip(arrays, drawn, strict=True)
+        ]
+
+    def build(graph, *arrays):
+        return [_doubled(graph, x) for x in moved(_Moves(graph), arrays)]
+
+    arrays = tuple(array(shape, seed=k) for k, (shape, _) in enumerate(drawn))
+    case = Case(build, lambda *arrays: [2 * x for x in moved(_Plain, arrays)], arrays)
+    check(case, interpreted=True)
+
+
+@pytest.mark.parametrize("config", [(0, 1, 1), (1, 0, 1), (0, 0, 1), (1, 1, 1), (2, -1, 2), (-1, 1, 3)])
+def test_what_is_between_elements_is_padded_at_once(config):
+    """Of a hundred elements, which were not at the ends of a row of themselves and as many others."""
+
+    def function(x):
+        return lax.pad(jnp.concatenate([x[:1], 2 * x[1:]]), 0.0, [config]) * 3
+
+    x = array((100,))
+    run = cl.trace(function, x)
+    assert len(inline(run.lowered.jaxpr).jaxpr.eqns) < 20
+    np.testing.assert_allclose(jax.jit(run)(x), function(x), rtol=1e-6)
 
 
 @few("axis", [0, 1, None], every=2)
