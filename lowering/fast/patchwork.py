@@ -83,10 +83,11 @@ def _spacings(shape: tuple[int, ...], places: Index) -> list[_Spacing] | None:
         if not at.is_strided or len(keys) > 1 or not left.issuperset(keys):
             return None
         left.difference_update(keys)
-        step, extent = at.digit(keys[0]) if keys else (1, 1)
+        key = next((own for own in keys if isinstance(own, int)), None)
+        step, extent = (1, 1) if key is None else at.digit(key)
         if step < 1:
             return None
-        found.append(_Spacing(at.offset, step, extent, keys[0] if keys else None))
+        found.append(_Spacing(at.offset, step, extent, key))
     return None if left else found
 
 
