@@ -41,6 +41,17 @@ def test_an_engine_and_a_profile_of_a_traced_function():
         traced.arrays({"w": np.ones((4, 5), np.float32)}, ROW)
 
 
+def test_an_engine_reads_all_results_and_leaves_none_as_none():
+    traced = cl.trace(lambda x: {"sum": x.sum(), "state": (None, [2 * x])}, ROW, target=cl.IPU(num_tiles=4))
+    engine = cl.Engine(traced)
+    engine.write(traced.arrays(ROW))
+    engine.run()
+    found = engine.read(traced.outputs)
+    assert found["state"][0] is None
+    assert_alike(found["sum"], ROW.sum())
+    assert_alike(found["state"][1][0], 2 * ROW)
+
+
 def pieces(x, key):
     """Elementwise functions, some with derivative rules of their own, a loop backwards, windows and random numbers."""
     y = jax.nn.relu(x) + jax.nn.gelu(x) + jax.nn.silu(x) * jax.nn.relu6(x)

@@ -165,9 +165,9 @@ class Engine:
         [array([4., 3., 2., 1.], dtype=float32), array(5., dtype=float32)]
         """
         with self._exclusive.use("read"):
-            return jax.tree.map(self._read, variable, is_leaf=lambda own: own is None)
+            return self._read(variable) if variable is None else jax.tree.map(self._read, variable)
 
-    def _read(self, given: Tensor | Stream | str) -> np.ndarray:
+    def _read(self, given: Tensor | Stream | str | None) -> np.ndarray:
         if self._names.is_stream(given):
             stream = self._names.stream(given)  # type: ignore[arg-type]
             if stream.is_input:
