@@ -2,6 +2,7 @@
 
 from benchmarks import (
     bitonic,
+    blocks,
     build,
     call_chain,
     compile,
@@ -69,6 +70,7 @@ __all__ = [
     "adjoint_mlp",
     "alexnet_step",
     "bitonic",
+    "blocks",
     "build",
     "call_chain",
     "compile",

@@ -2,14 +2,50 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+
+import numpy as np
 
 from codelet.errors import FieldTypeError, ForeignGraphError, ViewError
 from codelet.views.extents import as_dimension
 from codelet.views.grids import common_axes, union_axes
-from codelet.views.index import row_major
+from codelet.views.index import Index, row_major
 from codelet.views.patchwork import joined
 from codelet.views.tensor import Tensor
+
+
+def _same_tables(one: Index, other: Index) -> bool:
+    pairs = list(zip(one.tables, other.tables, strict=False))
+    return len(one.tables) == len(other.tables) == len(pairs) and all(
+        (a.keys, a.scale) == (b.keys, b.scale) and (a.values is b.values or np.array_equal(a.values, b.values))
+        for a, b in pairs
+    )
+
+
+def _as_one(indices: Sequence[Index], dimension: int) -> Index | None:
+    """Indices that go on in each other along a dimension as one, as those of neighbours do; None where they do not."""
+    parts = [index for index in indices if index.size]
+    if not parts or any(dimension in table.keys for index in parts for table in index.tables):
+        return None
+    first, lengths = parts[0], [index.shape[dimension] for index in parts]
+    long = next((index for index in parts if index.shape[dimension] > 1), None)
+    if long is not None:
+        step = long.strides[dimension]
+    else:
+        step = parts[1].offset - first.offset if len(parts) > 1 else 0
+
+    def steps(index: Index) -> list[int]:
+        own = [stride if n > 1 else 0 for stride, n in zip(index.strides, index.shape, strict=True)]
+        return [*own[:dimension], own[dimension] if index.shape[dimension] > 1 else step, *own[dimension + 1 :]]
+
+    for index, start in zip(parts, itertools.accumulate(lengths[:-1], initial=0), strict=True):
+        goes_on = index.offset == first.offset + start * step and steps(index) == steps(first)
+        if not goes_on or index.symbols != first.symbols or not _same_tables(index, first):
+            return None
+    shape = (*first.shape[:dimension], sum(lengths), *first.shape[dimension + 1 :])
+    strides = (*first.strides[:dimension], step, *first.strides[dimension + 1 :])
+    return Index(first.offset, shape, strides, first.symbols, first.tables)
 
 
 def concat(tensors: Sequence[Tensor], dimension: int = 0) -> Tensor:
@@ -59,6 +95,9 @@ def concat(tensors: Sequence[Tensor], dimension: int = 0) -> Tensor:
     # What is joined must be one array for all positions of the grid: symbols become dimensions of it.
     written = common_axes(axis for tensor in tensors for axis in tensor.axes)
     indices = [tensor.index.over(written).without_idle_symbols() for tensor in tensors]
+    one = _as_one(indices, at) if all(tensor.source is first.source for tensor in tensors) else None
+    if one is not None:
+        return Tensor(first.source, one.mentioning(written))
     axes = union_axes([index.axes for index in indices])
     extents = tuple(axis.extent for axis in axes)
     spread = [

@@ -10,12 +10,17 @@ A family is a box here: an offset for each field and, for each axis, by how much
 Fields that step along an axis by a table *follow* it: no direction tells where they are, but what the others do.
 Blocks of 45 rows of a matrix that was transposed and reshaped read it so where 45 divides no dimension of it; all rows
 together do step evenly, by digits. What is joined is kept where no tables are left.
+
+Of blocks whose lengths differ by one, those of one length are here and there, and tables may say where. Where boxes of
+whole families do not become one, a family is as many boxes as it has blocks: one for each position along the axes that
+are no unit of what all families step by.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,12 +28,15 @@ import numpy as np
 from codelet.graphs.family import Family, Field, VertexState
 from codelet.tracing.alike import Kinds
 from codelet.views.affine import Table, sorted_symbols
-from codelet.views.digits import chains
+from codelet.views.digits import chains, row_major_strides
 from codelet.views.grids import Axis, Grid
 from codelet.views.index import Index
 from codelet.views.integers import narrowed
 from codelet.views.tensor import Tensor
 from lowering.plan.collect import normalize_family
+
+MOST_BOXES = 1 << 12
+"""Of the families of one kind, where each block is one."""
 
 Direction = tuple[int, ...]
 """By how much each field steps along an axis; 0 for those that follow."""
@@ -101,14 +109,12 @@ def _way(index: Index, axis: Axis) -> np.ndarray:
 
 
 def _may_be_part(family: Family) -> bool:
-    """Whether all that varies over the axes of a family is an index, whose tables go along an axis each."""
+    """Whether all that varies over the axes of a family is an index, whose tables go along axes."""
     if family.rows or not family.num_vertices or family.codelet.has_effects:
         return False
     indices = _indices(family)
-    tables = [table for index in indices for table in index.tables]
-    return len(indices) == len(family.fields) and all(
-        len(table.keys) == 1 and isinstance(table.keys[0], Axis) for table in tables
-    )
+    keys = [key for index in indices for table in index.tables for key in table.keys]
+    return len(indices) == len(family.fields) and all(isinstance(key, Axis) for key in keys)
 
 
 def _box(family: Family, number: int, followers: Sequence[int] = ()) -> LatticeBox | None:
@@ -117,6 +123,8 @@ def _box(family: Family, number: int, followers: Sequence[int] = ()) -> LatticeB
     directions = _directions(family, followers)
     steps = dict(zip(directions, family.extents, strict=True))
     if len(steps) < len(family.axes) or not all(map(any, steps)):
+        return None
+    if any(len(table.keys) > 1 for index in indices for table in index.tables):
         return None
     ways, start = {}, [index.offset for index in indices]
     if followers:
@@ -127,6 +135,43 @@ def _box(family: Family, number: int, followers: Sequence[int] = ()) -> LatticeB
             ways[direction] = way - way[:, :1]
     extents = {own: n for own, n in steps.items() if n != 1}
     return LatticeBox(tuple(start), extents, (number,), tuple(followers), ways)
+
+
+def _untabled(family: Family) -> dict[Direction, Axis]:
+    """The directions of the axes of a family that no tables go along."""
+    in_tables = {key for index in _indices(family) for table in index.tables for key in table.keys}
+    pairs = zip(_directions(family), family.axes, strict=True)
+    return {direction: axis for direction, axis in pairs if axis not in in_tables and any(direction)}
+
+
+def _units(families: Sequence[Family]) -> set[Direction]:
+    """The directions of families of one kind that are no multiples of others, by what they write: within blocks."""
+    written = next(k for k, field in enumerate(families[0].fields) if field.is_written)
+    tensor = families[0].fields[written].tensor
+    assert tensor is not None
+    strides = row_major_strides(tensor.source.shape)
+
+    def by_dimension(direction: Direction) -> tuple[int, ...]:
+        step = direction[written]
+        sizes = zip(strides, tensor.source.shape, strict=True)
+        return tuple(abs(step) // stride % extent * (1 if step > 0 else -1) for stride, extent in sizes)
+
+    steps = {direction: by_dimension(direction) for family in families for direction in _untabled(family)}
+
+    def is_multiple(own: tuple[int, ...], unit: tuple[int, ...]) -> bool:
+        times = next((a // b for a, b in zip(own, unit, strict=True) if b), 0)
+        return (abs(times) > 1 or (times == -1 and own < unit)) and own == tuple(times * b for b in unit)
+
+    return {own for own, by in steps.items() if not any(is_multiple(by, other) for other in steps.values())}
+
+
+def _boxes_apart(family: Family, number: int, units: Collection[Direction]) -> list[LatticeBox]:
+    """A family as boxes along some directions, one for each position along its other axes."""
+    along = {direction: axis for direction, axis in _untabled(family).items() if direction in units}
+    others = tuple(axis for axis in family.axes if axis not in along.values())
+    extents = {direction: axis.extent for direction, axis in along.items() if axis.extent > 1}
+    at = [index.only(others, index.tables, index.offset).values_over(others).reshape(-1) for index in _indices(family)]
+    return [LatticeBox(start, dict(extents), (number,)) for start in zip(*(own.tolist() for own in at), strict=True)]
 
 
 def _kind(family: Family) -> Hashable:
@@ -219,7 +264,7 @@ def _family(box: LatticeBox, families: Sequence[Family]) -> Family:
         replace(
             first,
             axes=tuple(axes.values()),
-            axis_names=tuple(names[direction] for direction in axes),
+            axis_names=tuple(names.get(direction, f"blocks.{k}") for k, direction in enumerate(axes)),
             fields=tuple(moved(k, field) for k, field in enumerate(first.fields)),
             tile=None,
             lines=tuple(dict.fromkeys(line for number in box.numbers for line in families[number].lines)),
@@ -245,16 +290,38 @@ def _joined(families: Sequence[Family], numbers: Sequence[int], followers: Seque
     return found
 
 
+def _joined_apart(families: Sequence[Family], numbers: Sequence[int]) -> Joined | None:
+    """Families of one kind as the one that all of their blocks are; None where they are none, or too many."""
+    own = [families[number] for number in numbers]
+    if not any(field.is_written and field.tensor is not None for field in own[0].fields):
+        return None
+    units = _units(own)
+    along = [[axis.extent for direction, axis in _untabled(one).items() if direction in units] for one in own]
+    counts = [one.num_vertices // math.prod(extents) for one, extents in zip(own, along, strict=True)]
+    if not len(numbers) < sum(counts) <= MOST_BOXES:
+        return None
+    boxes = join_boxes([box for number in numbers for box in _boxes_apart(families[number], number, units)])
+    while len(boxes) > 1:  # blocks of one along a dimension have no unit for it: they are a unit apart
+        first, second, *_ = sorted(box.start for box in boxes)
+        direction = tuple(b - a for a, b in zip(first, second, strict=True))
+        fewer = join_boxes(_along(direction, boxes)) if any(direction) else boxes
+        if len(fewer) == len(boxes):
+            return None
+        boxes = fewer
+    return [(_family(boxes[0], families), tuple(sorted(numbers)))]
+
+
 def _joined_or_followed(families: Sequence[Family], numbers: Sequence[int]) -> Joined:
     """Families of one kind, those made one that are parts of one: all, or those without tables alone."""
     tabled = [number for number in numbers if _tabled(families[number])]
+    found: Joined = []
     if tabled:
         followers = sorted({k for number in tabled for k in _tabled(families[number])})
         found = _joined(families, numbers, followers)
-        if len(found) < len(numbers):
-            return found
-    alone: Joined = [(families[number], (number,)) for number in tabled]
-    return alone + _joined(families, [number for number in numbers if number not in tabled])
+    if not tabled or len(found) == len(numbers):
+        alone: Joined = [(families[number], (number,)) for number in tabled]
+        found = alone + _joined(families, [number for number in numbers if number not in tabled])
+    return (_joined_apart(families, numbers) if len(found) > 1 or tabled else None) or found
 
 
 def join_families(families: Sequence[Family]) -> Joined:

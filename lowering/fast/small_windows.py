@@ -30,8 +30,10 @@ from codelet.jaxprs.winners import winners_of_both
 from codelet.views.digits import are_nested
 from codelet.views.index import Index
 from codelet.views.tensor import Tensor
-from lowering.fast.reads import MAX_STACKED_SLICES
 from lowering.plan.access import take_apart
+
+MOST_APART = 27
+"""Elements of a window that is taken apart: those of a point of a volume with all that are next to it."""
 
 
 class _NotApart(Exception):
@@ -113,7 +115,7 @@ def _reduced(eqn: jax_core.JaxprEqn, array: np.ndarray) -> np.ndarray:
 def _by_element(eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> np.ndarray:
     """An elementwise equation on operands of which some are apart."""
     shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
-    if math.prod(shape) > MAX_STACKED_SLICES:
+    if math.prod(shape) > MOST_APART:
         raise _NotApart
     primitive: Any = eqn.primitive
     spread = [np.broadcast_to(_taken_apart(operand), shape) for operand in operands]
@@ -192,7 +194,7 @@ def is_small_window(field: Field) -> bool:
     return (
         field.kind == "in"
         and tensor is not None
-        and 1 < tensor.size <= MAX_STACKED_SLICES
+        and 1 < tensor.size <= MOST_APART
         and tuple(tensor.shape) == tuple(field.type.shape)
         and overlaps(field)
     )

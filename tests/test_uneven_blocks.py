@@ -1,0 +1,131 @@
+"""Blocks whose lengths differ run as what they are blocks of: values, how few equations, and what stays apart."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import codelet as cl
+from benchmarks.blocks import BUILDS, GRIDS, blocks_graph, star
+from codelet.jaxprs.equations import inner_jaxprs
+from lowering.fast.partial_sums import join_products
+from lowering.pipeline import plan_graph
+from lowering.plan.steps import ExecuteStep
+from lowering.plan.walk import all_steps
+from tests.at_once import at_once
+from tests.examples import examples
+
+MOST_EQUATIONS = 40
+
+
+@cl.codelet
+def bent(u, w):
+    return jnp.tanh(u) * w
+
+
+def equations(jaxpr):
+    own = getattr(jaxpr, "jaxpr", jaxpr)
+    return sum(1 + sum(map(equations, inner_jaxprs(eqn))) for eqn in own.eqns)
+
+
+def num_families(graph, inputs, outputs):
+    """Of the compute sets as they run."""
+    plan = join_products(plan_graph(graph, cl.Sequence(*graph.compute_sets), inputs, outputs))
+    return [len(step.families) for step in all_steps(plan.steps) if isinstance(step, ExecuteStep)]
+
+
+def _shape_of(block):
+    return [length for _, length in block]
+
+
+@st.composite
+def cut_grids(draw):
+    """A graph whose compute set is a grid in blocks of any lengths, written in one of three ways; if all are there."""
+    rank = draw(st.integers(1, 3))
+    lengths = [draw(st.lists(st.integers(1, 3), min_size=1, max_size=3 if rank > 1 else 6)) for _ in range(rank)]
+    ways = [list(zip(np.cumsum([0, *own[:-1]]).tolist(), own, strict=True)) for own in lengths]
+    blocks = draw(st.permutations(list(itertools.product(*ways))))
+    kept = blocks if draw(st.integers(0, 3)) else blocks[: draw(st.integers(1, len(blocks)))]
+    halo, by_tables, in_parts = draw(st.integers(0, 1)), draw(st.booleans()), draw(st.booleans())
+    graph = cl.Graph()
+    u, v, w = (graph.add_variable(name, tuple(sum(own) + 2 for own in lengths)) for name in "uvw")
+
+    def around(block, width):
+        return tuple(slice(start + 1 - width, start + 1 + n + width) for start, n in block)
+
+    def add(read, block):
+        written = around(block, 0)
+        if halo:
+            graph.add_vertex("step", star, u=read, out=v[written])
+        else:
+            graph.add_vertex("step", bent, u=read, w=w[written], out=v[written])
+
+    if by_tables:
+        for shape, alike in itertools.groupby(sorted(kept, key=_shape_of), _shape_of):
+            starts = np.array([[start for start, _ in block] for block in alike])
+            k = cl.grid(len(starts))
+            block = [(cl.table(starts[:, d])[k], n) for d, n in enumerate(shape)]
+            add(u[around(block, halo)], block)
+    else:
+        for block in kept:
+            first, *rest = around(block, halo)
+            read = u[(first, *rest)]
+            if in_parts and first.stop - first.start > 1:
+                cut = draw(st.integers(first.start + 1, first.stop - 1))
+                read = cl.concat([u[(slice(a, b), *rest)] for a, b in ((first.start, cut), (cut, first.stop))])
+            add(read, block)
+    return graph, len(kept) == len(blocks)
+
+
+@examples(12)
+@given(st.lists(cut_grids(), min_size=4, max_size=4))
+def test_blocks_of_any_lengths_are_what_they_are_blocks_of(drawn):
+    runs, given_values, expected = [], [], []
+    for graph, is_whole in drawn:
+        inputs = [graph.variable(v.name) for v in graph.variables]
+        values = {
+            v.name: np.random.default_rng(k).normal(size=v.shape).astype(np.float32) for k, v in enumerate(inputs)
+        }
+        runs.append(cl.lower(graph, inputs=inputs, outputs=["v"]))
+        given_values.append(values)
+        expected.append(cl.interpret(graph, values, ["v"])["v"])
+        if is_whole:
+            assert num_families(graph, graph.variables, [graph.variable("v")]) == [1]
+    made = jax.jit(lambda own: [run(values)["v"] for run, values in zip(runs, own, strict=True)])(given_values)
+    for found, plain in zip(made, expected, strict=True):
+        np.testing.assert_allclose(found, plain, rtol=1e-5, atol=1e-6)
+
+
+CASES = [
+    pytest.param(*case, marks=[pytest.mark.slow] * (case[0] == "heat/1260"), id="/".join(case))
+    for case in itertools.product(GRIDS, BUILDS)
+]
+
+
+@pytest.mark.parametrize(("grid", "build"), CASES)
+def test_few_equations_whatever_the_lengths(grid, build):
+    graph, program = blocks_graph(grid, build, 4)
+    run = cl.lower(graph, program, inputs=["u"], outputs=["u"])
+    assert equations(run.jaxpr) < MOST_EQUATIONS
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_steps_and_slopes(build):
+    """Of a stencil of 20 x 20 points in 3 x 7 blocks, beside that in one."""
+    grids = {"cut": (22, (3, 7)), "whole": (22, (1, 1))}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, own in grids.items():
+            patch.setitem(GRIDS, name, own)
+        cut, whole = (cl.lower(*blocks_graph(name, build, 4), inputs=["u"], outputs=["u"]) for name in grids)
+    u = np.random.default_rng(0).normal(size=(22, 22)).astype("f")
+    both = at_once(
+        *(lambda u, run=run: jax.value_and_grad(lambda u: jnp.sin(run({"u": u})["u"]).sum())(u) for run in (cut, whole))
+    )(u)
+    for own, other in zip(*map(jax.tree.leaves, both), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
