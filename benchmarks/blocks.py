@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -98,19 +98,21 @@ def by_concat(graph: cl.Graph, step: cl.ComputeSet, u: cl.Tensor, v: cl.Tensor, 
 
 BUILDS = {"lengths": by_lengths, "loops": by_loops, "concat": by_concat}
 
-GRIDS = {
+Grid = tuple[int, tuple[int, ...]]
+"""The side of a grid, with the points around it that stay, and in how many blocks each dimension is cut."""
+
+GRIDS: dict[str, Grid] = {
     "stencil/10x10": (202, (10, 10)),
     "stencil/11x11": (202, (11, 11)),
     "stencil/7x13": (202, (7, 13)),
     "heat/216": (24, (6, 6, 6)),
     "heat/1260": (100, (9, 10, 14)),
 }
-"""By name the side of a grid, with the points around it that stay, and in how many blocks each dimension is cut."""
 
 
-def blocks_graph(grid: str, build: str, turns: int) -> tuple[cl.Graph, cl.Program]:
+def blocks_graph(grid: Grid, build: str, turns: int) -> tuple[cl.Graph, cl.Program]:
     """Steps of a stencil on a grid, there and back, whose blocks are written in one of the ways of `BUILDS`."""
-    side, counts = GRIDS[grid]
+    side, counts = grid
     graph = cl.Graph()
     u, v = (graph.add_variable(name, (side,) * len(counts)) for name in "uv")
     there, back = graph.add_compute_set("there"), graph.add_compute_set("back")
@@ -133,54 +135,53 @@ def plain_steps(u: jax.Array, turns: int) -> jax.Array:
     return lax.fori_loop(0, turns // 2, turn, (u, u))[0]
 
 
-def _lowered(grid: str, build: str, turns: int) -> Any:
-    return cl.lower(*blocks_graph(grid, build, turns), inputs=["u"], outputs=["u"])
-
-
-def _equations(jaxpr: Any) -> int:
+def num_equations(jaxpr: Any) -> int:
+    """Of a jaxpr and all within it."""
     own = getattr(jaxpr, "jaxpr", jaxpr)
-    return sum(1 + sum(map(_equations, inner_jaxprs(eqn))) for eqn in own.eqns)
+    return sum(1 + sum(map(num_equations, inner_jaxprs(eqn))) for eqn in own.eqns)
 
 
-def what_it_takes(grid: str, build: str, turns: int) -> tuple[float, float, int]:
+def what_it_takes(grid: Grid, build: str, turns: int) -> tuple[float, float, int]:
     """The seconds of lowering, of which building is no part, those of compiling, and how many equations are emitted."""
     graph, program = blocks_graph(grid, build, turns)
     jax.devices()  # starting XLA is no part of it
-    side, counts = GRIDS[grid]
+    side, counts = grid
     start = time.perf_counter()
     run = cl.lower(graph, program, inputs=["u"], outputs=["u"])
     kind = jax.ShapeDtypeStruct((side,) * len(counts), np.float32)
     made = jax.jit(lambda u: run({"u": u})["u"]).lower(kind)
     lowered = time.perf_counter() - start
     made.compile()
-    return lowered, time.perf_counter() - start - lowered, _equations(run.jaxpr)
+    return lowered, time.perf_counter() - start - lowered, num_equations(run.jaxpr)
 
 
 @benchmark
-def blocks(turns: int = 50) -> Generator[Comparison | Measurement | Row, Row, None]:
+def blocks(grids: Mapping[str, Grid] = GRIDS, turns: int = 50) -> Generator[Comparison | Measurement | Row, Row, None]:
     """Fifty steps of stencils on grids in blocks, even and uneven, written in three ways."""
-    for grid, build in itertools.product(GRIDS, BUILDS):
-        side, counts = GRIDS[grid]
-        name = f"blocks/{grid}/{build}"
+    for (name, grid), build in itertools.product(grids.items(), BUILDS):
+        side, counts = grid
 
         def arguments(random: np.random.Generator, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
             return (random.standard_normal(shape, np.float32),)
 
+        def held(grid: Grid, build: str) -> tuple[Any, ...]:
+            return (cl.lower(*blocks_graph(grid, build, turns), inputs=["u"], outputs=["u"]),)
+
         yield Comparison(
-            name,
+            f"blocks/{name}/{build}",
             ours=jax.jit(lambda lowered, u: lowered({"u": u})["u"]),
             plain=jax.jit(lambda u: plain_steps(u, turns)),
             arguments=functools.partial(arguments, shape=(side,) * len(counts)),
             bar=1.1,
-            ours_held=functools.partial(lambda *of: (_lowered(*of),), grid, build, turns),
+            ours_held=functools.partial(held, grid, build),
         )
 
-        def measured(name: str, grid: str, build: str, which: int) -> Row:
+        def measured(row: str, grid: Grid, build: str, which: int) -> Row:
             found = in_fresh_process(what_it_takes, grid, build, turns)[which]
             if which < 2:
-                return Row(name, found, None, found / MOST_SECONDS, 1.0, f"to {MOST_SECONDS:.0f} s")
-            return Row(name, None, None, found / MOST_EQUATIONS, 1.0, f"equations, to {MOST_EQUATIONS}")
+                return Row(row, found, None, found / MOST_SECONDS, 1.0, f"to {MOST_SECONDS:.0f} s")
+            return Row(row, None, None, found / MOST_EQUATIONS, 1.0, f"equations, to {MOST_EQUATIONS}")
 
         for which, what in enumerate(("lowering", "compiling", "equations")):
             measure = functools.partial(measured, grid=grid, build=build, which=which)
-            yield Measurement(f"{name}/{what}", measure)
+            yield Measurement(f"blocks/{name}/{build}/{what}", measure)

@@ -56,6 +56,7 @@ SMALL = {
     "mnist_traced_step": {"batch": 2},
     "trace_compile": {"network": "mnist", "fine": "mnist", "grain": 4096, "coarse": 8192, "rounds": 1},
     "bitonic": {"size": 16, "rounds": 1},
+    "blocks": {"grids": {"odd": (9, (2, 3))}, "turns": 4},
     "build": {"rows": 2, "parts": 3, "rounds": 1},
     "call_chain": {"calls": 4, "batch": 2, "width": 16, "rounds": 1},
     "compile": {"rows": 4, "columns": 32, "fewer": 2, "rounds": 1},
@@ -138,6 +139,11 @@ ROWS = {
         "trace_compile/fine",
     ],
     "bitonic": ["bitonic", "bitonic/compile"],
+    "blocks": [
+        f"blocks/odd/{build}{what}"
+        for build in ("lengths", "loops", "concat")
+        for what in ("", "/lowering", "/compiling", "/equations")
+    ],
     "build": ["build"],
     "call_chain": [
         "call_chain",

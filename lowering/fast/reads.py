@@ -18,11 +18,11 @@ from codelet.views.grids import Key
 from codelet.views.index import Index
 from codelet.views.mixed_radix import split_digits
 from lowering.arrays import Array
-from lowering.fast.moves import Move, Way, moved, moves_text
+from lowering.fast.moves import Gather, Move, Way, moved, moves_text
 from lowering.plan.access import Access, Dimension, Term, divided_term, take_apart
 
 MAX_STACKED_SLICES = 25
-"""Beyond about this many stacked slices, a gather of the windows is faster than the stack on CPU."""
+"""Beyond about this many stacked slices, of all keys of a dimension, a gather is faster than the stack on CPU."""
 
 MOST_SLICED = 4
 """A part of an array is sliced before it is brought into another order if the whole is so many times as large; a guess.
@@ -55,21 +55,23 @@ def as_it_lies(shape: tuple[int, ...]) -> Read:
     return Read((), tuple(range(len(shape))), shape)
 
 
-def _read_windows(way: Way, at: int, start: int, terms: Sequence[Term]) -> list[Key]:
-    """Overlapping terms: a few shifted slices stacked, or one gather."""
+def _read_windows(way: Way, at: int, start: int, terms: Sequence[Term], most: int) -> list[Key]:
+    """Overlapping terms: a few shifted slices stacked, or one gather, as of windows at places of a table."""
     least = min((term for term in terms if term.table is None), key=lambda term: term.extents[0], default=None)
-    if least is not None and least.extents[0] <= MAX_STACKED_SLICES:
+    if least is not None and least.extents[0] <= most and all(term.table is None for term in terms):
         rest = tuple(term for term in terms if term is not least)
         ways = [Way(way.shape) for _ in range(least.extents[0])]
-        keys = [_read_dimension(own, at, start + k * least.grain, rest) for k, own in enumerate(ways)]
-        way.stack(at, ways)
-        return [*least.keys, *keys[0]]
+        left = most // least.extents[0]
+        keys = [_read_dimension(own, at, start + k * least.grain, rest, left) for k, own in enumerate(ways)]
+        if not any(isinstance(move, Gather) for move in ways[0].moves):  # else all of it is gathered at once
+            way.stack(at, ways)
+            return [*least.keys, *keys[0]]
     way.gather(at, start, terms)
     return [key for term in terms for key in term.keys]
 
 
-def _read_dimension(way: Way, at: int, start: int, terms: Sequence[Term]) -> list[Key]:
-    """Replace dimension `at` by one for each key of `terms`; these keys, in order."""
+def _read_dimension(way: Way, at: int, start: int, terms: Sequence[Term], most: int = MAX_STACKED_SLICES) -> list[Key]:
+    """Replace dimension `at` by one for each key of `terms`, by at most so many stacked slices; these, in order."""
     if not terms:
         way.slice_dimension(at, start, start + 1)
         way.reshape((*way.shape[:at], *way.shape[at + 1 :]))
@@ -84,7 +86,7 @@ def _read_dimension(way: Way, at: int, start: int, terms: Sequence[Term]) -> lis
     span = sum(term.reach for term in rest) + 1
     rows, extent = outer.reach // outer.grain + 1, way.shape[at]
     if span > outer.grain or rows * outer.grain > extent:
-        return _read_windows(way, at, start, terms)
+        return _read_windows(way, at, start, terms, most)
     # Rows of `grain` elements that hold one position of `outer` each: aligned if they can be, else shifted
     # so that none leaves the array.
     base = start - start % outer.grain
@@ -92,7 +94,7 @@ def _read_dimension(way: Way, at: int, start: int, terms: Sequence[Term]) -> lis
         base = min(start, extent - rows * outer.grain)
     way.slice_dimension(at, base, base + rows * outer.grain)
     way.reshape((*way.shape[:at], rows, outer.grain, *way.shape[at + 1 :]))
-    keys = _read_dimension(way, at + 1, start - base, rest)
+    keys = _read_dimension(way, at + 1, start - base, rest, most)
     if outer.table is not None:
         way.gather(at, 0, (divided_term(outer, outer.grain),))
     return [*outer.keys, *keys]
