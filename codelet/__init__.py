@@ -28,6 +28,7 @@ from codelet.programs.program import Sequence as Sequence
 from codelet.programs.tensor_steps import AbortOn as AbortOn
 from codelet.programs.tensor_steps import Print as Print
 from codelet.programs.tensor_steps import WriteUndef as WriteUndef
+from codelet.target import register_default_target as _register_default_target
 from codelet.tracing.codelet_from_jaxpr import codelet_from_jaxpr as codelet_from_jaxpr
 from codelet.tracing.codelets import Codelet as Codelet
 from codelet.tracing.codelets import codelet as codelet
@@ -143,3 +144,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+_register_default_target(lambda: __getattr__("IPU")())  # of the second generation

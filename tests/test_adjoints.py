@@ -297,6 +297,24 @@ class TestValues:
         np.testing.assert_array_equal(own.function(**given)["d_y"], before.function(**given)["d_y"])
 
 
+@pytest.mark.parametrize("turns", [7, lambda x, n, *, more: x.size + more], ids=["a number", "a function"])
+def test_loops_turn_as_often_as_the_user_says(turns):
+    @cl.codelet(turns=turns)
+    def powers(x, n, *, more=4):
+        return x * jax.lax.while_loop(lambda k: k < more + n, lambda k: k + 1, n).astype(x.dtype)
+
+    fields = {"x": jnp.ones(3), "n": jnp.int32(1)}
+    adjoint = powers.adjoint(fields, wrt=["x"])
+    kinds = {name: FieldType(shape, np.dtype(kind)) for name, shape, kind in _kinds_of(adjoint)}
+    found = adjoint.hints.turns
+    assert found == 7 if isinstance(turns, int) else found(**{n: k.struct() for n, k in kinds.items()}) == 7
+
+
+def _kinds_of(adjoint: AdjointCodelet) -> list[tuple[str, tuple[int, ...], str]]:
+    shapes = {"n": ((), "int32")}
+    return [(name, *shapes.get(name, ((3,), "float32"))) for name in adjoint.inputs]
+
+
 class TestMistakes:
     def test_what_has_no_derivative(self):
         @cl.codelet

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from codelet.views.index import row_major
-from lowering.check import sizes
-from lowering.check.sizes import check_host_memory, host_memory
+from lowering.host_memory import check_host_memory, host_memory
 from lowering.pipeline import plan_engine, plan_graph
 from lowering.plan.elements import Elements, affine_runs
 from tests.examples import examples
@@ -128,6 +127,6 @@ def test_a_computer_that_does_not_say_what_it_has_is_not_asked_for_more(monkeypa
     def unknown(name):
         raise ValueError(name)
 
-    monkeypatch.setattr(sizes.os, "sysconf", unknown)
+    monkeypatch.setattr("os.sysconf", unknown)
     assert host_memory() is None
     check_host_memory(2**60, "anything")

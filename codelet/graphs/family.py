@@ -14,7 +14,7 @@ import math
 from array import array
 from dataclasses import dataclass, replace
 from dataclasses import fields as dataclass_fields
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -34,9 +34,6 @@ from codelet.views.integers import narrowed
 from codelet.views.rows import Rows, together
 from codelet.views.sources import source_text
 from codelet.views.tensor import Tensor
-
-if TYPE_CHECKING:
-    pass
 
 
 def counted(number: int, one: str, many: str) -> str:

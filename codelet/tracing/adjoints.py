@@ -15,7 +15,7 @@ import keyword
 import math
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -29,7 +29,6 @@ from codelet.jaxprs.own_constants import with_own_constants
 from codelet.jaxprs.smooth_sources import smooth_sources
 from codelet.tracing.codelets import Codelet
 from codelet.tracing.field_types import FieldType, Lengths
-from codelet.tracing.hints import Hints
 from codelet.tracing.lengths import fresh_lengths, length_symbols, watched
 from codelet.tracing.products import Product, product_of
 from codelet.tracing.statics import trace_settings
@@ -121,8 +120,19 @@ class AdjointCodelet(Codelet):
 
         run.__signature__ = signature  # type: ignore[attr-defined]
         run.__name__ = run.__qualname__ = f"{forward.name}_adjoint"
-        own = forward.hints
-        super().__init__(run, Hints(None, own.workers, own.issue, own.vectorised))
+        super().__init__(run, replace(forward.hints, cycles=None, turns=self._turns(forward.hints.turns)))
+
+    def _turns(self, said: Callable[..., int] | int | None) -> Callable[..., int] | int | None:
+        """How often loops turn, of the adjoint's fields: as the user says by those of the codelet itself."""
+        if not callable(said):
+            return said
+        names, types, settled = dict(self.fields.inputs), self.types, self.settled
+
+        def turns(**given: Any) -> int:
+            fields = {own: given.get(names.get(own) or own, types[own].struct()) for own in types}
+            return said(**fields, **settled)
+
+        return turns
 
     def _check_types(self, values: Sequence[jax.Array]) -> None:
         """See that fields are of the types that it was made for.

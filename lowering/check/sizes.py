@@ -6,11 +6,11 @@ millions of both. So what would be needed is counted first, and compared with wh
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 
-from codelet.errors import OutOfTileMemoryError, SizeError
+from codelet.errors import OutOfTileMemoryError
 from codelet.views.sources import Variable
+from lowering.host_memory import bytes_text, check_host_memory
 from lowering.plan.plan import Plan
 
 ELEMENT_BYTES = 16
@@ -19,36 +19,6 @@ compared, and what lies where. AlexNet's step takes 13 in all, of 356 million el
 
 VERTEX_BYTES = 40
 """The same for each vertex: the tiles that it may go to, and what speaks for them."""
-
-
-def _bytes_text(count: int) -> str:
-    for unit, name in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if count >= unit:
-            return f"{count / unit:,.1f} {name}"
-    return f"{count:,} bytes"
-
-
-def host_memory() -> int | None:
-    """Bytes of memory that this computer has; None where it does not say."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
-
-
-def check_host_memory(num_bytes: int, what: str) -> None:
-    """See that something fits this computer's memory.
-
-    Raises:
-        SizeError: it does not: saying what, and how much it would need.
-    """
-    has = host_memory()
-    if has is not None and num_bytes > has:
-        raise SizeError(
-            f"this computer's memory does not hold {what}",
-            given=f"{_bytes_text(num_bytes)} would be needed",
-            expected=f"at most {_bytes_text(has)}",
-        )
 
 
 def check_host_size(plan: Plan) -> None:
@@ -86,7 +56,7 @@ def check_machine_size(plan: Plan, keep: Collection[Variable] | None = None) -> 
         return
     largest = sorted(at_once, key=size, reverse=True)[:5]
     raise OutOfTileMemoryError(
-        f"the variables that are there at once take {_bytes_text(total)}, more than all tiles together have",
+        f"the variables that are there at once take {bytes_text(total)}, more than all tiles together have",
         given="\n".join(f"{size(variable):,} bytes: {variable!r}" for variable in largest),
         expected=f"at most {there:,} bytes on {target}",
         fix="fewer or smaller variables, or a machine of more tiles: cl.IPU(num_tiles=...)",

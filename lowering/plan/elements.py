@@ -19,7 +19,7 @@ from codelet.views.index import Index
 from codelet.views.integers import blocks_of, integer_dtype
 from codelet.views.sources import Variable, source_text, source_variables
 from codelet.views.tensor import Tensor
-from lowering.check.sizes import check_host_memory
+from lowering.host_memory import check_host_memory
 from lowering.plan.runs import NONE, Runs, difference, intersection, union
 
 _LEAST_RUNS = 16
