@@ -7,13 +7,14 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_tensors, checked_axis, checked_grain
 from codelet.ops.pairs import both
 from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.rows import Rows
 from codelet.ops.schema import checked
+from codelet.views.tensor import Tensor
 
 PLACES = {"argmax": jnp.argmax, "argmin": jnp.argmin}
 
@@ -44,14 +45,14 @@ def place_of_parts(value, place, *, operation):
 
 def _place(
     operation: str,
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     axis: int | None,
     keepdims: bool,
     grain: int | None,
     memory_share: float,
     name: str,
-) -> cl.Tensor:
+) -> Tensor:
     """The vertices of an operation: by whole rows, or by parts of them in two steps."""
     check_tensors(operation, graph, x=x)
     shape = tuple(1 for _ in x.shape) if keepdims else ()
@@ -87,15 +88,15 @@ def _place(
 
 @checked
 def argmax(
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     axis: int | None = None,
     *,
     keepdims: bool = False,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "argmax",
-) -> cl.Tensor:
+) -> Tensor:
     """Where the largest along an axis is, the first of ties and of NaNs, as `jax.numpy.argmax`.
 
     Args:
@@ -119,14 +120,14 @@ def argmax(
 
 @checked
 def argmin(
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     axis: int | None = None,
     *,
     keepdims: bool = False,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "argmin",
-) -> cl.Tensor:
+) -> Tensor:
     """Where the smallest along an axis is, the first of ties and of NaNs, as `jax.numpy.argmin`; see `argmax`."""
     return _place("argmin", graph, x, axis, keepdims, grain, memory_share, name)

@@ -12,12 +12,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-import codelet as cl
 from codelet.errors import FieldTypeError, ForeignGraphError, OperationError
+from codelet.graphs.graph import Graph
 from codelet.schema import is_whole
+from codelet.views.tensor import Tensor
 
 
-def check_tensors(operation: str, graph: cl.Graph, **tensors: object) -> None:
+def check_tensors(operation: str, graph: Graph, **tensors: object) -> None:
     """See that operands are tensors of a graph, the same for all of the operation: without symbols and ragged rows.
 
     Args:
@@ -29,14 +30,14 @@ def check_tensors(operation: str, graph: cl.Graph, **tensors: object) -> None:
         FieldTypeError: no graph, or an operand that is no tensor, or depends on symbols.
         ForeignGraphError: a tensor of another graph.
     """
-    if not isinstance(graph, cl.Graph):
+    if not isinstance(graph, Graph):
         raise FieldTypeError(
             f"ops.{operation} is not given a graph first",
             given=f"{graph!r:.80}",
             expected=f"ops.{operation}(graph, {', '.join(tensors)}, ...)",
         )
     for name, tensor in tensors.items():
-        if not isinstance(tensor, cl.Tensor):
+        if not isinstance(tensor, Tensor):
             raise FieldTypeError(
                 f"ops.{operation} is given something else than a tensor for {name!r}",
                 given=f"{type(tensor).__name__}: {tensor!r:.60}",
@@ -57,7 +58,7 @@ def check_tensors(operation: str, graph: cl.Graph, **tensors: object) -> None:
             )
 
 
-def check_floating(operation: str, **tensors: cl.Tensor) -> None:
+def check_floating(operation: str, **tensors: Tensor) -> None:
     """See that operands are of floating point.
 
     Raises:
@@ -73,7 +74,7 @@ def check_floating(operation: str, **tensors: cl.Tensor) -> None:
             )
 
 
-def check_same_dtype(operation: str, **tensors: cl.Tensor) -> np.dtype:
+def check_same_dtype(operation: str, **tensors: Tensor) -> np.dtype:
     """The dtype that operands have in common.
 
     Raises:

@@ -17,8 +17,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_floating, check_same_dtype, check_tensors, checked_grain
 from codelet.ops.choices import cast
 from codelet.ops.dot_general import dot_general
@@ -27,12 +27,13 @@ from codelet.ops.partials import sums_dtype
 from codelet.ops.reduce import sum as sum_of
 from codelet.ops.schema import checked
 from codelet.ops.softmax import softmax, softmax_gradient
+from codelet.views.tensor import Tensor
 
 _MASKED = float(np.float32(-0.7) * np.finfo(np.float32).max)
 """What stands for what is masked: `jax.nn.dot_product_attention` has the same, so that a row of these is uniform."""
 
 
-def _four(tensor: cl.Tensor) -> cl.Tensor:
+def _four(tensor: Tensor) -> Tensor:
     """With a dimension for the batch."""
     return tensor.reshape((1,) * (4 - tensor.ndim) + tensor.shape)
 
@@ -75,12 +76,12 @@ class _Attention:
     def __init__(
         self,
         operation: str,
-        graph: cl.Graph,
-        query: cl.Tensor,
-        key: cl.Tensor,
-        value: cl.Tensor,
-        bias: cl.Tensor | None,
-        mask: cl.Tensor | None,
+        graph: Graph,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        bias: Tensor | None,
+        mask: Tensor | None,
         scale: float | None,
         is_causal: bool,
         grain: int | None,
@@ -114,7 +115,7 @@ class _Attention:
         )
         self.is_causal = bool(is_causal)
 
-    def _check_shapes(self, query: cl.Tensor, key: cl.Tensor, value: cl.Tensor) -> None:
+    def _check_shapes(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         batch = query.shape[:-3]
         fits = query.ndim in (3, 4) and key.ndim == query.ndim and value.shape == key.shape
         fits = fits and key.shape[:-3] == batch and key.shape[-1] == query.shape[-1] and all(query.shape)
@@ -125,23 +126,23 @@ class _Attention:
                 expected="(B, T, N, H) with (B, S, K, H) twice, or all without B; K divides N",
             )
 
-    def grouped(self, tensor: cl.Tensor) -> cl.Tensor:
+    def grouped(self, tensor: Tensor) -> Tensor:
         """Of (B, T, N, H): the heads in groups, where there are any."""
         if self.groups == 1:
             return tensor
         return tensor.reshape((self.batch, self.length, self.key_heads, self.groups, self.size))
 
-    def ungrouped(self, tensor: cl.Tensor) -> cl.Tensor:
+    def ungrouped(self, tensor: Tensor) -> Tensor:
         """Of (B, K, T, groups, H), as products make it: in the shape of the queries."""
         order = (0, 2, 1, *range(3, tensor.ndim))
         return tensor.transpose(order).reshape(self.shape)
 
-    def of_keys(self, tensor: cl.Tensor) -> cl.Tensor:
+    def of_keys(self, tensor: Tensor) -> Tensor:
         """Of (B, K, S, H), as products make it: in the shape of the keys."""
         shape = (*self.shape[:-3], self.keys, self.key_heads, self.size)
         return tensor.transpose((0, 2, 1, 3)).reshape(shape)
 
-    def _spread(self, name: str, tensor: cl.Tensor) -> cl.Tensor:
+    def _spread(self, name: str, tensor: Tensor) -> Tensor:
         """A bias or mask that broadcasts to (B, N, T, S), with the dimensions of the weights."""
         shape = (self.batch, self.heads, self.length, self.keys)
         own = _four(tensor) if tensor.ndim <= 4 else tensor
@@ -158,27 +159,25 @@ class _Attention:
 
     # --- steps ---
 
-    def product(
-        self, a: cl.Tensor, b: cl.Tensor, contracted: Any, heads: Any, name: str, dtype: Any = None
-    ) -> cl.Tensor:
+    def product(self, a: Tensor, b: Tensor, contracted: Any, heads: Any, name: str, dtype: Any = None) -> Tensor:
         """A product for all batches and heads."""
         numbers = (contracted, ((0, heads[0]), (0, heads[1])))
         return dot_general(self.graph, a, b, numbers, preferred_element_type=dtype, grain=self.grain, name=name)
 
-    def with_keys(self, heads: cl.Tensor, keys: cl.Tensor, name: str) -> cl.Tensor:
+    def with_keys(self, heads: Tensor, keys: Tensor, name: str) -> Tensor:
         """Of what is like queries and what is like keys: products as weights are, in the dtype of the softmax."""
         return self.product(heads, keys, ((heads.ndim - 1,), (3,)), (2, 2), name, sums_dtype(self.dtype))
 
-    def over_keys(self, weights: cl.Tensor, keys: cl.Tensor, name: str) -> cl.Tensor:
+    def over_keys(self, weights: Tensor, keys: Tensor, name: str) -> Tensor:
         """Of what is like weights and what is like keys: sums over the keys, in the shape of the queries."""
         return self.ungrouped(self.product(weights, keys, ((weights.ndim - 1,), (1,)), (1, 2), name))
 
-    def over_queries(self, weights: cl.Tensor, heads: cl.Tensor, name: str) -> cl.Tensor:
+    def over_queries(self, weights: Tensor, heads: Tensor, name: str) -> Tensor:
         """Of what is like weights and what is like queries: sums over the queries, in the shape of the keys."""
         contracted = (tuple(range(2, weights.ndim - 1)), (1, 3)[: heads.ndim - 3])
         return self.of_keys(self.product(weights, heads, contracted, (1, 2), name))
 
-    def masks(self) -> list[cl.Tensor]:
+    def masks(self) -> list[Tensor]:
         """What says which weights there are: a mask, and the positions of queries and keys."""
         found = [] if self.mask is None else [self.mask]
         if self.is_causal:
@@ -192,7 +191,7 @@ class _Attention:
         """How elements are masked."""
         return {"has_mask": self.mask is not None, "is_causal": self.is_causal}
 
-    def weights(self, masks: Sequence[cl.Tensor]) -> cl.Tensor:
+    def weights(self, masks: Sequence[Tensor]) -> Tensor:
         """The softmax of the products of queries and keys."""
         own = functools.partial(weigh, scale=self.scale, has_bias=self.bias is not None, **self.masking)
         products = self.with_keys(self.query, self.key, "multiply_keys")
@@ -202,12 +201,12 @@ class _Attention:
             logits = cast(self.graph, logits, np.float32)
         return softmax(self.graph, logits, grain=self.grain)
 
-    def by_products(self, by_logits: cl.Tensor, masks: Sequence[cl.Tensor]) -> cl.Tensor:
+    def by_products(self, by_logits: Tensor, masks: Sequence[Tensor]) -> Tensor:
         """The gradient by the products of queries and keys."""
         own = functools.partial(unweigh, scale=self.scale, **self.masking)
         return self.in_own(map_of(self.graph, own, by_logits, *masks, grain=self.grain, name="unweigh"))
 
-    def by_bias(self, by_logits: cl.Tensor, masks: Sequence[cl.Tensor], bias: cl.Tensor) -> cl.Tensor:
+    def by_bias(self, by_logits: Tensor, masks: Sequence[Tensor], bias: Tensor) -> Tensor:
         """The gradient by the bias: summed where it is broadcast."""
         assert self.bias is not None
         if masks:
@@ -221,7 +220,7 @@ class _Attention:
             by_logits = cast(self.graph, by_logits, bias.dtype)
         return (by_logits if self.groups == 1 else by_logits.transpose((0, 1, 3, 2, 4))).reshape(bias.shape)
 
-    def in_own(self, tensor: cl.Tensor) -> cl.Tensor:
+    def in_own(self, tensor: Tensor) -> Tensor:
         """In the dtype of the operands."""
         return tensor if tensor.dtype == self.dtype else cast(self.graph, tensor, self.dtype)
 
@@ -231,18 +230,18 @@ class _Attention:
 
 @checked
 def dot_product_attention(
-    graph: cl.Graph,
-    query: cl.Tensor,
-    key: cl.Tensor,
-    value: cl.Tensor,
-    bias: cl.Tensor | None = None,
-    mask: cl.Tensor | None = None,
+    graph: Graph,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
     *,
     scale: float | None = None,
     is_causal: bool = False,
     grain: int | None = None,
     name: str = "dot_product_attention",
-) -> cl.Tensor:
+) -> Tensor:
     """The attention of queries to keys, as `jax.nn.dot_product_attention`.
 
     Args:
@@ -275,19 +274,19 @@ def dot_product_attention(
 
 @checked
 def dot_product_attention_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    query: cl.Tensor,
-    key: cl.Tensor,
-    value: cl.Tensor,
-    bias: cl.Tensor | None = None,
-    mask: cl.Tensor | None = None,
+    graph: Graph,
+    cotangent: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
     *,
     scale: float | None = None,
     is_causal: bool = False,
     grain: int | None = None,
     name: str = "dot_product_attention_gradient",
-) -> tuple[cl.Tensor | None, ...]:
+) -> tuple[Tensor | None, ...]:
     """The gradients of `dot_product_attention` by query, key, value and bias; the weights are made anew.
 
     Args:

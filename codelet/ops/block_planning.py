@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-import codelet as cl
 from codelet.ops.blocks import Cut, cuts_of, num_tiles
 from codelet.ops.blockwise import Axis, Field, Result, Work
 from codelet.ops.homes import ELSEWHERE, Home, moved_elements, stretch
@@ -36,9 +35,10 @@ from codelet.ops.planning import (
     vertex_cycles,
 )
 from codelet.target import Target, VertexCycles
+from codelet.tracing.codelets import Codelet, codelet
 
 
-@cl.codelet(workers=6, issue="assembly")
+@codelet(workers=6, issue="assembly")
 def add_up(partials, *, dtype):
     """The sums of the rows of (partials, outputs), in the dtype of the partials, as `dtype`."""
     return lax.reduce_sum(partials, (0,)).astype(dtype)  # traced in half the time of `jnp.sum`, the same
@@ -48,7 +48,7 @@ def add_up(partials, *, dtype):
 
 
 @functools.lru_cache(maxsize=4096)
-def _vertex(target: Target, work: Work, codelet: cl.Codelet, grains: tuple[int, ...], cuts: Any) -> VertexCycles:
+def _vertex(target: Target, work: Work, codelet: Codelet, grains: tuple[int, ...], cuts: Any) -> VertexCycles:
     inputs = {field.name: (tuple(grains[a] for a in field.axes), field.dtype) for field in work.fields}
     return vertex_cycles(target, codelet, inputs, **work.values(codelet, cuts))
 
@@ -67,7 +67,7 @@ def home_of_partials(work: Work, result: Result, cuts: Sequence[Cut]) -> Home:
 
 
 def _price(
-    target: Target, work: Work, codelet: cl.Codelet, cuts: tuple[Cut, ...], edges: bool = False
+    target: Target, work: Work, codelet: Codelet, cuts: tuple[Cut, ...], edges: bool = False
 ) -> Iterator[StepCost]:
     of_size = lambda sizes: _vertex(target, work, codelet, sizes, cuts)  # noqa: E731
     vertex, at_edges = of_size(tuple(cut.grain for cut in cuts)), of_size if edges else None
@@ -182,7 +182,7 @@ def _blocks(target: Target, work: Work, choices: Sequence[Sequence[int]]) -> lis
 
 def _ways(
     target: Target, work: Work, blocks: tuple[int, ...], fixed: tuple[int, ...] | None
-) -> Iterator[tuple[cl.Codelet, tuple[int, ...]]]:
+) -> Iterator[tuple[Codelet, tuple[int, ...]]]:
     """With which codelets a block may be done, and how it is cut into vertices."""
     if fixed is not None:
         vertices = math.prod(-(-block // own) for block, own in zip(blocks, fixed, strict=True))
@@ -202,11 +202,11 @@ def _ways_of(
     target: Target, work: Work, bound: float, blocks: tuple[int, ...], fixed: tuple[int, ...] | None
 ) -> Iterator[Option]:
     """The options of one choice of blocks."""
-    for codelet, grains in _ways(target, work, blocks, fixed):
+    for chosen, grains in _ways(target, work, blocks, fixed):
         cuts = cuts_of([(axis.name, axis.extent) for axis in work.axes], blocks, grains)
         if num_tiles(cuts) <= target.num_tiles:
-            price = functools.partial(_price, target, work, codelet, cuts)
-            yield Option(cuts, bound, price, told(codelet), functools.partial(price, edges=True))
+            price = functools.partial(_price, target, work, chosen, cuts)
+            yield Option(cuts, bound, price, told(chosen), functools.partial(price, edges=True))
 
 
 def _options(
@@ -264,7 +264,7 @@ def sum_work(
     num_outputs: int,
     dtype: np.dtype,
     out_dtype: np.dtype,
-    codelet: cl.Codelet = add_up,
+    codelet: Codelet = add_up,
     home: Home = ELSEWHERE,
 ) -> Work:
     """The work of adding up `count` partials of each of some outputs, which lie there."""
@@ -299,7 +299,7 @@ def plan_sum(
     num_outputs: int,
     dtype: np.dtype,
     out_dtype: np.dtype,
-    codelet: cl.Codelet = add_up,
+    codelet: Codelet = add_up,
     home: Home = ELSEWHERE,
 ) -> Plan:
     """How `count` partials of each of some outputs are added up.

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import codelet as cl
+from codelet.graphs.graph import Graph
+from codelet.tracing.codelets import Codelet
+from codelet.views.symbols import grid
 
 
 @dataclass(frozen=True)
@@ -123,9 +125,9 @@ def _pieces(cut: Cut) -> Iterator[tuple[int, int, int]]:
 
 
 def add_blocks(
-    graph: cl.Graph,
+    graph: Graph,
     compute_set: str,
-    codelet: cl.Codelet,
+    codelet: Codelet,
     cuts: Sequence[Cut],
     fields: Callable[..., Mapping[str, Any]],
     *,
@@ -147,7 +149,7 @@ def add_blocks(
     strides = [math.prod(over[d + 1 :]) for d in range(len(cuts))]
     for pieces in itertools.product(*map(_pieces, cuts)):
         several = {cut.name: n for cut, (_, n, _) in zip(cuts, pieces, strict=True) if n > 1}
-        symbols = cl.grid(**several) if several else ()
+        symbols = grid(**several) if several else ()
         by_name = dict(zip(several, symbols if isinstance(symbols, tuple) else (symbols,), strict=True))
         numbers = [first + by_name.get(cut.name, 0) for cut, (first, _, _) in zip(cuts, pieces, strict=True)]
         blocks = [

@@ -14,10 +14,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-import codelet as cl
+from codelet.graphs.graph import Graph
 from codelet.ops.blocks import Block, Cut, add_blocks
 from codelet.ops.homes import Home
 from codelet.ops.pairs import Pair
+from codelet.tracing.codelets import Codelet
+from codelet.views.tensor import Tensor
 
 Role = Literal["kept", "summed", "whole"]
 
@@ -70,7 +72,7 @@ class Result:
     axes: tuple[int, ...]
     dtype: np.dtype
     partials: np.dtype
-    add: cl.Codelet | None = None
+    add: Codelet | None = None
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,8 @@ class Work:
     axes: tuple[Axis, ...]
     fields: tuple[Field, ...]
     results: tuple[Result, ...]
-    codelet: cl.Codelet
-    worker: cl.Codelet | None = None
+    codelet: Codelet
+    worker: Codelet | None = None
     static: tuple[tuple[str, Any], ...] = ()
 
     @property
@@ -124,7 +126,7 @@ class Work:
         count = self.num_partials(cuts)
         return self.name if count == 1 else f"{self.name} in {count:,} parts"
 
-    def values(self, codelet: cl.Codelet, cuts: Sequence[Cut]) -> dict[str, Any]:
+    def values(self, codelet: Codelet, cuts: Sequence[Cut]) -> dict[str, Any]:
         """The static values of a codelet."""
         result = self.results[0]
         dtype = result.partials if self.is_partial(result, cuts) else result.dtype
@@ -136,7 +138,7 @@ class Work:
         return f"{self.codelet.name} of {sizes}: {', '.join(f'{own.name} {own.dtype}' for own in self.fields)}"
 
 
-def merged(tensors: Sequence[tuple[cl.Tensor, Sequence[int]]], labels: Sequence[Any]) -> list[list[int]]:
+def merged(tensors: Sequence[tuple[Tensor, Sequence[int]]], labels: Sequence[Any]) -> list[list[int]]:
     """Dimensions in groups that may be one axis: neighbours of one label that lie in memory as one, in all tensors.
 
     Args:
@@ -155,7 +157,7 @@ def merged(tensors: Sequence[tuple[cl.Tensor, Sequence[int]]], labels: Sequence[
     return groups
 
 
-def _joined(tensor: cl.Tensor, dimensions: Sequence[int], group: Sequence[int], d: int) -> bool:
+def _joined(tensor: Tensor, dimensions: Sequence[int], group: Sequence[int], d: int) -> bool:
     """Whether a dimension of a tensor lies in memory as one with those of a group before it, or it has none of them."""
     if any((own in dimensions) != (d in dimensions) for own in group):
         return False
@@ -169,20 +171,20 @@ def _joined(tensor: cl.Tensor, dimensions: Sequence[int], group: Sequence[int], 
     return tensor.shape[own] == 1 or not before or strides[before[-1]] == strides[own] * tensor.shape[own]
 
 
-def regroup(tensor: cl.Tensor, dimensions: Sequence[int], groups: Sequence[Sequence[int]]) -> cl.Tensor:
+def regroup(tensor: Tensor, dimensions: Sequence[int], groups: Sequence[Sequence[int]]) -> Tensor:
     """A tensor with a dimension for each group of those that it has."""
     own = dict(zip(dimensions, tensor.shape, strict=True))
     return tensor.reshape([math.prod(own[d] for d in group) for group in groups if group[0] in own])
 
 
 def add_work(
-    graph: cl.Graph,
+    graph: Graph,
     work: Work,
     cuts: Sequence[Cut],
-    codelet: cl.Codelet,
-    tensors: Mapping[str, cl.Tensor],
-    results: Mapping[str, cl.Tensor],
-) -> dict[str, cl.Tensor]:
+    codelet: Codelet,
+    tensors: Mapping[str, Tensor],
+    results: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
     """Add the vertices of a work.
 
     Args:

@@ -13,12 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_same_dtype, check_tensors, checked_dtype
 from codelet.ops.element_functions import is_smooth
 from codelet.ops.elementwise import map, map_gradient
 from codelet.ops.schema import checked
+from codelet.views.tensor import Tensor
 
 
 def converted(x, *, dtype):
@@ -27,7 +28,7 @@ def converted(x, *, dtype):
 
 
 @checked
-def cast(graph: cl.Graph, x: cl.Tensor, dtype: Any, *, grain: int | None = None, name: str = "cast") -> cl.Tensor:
+def cast(graph: Graph, x: Tensor, dtype: Any, *, grain: int | None = None, name: str = "cast") -> Tensor:
     """A tensor in another dtype, as `jax.lax.convert_element_type`; itself where it has it already.
 
     Args:
@@ -53,8 +54,8 @@ def cast(graph: cl.Graph, x: cl.Tensor, dtype: Any, *, grain: int | None = None,
 
 @checked
 def cast_gradient(
-    graph: cl.Graph, cotangent: cl.Tensor, x: cl.Tensor, *, grain: int | None = None, name: str = "cast_gradient"
-) -> cl.Tensor:
+    graph: Graph, cotangent: Tensor, x: Tensor, *, grain: int | None = None, name: str = "cast_gradient"
+) -> Tensor:
     """The gradient of a cast by what was cast: the cotangent in its dtype.
 
     Raises:
@@ -72,8 +73,8 @@ def cast_gradient(
 
 @checked
 def select(
-    graph: cl.Graph, predicate: Any, on_true: Any, on_false: Any, *, grain: int | None = None, name: str = "select"
-) -> cl.Tensor:
+    graph: Graph, predicate: Any, on_true: Any, on_false: Any, *, grain: int | None = None, name: str = "select"
+) -> Tensor:
     """One of two values for each element, as `jax.numpy.where`.
 
     Args:
@@ -96,21 +97,21 @@ def select(
 
 @checked
 def select_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
     predicate: Any,
     on_true: Any,
     on_false: Any,
     *,
     grain: int | None = None,
     name: str = "select_gradient",
-) -> tuple[cl.Tensor | None, cl.Tensor | None]:
+) -> tuple[Tensor | None, Tensor | None]:
     """The gradients of `select` by its two values; None for numbers and for what is not of floating point."""
     _, first, second = map_gradient(graph, jnp.where, cotangent, predicate, on_true, on_false, grain=grain, name=name)
     return first, second
 
 
-def _checked_cases(name: str, graph: cl.Graph, which: cl.Tensor, cases: tuple[cl.Tensor, ...]) -> None:
+def _checked_cases(name: str, graph: Graph, which: Tensor, cases: tuple[Tensor, ...]) -> None:
     check_tensors(name, graph, which=which, **{f"case {k}": own for k, own in enumerate(cases)})
     if not cases:
         raise OperationError(f"ops.{name} is given no cases", given="none", expected="one tensor for each number")
@@ -124,9 +125,7 @@ def _checked_cases(name: str, graph: cl.Graph, which: cl.Tensor, cases: tuple[cl
 
 
 @checked
-def select_n(
-    graph: cl.Graph, which: cl.Tensor, *cases: cl.Tensor, grain: int | None = None, name: str = "select_n"
-) -> cl.Tensor:
+def select_n(graph: Graph, which: Tensor, *cases: Tensor, grain: int | None = None, name: str = "select_n") -> Tensor:
     """One of several values for each element, by its number, as `jax.lax.select_n`.
 
     Args:
@@ -145,13 +144,13 @@ def select_n(
 
 @checked
 def select_n_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    which: cl.Tensor,
-    *cases: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    which: Tensor,
+    *cases: Tensor,
     grain: int | None = None,
     name: str = "select_n_gradient",
-) -> tuple[cl.Tensor | None, ...]:
+) -> tuple[Tensor | None, ...]:
     """The gradients of `select_n` by its cases."""
     _checked_cases(name, graph, which, cases)
     return map_gradient(graph, lax.select_n, cotangent, which, *cases, grain=grain, name=name)[1:]
@@ -161,10 +160,10 @@ def _clamped(low: Any, x: Any, high: Any) -> jax.Array:
     return lax.clamp(jnp.asarray(low, x.dtype), x, jnp.asarray(high, x.dtype))
 
 
-def _checked_bounds(name: str, graph: cl.Graph, low: Any, x: cl.Tensor, high: Any) -> None:
+def _checked_bounds(name: str, graph: Graph, low: Any, x: Tensor, high: Any) -> None:
     check_tensors(name, graph, x=x)
     for what, own in (("low", low), ("high", high)):
-        kind = own.dtype if isinstance(own, cl.Tensor) else None
+        kind = own.dtype if isinstance(own, Tensor) else None
         if (jnp.result_type(own, x.dtype) if kind is None else kind) != x.dtype:
             raise OperationError(
                 f"{what} of ops.{name} is not of the dtype of what it bounds",
@@ -174,9 +173,7 @@ def _checked_bounds(name: str, graph: cl.Graph, low: Any, x: cl.Tensor, high: An
 
 
 @checked
-def clamp(
-    graph: cl.Graph, low: Any, x: cl.Tensor, high: Any, *, grain: int | None = None, name: str = "clamp"
-) -> cl.Tensor:
+def clamp(graph: Graph, low: Any, x: Tensor, high: Any, *, grain: int | None = None, name: str = "clamp") -> Tensor:
     """Elements kept between two bounds, as `jax.lax.clamp`.
 
     Args:
@@ -200,15 +197,15 @@ def clamp(
 
 @checked
 def clamp_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
     low: Any,
-    x: cl.Tensor,
+    x: Tensor,
     high: Any,
     *,
     grain: int | None = None,
     name: str = "clamp_gradient",
-) -> tuple[cl.Tensor | None, ...]:
+) -> tuple[Tensor | None, ...]:
     """The gradients of `clamp` by its bounds and by what is bounded; None for numbers."""
     _checked_bounds(name, graph, low, x, high)
     return map_gradient(graph, _clamped, cotangent, low, x, high, grain=grain, name=name)

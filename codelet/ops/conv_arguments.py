@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.convolved import Convolved
 from codelet.ops.windows import MOST_APART, Along, along, checked_padding, num_windows, whole_numbers
+from codelet.views.tensor import Tensor
 
 # --- what they are given ----------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ def checked_sizes(
     return Sizes(numbers, image, kernel, out, strides, pads, left, right, features, batches)
 
 
-def check_cotangent(name: str, cotangent: cl.Tensor, sizes: Sizes) -> None:
+def check_cotangent(name: str, cotangent: Tensor, sizes: Sizes) -> None:
     if cotangent.shape != sizes.out_shape:
         raise OperationError(
             f"the cotangent of ops.{name} has not the shape of the results",
@@ -163,8 +163,8 @@ class Seen:
     """
 
     own: Convolved
-    x: cl.Tensor
-    w: cl.Tensor
+    x: Tensor
+    w: Tensor
     order: tuple[int, ...]
     shape: tuple[int, ...]
 
@@ -177,7 +177,7 @@ class Seen:
         return replace(self, own=own, x=x, w=w)
 
 
-def _split(tensor: cl.Tensor, spec: Sequence[int], groups: int, at: int) -> cl.Tensor:
+def _split(tensor: Tensor, spec: Sequence[int], groups: int, at: int) -> Tensor:
     """A tensor as (its first two dimensions, field), groups of dimension `at`, 0 or 1, in front of it."""
     moved = tensor.transpose(*spec)
     extents = list(moved.shape)
@@ -185,7 +185,7 @@ def _split(tensor: cl.Tensor, spec: Sequence[int], groups: int, at: int) -> cl.T
     return moved.reshape(extents)
 
 
-def _padded(tensor: cl.Tensor, spec: Sequence[int], fields: Sequence[Along]) -> cl.Tensor:
+def _padded(tensor: Tensor, spec: Sequence[int], fields: Sequence[Along]) -> Tensor:
     """A tensor with as many zeros around its spatial dimensions as windows reach."""
     widths = [(0, 0)] * tensor.ndim
     for d, field in zip(spec[2:], fields, strict=True):
@@ -193,13 +193,13 @@ def _padded(tensor: cl.Tensor, spec: Sequence[int], fields: Sequence[Along]) -> 
     return tensor.pad(widths) if any(map(any, widths)) else tensor
 
 
-def _swapped(tensor: cl.Tensor, first: int, second: int) -> cl.Tensor:
+def _swapped(tensor: Tensor, first: int, second: int) -> Tensor:
     order = list(range(tensor.ndim))
     order[first], order[second] = second, first
     return tensor.transpose(*order)
 
 
-def _image_split(tensor: cl.Tensor, spec: Sequence[int], sizes: Sizes) -> cl.Tensor:
+def _image_split(tensor: Tensor, spec: Sequence[int], sizes: Sizes) -> Tensor:
     """The image as (batch, groups, channels, field)."""
     if sizes.batch_groups > 1:
         return _swapped(_split(tensor, spec, sizes.groups, 0), 0, 1)
@@ -211,7 +211,7 @@ def _stored(spec: Sequence[int], roles: Sequence[tuple[int, ...]]) -> tuple[int,
     return tuple(own for d in range(len(spec)) for own in roles[list(spec).index(d)])
 
 
-def seen_forward(x: cl.Tensor, w: cl.Tensor, sizes: Sizes, partials: np.dtype, out: np.dtype) -> Seen:
+def seen_forward(x: Tensor, w: Tensor, sizes: Sizes, partials: np.dtype, out: np.dtype) -> Seen:
     lhs, rhs, results = sizes.numbers
     fields = tuple(
         along(
@@ -232,7 +232,7 @@ def seen_forward(x: cl.Tensor, w: cl.Tensor, sizes: Sizes, partials: np.dtype, o
     return Seen(own, image, _split(w, rhs, groups, 0), order, sizes.out_shape)
 
 
-def seen_by_input(g: cl.Tensor, w: cl.Tensor, sizes: Sizes, partials: np.dtype, out: np.dtype) -> Seen:
+def seen_by_input(g: Tensor, w: Tensor, sizes: Sizes, partials: np.dtype, out: np.dtype) -> Seen:
     lhs, rhs, results = sizes.numbers
     fields = tuple(
         along(
@@ -257,7 +257,7 @@ def seen_by_input(g: cl.Tensor, w: cl.Tensor, sizes: Sizes, partials: np.dtype, 
     return Seen(own, cotangent, reversed_kernel, order, _as_stored(sizes.image, lhs))
 
 
-def seen_by_kernel(g: cl.Tensor, x: cl.Tensor, sizes: Sizes, partials: np.dtype, out: np.dtype) -> Seen:
+def seen_by_kernel(g: Tensor, x: Tensor, sizes: Sizes, partials: np.dtype, out: np.dtype) -> Seen:
     lhs, rhs, results = sizes.numbers
     fields = tuple(
         along(

@@ -16,13 +16,13 @@ from dataclasses import replace
 
 import numpy as np
 
-import codelet as cl
 from codelet.ops.blocks import Cut, cuts_of, near, num_tiles
 from codelet.ops.conv_prices import estimates, moved_by, price
 from codelet.ops.convolved import CODELETS, Blocks, Convolved, Kind, parts_of
 from codelet.ops.pairs import told
 from codelet.ops.planning import MEMORY_SHARE, Option, Plan, cheapest, least_to_move, repeated
 from codelet.target import Target
+from codelet.tracing.codelets import Codelet
 
 _PRICED = 96
 """Of so many ways to cut tiles, those of the least estimates, the cycles are counted."""
@@ -68,7 +68,7 @@ _POSITIONS = 64
 """At most so many positions of a tile are vertices of their own."""
 
 
-def _ways(own: Convolved, blocks: Blocks, workers: int, *, alone: bool) -> Iterator[tuple[Kind, cl.Codelet, Blocks]]:
+def _ways(own: Convolved, blocks: Blocks, workers: int, *, alone: bool) -> Iterator[tuple[Kind, Codelet, Blocks]]:
     """How the blocks of tiles are made by vertices: of all workers, or of one each."""
     rank = own.rank
     shared = (1, *blocks[1:])
@@ -103,7 +103,7 @@ def options(
     """
     fixed = None if grain is None else _grains_of(own, grain)
     grid, estimate, least = estimates(target, own, fixed, memory)
-    found: list[tuple[float, Kind, cl.Codelet, tuple[Cut, ...]]] = []
+    found: list[tuple[float, Kind, Codelet, tuple[Cut, ...]]] = []
     number = min(priced, len(estimate))
     chosen = np.argpartition(estimate, number - 1)[:number]
     for place, k in enumerate(chosen[np.argsort(estimate[chosen], kind="stable")]):
@@ -111,7 +111,7 @@ def options(
         if fixed is not None:
             vertices = math.prod(-(-block // own) for block, own in zip(blocks, fixed, strict=True))
             kind = _kind_of(own, fixed)
-            ways: list[tuple[Kind, cl.Codelet, Blocks]] = [
+            ways: list[tuple[Kind, Codelet, Blocks]] = [
                 (kind, CODELETS[kind].for_vertices(vertices, target.num_workers), fixed)
             ]
         else:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import codelet as cl
 from codelet.ops.block_planning import add_up, plan_sum
 from codelet.ops.blocks import Cut
 from codelet.ops.convolved import (
@@ -29,6 +28,7 @@ from codelet.ops.convolved import (
 from codelet.ops.planning import StepCost, block_sizes, combined, least_to_move, step_cost, vertex_cycles
 from codelet.ops.windows import Along
 from codelet.target import Target, VertexCycles
+from codelet.tracing.codelets import Codelet
 
 # --- prices -----------------------------------------------------------------------------------------------
 
@@ -123,14 +123,14 @@ def num_partials(cuts: Sequence[Cut]) -> int:
 
 
 def _cycles(
-    target: Target, own: Convolved, kind: Kind, codelet: cl.Codelet, cuts: Sequence[Cut], dtype: np.dtype
+    target: Target, own: Convolved, kind: Kind, codelet: Codelet, cuts: Sequence[Cut], dtype: np.dtype
 ) -> VertexCycles:
     grains = parts_of([cut.grain for cut in cuts])
     return vertex_cycles(target, codelet, _types(own, kind, grains), **static_values(own, kind, dtype))
 
 
 def price(
-    target: Target, own: Convolved, kind: Kind, codelet: cl.Codelet, cuts: tuple[Cut, ...], moved: Moved
+    target: Target, own: Convolved, kind: Kind, codelet: Codelet, cuts: tuple[Cut, ...], moved: Moved
 ) -> Iterator[StepCost]:
     """What the compute sets of a convolution take, one after another, given what a tile has."""
     count = num_partials(cuts)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-import codelet as cl
+from codelet.graphs.graph import Graph
 from codelet.ops.block_planning import add_up, plan_sum
 from codelet.ops.blocks import Block, Cut, add_blocks
 from codelet.ops.conv_arguments import Seen
@@ -21,6 +21,9 @@ from codelet.ops.homes import settle
 from codelet.ops.partials import sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.windows import Phase
+from codelet.tracing.codelets import Codelet
+from codelet.views.symbols import grid
+from codelet.views.tensor import Tensor
 
 
 def _length(elements: slice) -> Any:
@@ -29,12 +32,12 @@ def _length(elements: slice) -> Any:
 
 def _add_phase(
     seen: Seen,
-    graph: cl.Graph,
+    graph: Graph,
     cuts: Sequence[Cut],
     phase: Sequence[Phase],
     kind: Kind,
-    codelet: cl.Codelet,
-    out: cl.Tensor,
+    codelet: Codelet,
+    out: Tensor,
 ) -> None:
     """The vertices of the results of one phase, of `out` of shape (partials..., batch, groups, results, field)."""
     own = seen.own
@@ -74,10 +77,10 @@ def _add_phase(
     add_blocks(graph, "convolve", codelet, ours, fields, parts=[cut.parts for cut in cuts])
 
 
-def _add_zeros(graph: cl.Graph, own: Convolved, phase: Sequence[Phase], out: cl.Tensor) -> None:
+def _add_zeros(graph: Graph, own: Convolved, phase: Sequence[Phase], out: Tensor) -> None:
     """The vertices of a phase whose windows meet no tap: one for each channel of the results, on all tiles."""
     chosen = out.shape[: out.ndim - own.rank]
-    at = cl.grid(*chosen)
+    at = grid(*chosen)
     places = [slice(one.first, None, field.apart) for field, one in zip(own.fields, phase, strict=True)]
     number: Any = 0
     for symbol, extent in zip(at, chosen, strict=True):
@@ -89,7 +92,7 @@ def _add_zeros(graph: cl.Graph, own: Convolved, phase: Sequence[Phase], out: cl.
     graph.add_vertex("convolve", codelet, out=written, tile=number // each, **static)
 
 
-def _add_at_once(graph: cl.Graph, seen: Seen, plan: Plan, out: cl.Tensor) -> None:
+def _add_at_once(graph: Graph, seen: Seen, plan: Plan, out: Tensor) -> None:
     """The vertices of a convolution, or of a turn of it, of results as they are stored."""
     own = seen.own
     back = [seen.order.index(d) for d in range(out.ndim)]
@@ -111,7 +114,7 @@ def _add_at_once(graph: cl.Graph, seen: Seen, plan: Plan, out: cl.Tensor) -> Non
         sum_partials(graph, written.reshape(count, out.size), out.flatten(), sums, add_up)
 
 
-def _add_turns(graph: cl.Graph, seen: Seen, plan: Plan, out: cl.Tensor, memory_share: float) -> None:
+def _add_turns(graph: Graph, seen: Seen, plan: Plan, out: Tensor, memory_share: float) -> None:
     """The vertices of a planned convolution: all at once, or of one part of the results after another."""
     extents, cuts = seen.own.kept[:3], parts_of(plan.cuts)
     of_turn = cuts.batch.extent, cuts.groups.extent, cuts.out_channels.extent
@@ -128,7 +131,7 @@ def _add_turns(graph: cl.Graph, seen: Seen, plan: Plan, out: cl.Tensor, memory_s
             _add_turns(graph, own, own_plan, results, memory_share)
 
 
-def add_planned(graph: cl.Graph, seen: Seen, plan: Plan, memory_share: float = MEMORY_SHARE) -> cl.Tensor:
+def add_planned(graph: Graph, seen: Seen, plan: Plan, memory_share: float = MEMORY_SHARE) -> Tensor:
     """The vertices of a convolution as a plan has them.
 
     Args:

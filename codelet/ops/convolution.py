@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import jax.numpy as jnp
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_same_dtype, check_tensors, checked_dtype, checked_grain
 from codelet.ops.conv_arguments import (
     Seen,
@@ -27,9 +27,10 @@ from codelet.ops.partials import checked_sums
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.schema import checked
 from codelet.target import Target
+from codelet.views.tensor import Tensor
 
 
-def _add(graph: cl.Graph, seen: Seen, grain: int | None, memory_share: float, name: str) -> cl.Tensor:
+def _add(graph: Graph, seen: Seen, grain: int | None, memory_share: float, name: str) -> Tensor:
     """The vertices of a convolution, planned, in a scope."""
     plan = plan_convolved(graph.target, seen.own, grain, memory_share)
     with graph.scope(name, unique=True):
@@ -41,9 +42,9 @@ def _add(graph: cl.Graph, seen: Seen, grain: int | None, memory_share: float, na
 
 @checked
 def conv_general_dilated(
-    graph: cl.Graph,
-    lhs: cl.Tensor,
-    rhs: cl.Tensor,
+    graph: Graph,
+    lhs: Tensor,
+    rhs: Tensor,
     window_strides: Sequence[int] | int | None = None,
     padding: Any = "VALID",
     *,
@@ -57,7 +58,7 @@ def conv_general_dilated(
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "conv_general_dilated",
-) -> cl.Tensor:
+) -> Tensor:
     """A convolution, as `jax.lax.conv_general_dilated`.
 
     Args:
@@ -163,7 +164,7 @@ def plan_conv(
         feature_group_count,
         batch_group_count,
     )
-    graph, own = cl.Graph(target), checked_dtype("plan_conv", "dtype", dtype)
+    graph, own = Graph(target), checked_dtype("plan_conv", "dtype", dtype)
     image, kernels = graph.add_variable("lhs", tuple(lhs), own), graph.add_variable("rhs", tuple(rhs), own)
     kinds = checked_sums("plan_conv", own, preferred_element_type, partials)
     cotangent = graph.add_variable("cotangent", sizes.out_shape, own)
@@ -181,9 +182,9 @@ def plan_conv(
 
 @checked
 def conv_input_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    rhs: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    rhs: Tensor,
     lhs_shape: Sequence[int],
     window_strides: Sequence[int] | int | None = None,
     padding: Any = "VALID",
@@ -198,7 +199,7 @@ def conv_input_gradient(
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "conv_input_gradient",
-) -> cl.Tensor:
+) -> Tensor:
     """The gradient of `conv_general_dilated` by its image, from that of its results.
 
     Args:
@@ -243,9 +244,9 @@ def conv_input_gradient(
 
 @checked
 def conv_kernel_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    lhs: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    lhs: Tensor,
     rhs_shape: Sequence[int],
     window_strides: Sequence[int] | int | None = None,
     padding: Any = "VALID",
@@ -260,7 +261,7 @@ def conv_kernel_gradient(
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "conv_kernel_gradient",
-) -> cl.Tensor:
+) -> Tensor:
     """The gradient of `conv_general_dilated` by its kernels, from that of its results.
 
     Args:

@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-import codelet as cl
 from codelet.ops.blocks import Cut, whole
 from codelet.ops.pairs import Pair, both
 from codelet.ops.windows import Along, Phase
+from codelet.tracing.codelets import codelet
 
 Kind = Literal["patch", "position", "element"]
 """What a vertex makes: a patch of the results, results at one position, or one result."""
@@ -155,7 +155,7 @@ def multiply_windows(x, w, *, partials, dtype):
     return lax.dot_general(x, w, ((summed, summed), ((), ())), preferred_element_type=jnp.dtype(partials)).astype(dtype)
 
 
-@cl.codelet(issue="assembly")
+@codelet(issue="assembly")
 def multiply_window(x, w, *, partials, dtype):
     """One result: a window (channels, taps) by a kernel."""
     every = tuple(range(x.ndim))

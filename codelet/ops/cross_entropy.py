@@ -7,14 +7,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_floating, check_tensors, checked_axis, checked_grain
 from codelet.ops.lookup_codelets import positions
 from codelet.ops.pairs import Pair, both
 from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.rows import Rows
 from codelet.ops.schema import checked
+from codelet.views.tensor import Tensor
 
 
 def _loss(logits, labels, axes):
@@ -61,7 +62,7 @@ def slopes_of_classes(cotangent, logits, labels, *, axes):
 
 
 def _rows(
-    operation: str, graph: cl.Graph, axis: int, grain: int | None, share: float, logits: cl.Tensor, labels: cl.Tensor
+    operation: str, graph: Graph, axis: int, grain: int | None, share: float, logits: Tensor, labels: Tensor
 ) -> tuple[Rows, Any]:
     """The rows of logits, and which axes labels have; arguments checked."""
     check_tensors(operation, graph, logits=logits, labels=labels)
@@ -84,7 +85,7 @@ def _rows(
     return rows, "one" if of_classes else "all"
 
 
-def _check_cotangent(operation: str, graph: cl.Graph, cotangent: cl.Tensor, rows: Rows) -> None:
+def _check_cotangent(operation: str, graph: Graph, cotangent: Tensor, rows: Rows) -> None:
     """See that a cotangent has an element for each row."""
     check_tensors(operation, graph, cotangent=cotangent)
     kept = tuple(n for d, n in enumerate(rows.shape) if d not in rows.axes)
@@ -96,15 +97,15 @@ def _check_cotangent(operation: str, graph: cl.Graph, cotangent: cl.Tensor, rows
 
 @checked
 def cross_entropy(
-    graph: cl.Graph,
-    logits: cl.Tensor,
-    labels: cl.Tensor,
+    graph: Graph,
+    logits: Tensor,
+    labels: Tensor,
     axis: int = -1,
     *,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "cross_entropy",
-) -> cl.Tensor:
+) -> Tensor:
     """The cross-entropy of each row of logits: `optax.softmax_cross_entropy`, or with integer labels.
 
     Args:
@@ -136,16 +137,16 @@ def cross_entropy(
 
 @checked
 def cross_entropy_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    logits: cl.Tensor,
-    labels: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    logits: Tensor,
+    labels: Tensor,
     axis: int = -1,
     *,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "cross_entropy_gradient",
-) -> cl.Tensor:
+) -> Tensor:
     """The gradient of `cross_entropy` by the logits; arguments as of it, and the cotangent of its result."""
     rows, kind = _rows("cross_entropy_gradient", graph, axis, grain, memory_share, logits, labels)
     _check_cotangent("cross_entropy_gradient", graph, cotangent, rows)
@@ -161,16 +162,16 @@ def cross_entropy_gradient(
 
 @checked
 def cross_entropy_label_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    logits: cl.Tensor,
-    labels: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    logits: Tensor,
+    labels: Tensor,
     axis: int = -1,
     *,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "cross_entropy_label_gradient",
-) -> cl.Tensor:
+) -> Tensor:
     """The gradient of `cross_entropy` by labels that are probabilities; arguments as of `cross_entropy_gradient`."""
     operation = "cross_entropy_label_gradient"
     rows, kind = _rows(operation, graph, axis, grain, memory_share, logits, labels)

@@ -14,13 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_floating, check_tensors, checked_axis, checked_grain
 from codelet.ops.pairs import both
 from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.rows import Rows
 from codelet.ops.schema import checked
+from codelet.views.tensor import Tensor
 
 RUNNING = {
     "cumsum": (lax.cumsum, lax.add),
@@ -77,8 +78,8 @@ def _parts(target: Any, length: int, rows: int) -> int:
 
 
 def _running(
-    operation: str, graph: cl.Graph, x: cl.Tensor, axis: int, reverse: bool, grain: Any, share: float, name: str
-) -> cl.Tensor:
+    operation: str, graph: Graph, x: Tensor, axis: int, reverse: bool, grain: Any, share: float, name: str
+) -> Tensor:
     """The vertices of a running operation."""
     check_tensors(operation, graph, x=x)
     own, grain, dtype = checked_axis(operation, "axis", axis, x.ndim), checked_grain(operation, grain), x.dtype
@@ -106,15 +107,15 @@ def _running(
 
 def _slopes(
     operation: str,
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    x: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    x: Tensor,
     axis: int,
     reverse: bool,
     grain: Any,
     share: float,
     name: str,
-) -> cl.Tensor:
+) -> Tensor:
     """The vertices of the gradient of a running operation, by whole rows."""
     told = f"{operation}_gradient"
     check_tensors(told, graph, cotangent=cotangent, x=x)
@@ -136,15 +137,15 @@ def _slopes(
 
 @checked
 def cumsum(
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     axis: int = 0,
     *,
     reverse: bool = False,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "cumsum",
-) -> cl.Tensor:
+) -> Tensor:
     """Running sums along an axis, as `jax.lax.cumsum`.
 
     Args:
@@ -168,39 +169,39 @@ def cumsum(
 
 @checked
 def cumsum_gradient(
-    graph: cl.Graph, cotangent: cl.Tensor, axis: int = 0, *, reverse: bool = False, name: str = "cumsum_gradient"
-) -> cl.Tensor:
+    graph: Graph, cotangent: Tensor, axis: int = 0, *, reverse: bool = False, name: str = "cumsum_gradient"
+) -> Tensor:
     """The gradient of `cumsum`: running sums the other way."""
     return _running("cumsum", graph, cotangent, axis, not reverse, None, MEMORY_SHARE, name)
 
 
 @checked
 def cumprod(
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     axis: int = 0,
     *,
     reverse: bool = False,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "cumprod",
-) -> cl.Tensor:
+) -> Tensor:
     """Running products along an axis, as `jax.lax.cumprod`; arguments as of `cumsum`."""
     return _running("cumprod", graph, x, axis, reverse, grain, memory_share, name)
 
 
 @checked
 def cumprod_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    x: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    x: Tensor,
     axis: int = 0,
     *,
     reverse: bool = False,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "cumprod_gradient",
-) -> cl.Tensor:
+) -> Tensor:
     """The gradient of `cumprod`, with zeros among the factors too, by whole rows.
 
     Args:
@@ -221,61 +222,61 @@ def cumprod_gradient(
 
 @checked
 def cummax(
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     axis: int = 0,
     *,
     reverse: bool = False,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "cummax",
-) -> cl.Tensor:
+) -> Tensor:
     """The largest so far along an axis, as `jax.lax.cummax`; arguments as of `cumsum`."""
     return _running("cummax", graph, x, axis, reverse, grain, memory_share, name)
 
 
 @checked
 def cummax_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    x: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    x: Tensor,
     axis: int = 0,
     *,
     reverse: bool = False,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "cummax_gradient",
-) -> cl.Tensor:
+) -> Tensor:
     """The gradient of `cummax`, ties sharing as in JAX, by whole rows; arguments as of `cumprod_gradient`."""
     return _slopes("cummax", graph, cotangent, x, axis, reverse, grain, memory_share, name)
 
 
 @checked
 def cummin(
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     axis: int = 0,
     *,
     reverse: bool = False,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "cummin",
-) -> cl.Tensor:
+) -> Tensor:
     """The smallest so far along an axis, as `jax.lax.cummin`; arguments as of `cumsum`."""
     return _running("cummin", graph, x, axis, reverse, grain, memory_share, name)
 
 
 @checked
 def cummin_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    x: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    x: Tensor,
     axis: int = 0,
     *,
     reverse: bool = False,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "cummin_gradient",
-) -> cl.Tensor:
+) -> Tensor:
     """The gradient of `cummin`, ties sharing as in JAX, by whole rows; arguments as of `cumprod_gradient`."""
     return _slopes("cummin", graph, cotangent, x, axis, reverse, grain, memory_share, name)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_same_dtype, check_tensors, checked_axis, checked_grain
 from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import Block, add_blocks
@@ -34,6 +34,7 @@ from codelet.ops.product_planning import (
 from codelet.ops.schema import checked
 from codelet.target import Target
 from codelet.views.mixed_radix import digits_along
+from codelet.views.tensor import Tensor
 
 DimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
 """As of `lax.dot_general`: the contracted dimensions of both operands, and their batch dimensions."""
@@ -57,9 +58,9 @@ class _Options:
 
 @checked
 def dot_general(
-    graph: cl.Graph,
-    a: cl.Tensor,
-    b: cl.Tensor,
+    graph: Graph,
+    a: Tensor,
+    b: Tensor,
     dimension_numbers: DimensionNumbers,
     *,
     preferred_element_type: Any = None,
@@ -67,9 +68,9 @@ def dot_general(
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     codelets: Codelets = CODELETS,
-    like: cl.Tensor | None = None,
+    like: Tensor | None = None,
     name: str = "dot_general",
-) -> cl.Tensor:
+) -> Tensor:
     """Products of two arrays, summed over any dimensions, as `jax.lax.dot_general`.
 
     Args:
@@ -115,8 +116,8 @@ def dimension(role: Role, number: int, extent: int) -> Dimension:
 
 
 def _as_product(
-    graph: cl.Graph, a: cl.Tensor, b: cl.Tensor, numbers: Any, out_dtype: Any, partials: Any, name: str
-) -> tuple[tuple[cl.Tensor, cl.Tensor], Product, tuple[int, ...]]:
+    graph: Graph, a: Tensor, b: Tensor, numbers: Any, out_dtype: Any, partials: Any, name: str
+) -> tuple[tuple[Tensor, Tensor], Product, tuple[int, ...]]:
     """The operands as (batch, rows, summed) and (batch, summed, columns), what is made of them, and its shape."""
     check_tensors(name, graph, a=a, b=b)
     dtype = check_same_dtype(name, a=a, b=b)
@@ -143,9 +144,7 @@ def _as_product(
     return (a, b), Product(dimensions, dtype, sums, out, (home_of(a), home_of(b))), shape
 
 
-def _in_digits(
-    operands: tuple[cl.Tensor, cl.Tensor], summed: Any, batch: Any
-) -> tuple[tuple[cl.Tensor, cl.Tensor], Any, Any]:
+def _in_digits(operands: tuple[Tensor, Tensor], summed: Any, batch: Any) -> tuple[tuple[Tensor, Tensor], Any, Any]:
     """Operands with a dimension for each digit of what is summed over, where one of them steps in mixed radix there.
 
     So does an image of channels last that is flattened as of channels first. A part of such a dimension is no slice.
@@ -169,7 +168,7 @@ def _in_digits(
     return operands, summed, batch
 
 
-def _checked_numbers(name: str, a: cl.Tensor, b: cl.Tensor, numbers: Any) -> Any:
+def _checked_numbers(name: str, a: Tensor, b: Tensor, numbers: Any) -> Any:
     """Dimension numbers counted from the beginning, that fit.
 
     Raises:
@@ -204,7 +203,7 @@ def _checked_numbers(name: str, a: cl.Tensor, b: cl.Tensor, numbers: Any) -> Any
     return (left, right), (left_batch, right_batch)
 
 
-def _checked_like(name: str, graph: cl.Graph, like: cl.Tensor, shape: tuple[int, ...]) -> cl.Tensor:
+def _checked_like(name: str, graph: Graph, like: Tensor, shape: tuple[int, ...]) -> Tensor:
     check_tensors(name, graph, like=like)
     if like.shape != shape:
         raise OperationError(f"`like` of ops.{name} is not of the results' shape", given=like, expected=f"{shape}")
@@ -217,9 +216,7 @@ def _part(own: Product, roles: Sequence[Role], d: int, part: slice) -> tuple[sli
     return tuple(part if k == d else slice(None) for k in ordered)
 
 
-def _add_turns(
-    graph: cl.Graph, a: cl.Tensor, b: cl.Tensor, out: cl.Tensor, own: Product, plan: Plan, options: _Options
-) -> None:
+def _add_turns(graph: Graph, a: Tensor, b: Tensor, out: Tensor, own: Product, plan: Plan, options: _Options) -> None:
     """The vertices of a planned product: all at once, or of one part of the results after another."""
     names = [cut.name for cut in plan.cuts]
     d = next((d for d, one in enumerate(own.dimensions) if plan.cuts and plan.cuts[d].extent < one.extent), None)
@@ -237,9 +234,7 @@ def _add_turns(
             _add_product(graph, a[ours], b[theirs], out[results], of_turn, own_plan, options.codelets)
 
 
-def _add_product(
-    graph: cl.Graph, a: cl.Tensor, b: cl.Tensor, out: cl.Tensor, own: Product, plan: Plan, codelets: Codelets
-) -> None:
+def _add_product(graph: Graph, a: Tensor, b: Tensor, out: Tensor, own: Product, plan: Plan, codelets: Codelets) -> None:
     """The vertices of a planned product."""
     roles = [dimension.role for dimension in own.dimensions]
     if not own.size("summed"):
@@ -280,16 +275,16 @@ def _inverse(order: Sequence[int]) -> list[int]:
 
 @checked
 def dot_general_gradients(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    a: cl.Tensor,
-    b: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    a: Tensor,
+    b: Tensor,
     dimension_numbers: DimensionNumbers,
     *,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "dot_general_gradients",
-) -> tuple[cl.Tensor, cl.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """The gradients of `dot_general` by both operands: products of the cotangent with the other.
 
     Args:

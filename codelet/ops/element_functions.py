@@ -17,13 +17,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import codelet as cl
 from codelet.errors import CodeletError, OperationError, SavingError
 from codelet.ops.pairs import Pair, both
 from codelet.ops.saved_functions import SavedFunction, saved_function
 from codelet.tracing.captured import Captured, captured
+from codelet.tracing.codelets import Codelet
 from codelet.tracing.hints import Hints
 from codelet.tracing.statics import Settings, restored, static_key, trace_settings
+from codelet.views.tensor import Tensor
 
 Number = bool | int | float | complex | np.generic
 
@@ -79,7 +80,7 @@ def _element_function(
     return ElementFunction(operation, name, held.key, dtypes, keys, trace_settings(), numbers, function, held)
 
 
-def element_function(operation: str, function: Any, operands: Sequence[cl.Tensor | Number]) -> ElementFunction:
+def element_function(operation: str, function: Any, operands: Sequence[Tensor | Number]) -> ElementFunction:
     """A function of single elements, as it is now.
 
     Args:
@@ -87,8 +88,8 @@ def element_function(operation: str, function: Any, operands: Sequence[cl.Tensor
         function: any that JAX traces.
         operands: what its parameters are given.
     """
-    numbers = {k: own for k, own in enumerate(operands) if not isinstance(own, cl.Tensor)}
-    dtypes = tuple(own.dtype if isinstance(own, cl.Tensor) else None for own in operands)
+    numbers = {k: own for k, own in enumerate(operands) if not isinstance(own, Tensor)}
+    dtypes = tuple(own.dtype if isinstance(own, Tensor) else None for own in operands)
     return _element_function(operation, function, dtypes, numbers)
 
 
@@ -189,14 +190,14 @@ class _Computed:
         return name if self.given is None else f"{name}_gradient"
 
 
-class _ElementCodelet(cl.Codelet):
+class _ElementCodelet(Codelet):
     """A codelet of blocks, which is named in a file by the function of elements that it was made of."""
 
     def __init__(self, function: Callable[..., Any], computed: _Computed, hints: Hints):
         super().__init__(function, hints)
         self.computed = computed
 
-    def _of(self, *functions: Callable[..., Any]) -> cl.Codelet:
+    def _of(self, *functions: Callable[..., Any]) -> Codelet:
         function, *hinting = functions
         return _ElementCodelet(function, self.computed, self.hints.of(*hinting))
 
@@ -225,7 +226,7 @@ def _read_again(
     settings: Settings,
     how: tuple[tuple[bool, ...] | None, tuple[int, ...], bool],
     is_shared: bool,
-) -> cl.Codelet:
+) -> Codelet:
     with restored(settings):
         own = _element_function(operation, function.found(), dtypes, numbers)
     pair = _codelets(_Computed(own, *how))

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.homes import Home, home_of
+from codelet.views.tensor import Tensor
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Layout:
         """Of the merged dimensions."""
         return tuple(math.prod(self.shape[d] for d in group) for group in self.groups)
 
-    def dimensions(self, tensors: Sequence[cl.Tensor]) -> list[tuple[int, ...]]:
+    def dimensions(self, tensors: Sequence[Tensor]) -> list[tuple[int, ...]]:
         """The merged dimensions that each tensor has: that it is not the same along, unless all are."""
         found: list[list[int]] = [[] for _ in tensors]
         for k, group in enumerate(self.groups):
@@ -51,7 +51,7 @@ class Layout:
                 own += [k] * there
         return list(map(tuple, found))
 
-    def view(self, tensor: cl.Tensor, dimensions: Sequence[int]) -> cl.Tensor:
+    def view(self, tensor: Tensor, dimensions: Sequence[int]) -> Tensor:
         """A tensor by some of the merged dimensions, those that it has."""
         lead = len(self.shape) - tensor.ndim
         kept = [d for k in dimensions for d in self.groups[k]]
@@ -65,14 +65,14 @@ class Layout:
         """The shape in which results lie, of no merged dimensions: a window over one of them is then told."""
         return tuple(self.shape[d] for d in self.order)
 
-    def unmerged(self, made: cl.Tensor) -> cl.Tensor:
+    def unmerged(self, made: Tensor) -> Tensor:
         """What lies by the merged dimensions, in the layout's shape."""
         view = made.reshape(self.lying)
         view = view.transpose([self.order.index(d) for d in sorted(self.order)]) if self.order else view
         return view.reshape(self.shape)
 
 
-def _has(tensor: cl.Tensor, rank: int, d: int, spread: bool = False) -> bool:
+def _has(tensor: Tensor, rank: int, d: int, spread: bool = False) -> bool:
     """Whether a tensor has a dimension of what it is broadcast to; `spread` also where it is a view of one element."""
     own = d - (rank - tensor.ndim)
     if own < 0 or tensor.shape[own] == 1:
@@ -81,13 +81,13 @@ def _has(tensor: cl.Tensor, rank: int, d: int, spread: bool = False) -> bool:
     return spread or not tensor.shape[own] or moves
 
 
-def _stride(tensor: cl.Tensor, rank: int, d: int) -> int | None:
+def _stride(tensor: Tensor, rank: int, d: int) -> int | None:
     """The stride of a tensor along a dimension of what it is broadcast to; None where it has no one."""
     own = d - (rank - tensor.ndim)
     return tensor.index.strides[own] if own >= 0 and tensor.index.is_strided else None
 
 
-def broadcast_shape(operation: str, tensors: Sequence[cl.Tensor]) -> tuple[int, ...]:
+def broadcast_shape(operation: str, tensors: Sequence[Tensor]) -> tuple[int, ...]:
     """The shape to which tensors are broadcast.
 
     Args:
@@ -107,7 +107,7 @@ def broadcast_shape(operation: str, tensors: Sequence[cl.Tensor]) -> tuple[int, 
         ) from None
 
 
-def _lie_as_one(tensor: cl.Tensor, home: Home | None, rank: int, first: int, second: int) -> bool:
+def _lie_as_one(tensor: Tensor, home: Home | None, rank: int, first: int, second: int) -> bool:
     """Whether blocks in which a tensor lies are blocks of two of its dimensions made one."""
     lead = rank - tensor.ndim
     if not home:
@@ -116,7 +116,7 @@ def _lie_as_one(tensor: cl.Tensor, home: Home | None, rank: int, first: int, sec
     return inner >= extent or (outer == 1 and extent % inner == 0)
 
 
-def layouts(operation: str, tensors: Sequence[cl.Tensor]) -> list[Layout]:
+def layouts(operation: str, tensors: Sequence[Tensor]) -> list[Layout]:
     """The layouts of tensors that are broadcast to one another: of as few dimensions as can be, and as they lie.
 
     Args:
@@ -132,7 +132,7 @@ def layouts(operation: str, tensors: Sequence[cl.Tensor]) -> list[Layout]:
     return list(dict.fromkeys(_layout(shape, tensors, own) for own in ways))
 
 
-def _layout(shape: tuple[int, ...], tensors: Sequence[cl.Tensor], homes: Sequence[Home | None]) -> Layout:
+def _layout(shape: tuple[int, ...], tensors: Sequence[Tensor], homes: Sequence[Home | None]) -> Layout:
     """The layout of tensors in which no dimensions are made one that those which lie somewhere do not lie in as one."""
     rank = len(shape)
     has = lambda d: tuple(_has(tensor, rank, d) for tensor in tensors)  # noqa: E731

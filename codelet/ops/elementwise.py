@@ -12,8 +12,8 @@ import jax
 import numpy as np
 from jax import lax
 
-import codelet as cl
 from codelet.errors import FieldTypeError, OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_tensors, checked_grain
 from codelet.ops.blocks import Block, add_blocks
 from codelet.ops.element_functions import (
@@ -33,13 +33,14 @@ from codelet.ops.pairs import Pair
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.reduce import sum
 from codelet.ops.schema import checked
+from codelet.views.tensor import Tensor
 
 _SEVERAL = "tensors and numbers, which are broadcast to one another"
 
 
 @checked
 def map(
-    graph: cl.Graph,
+    graph: Graph,
     function: Any,
     *operands: Any,
     grain: int | None = None,
@@ -80,7 +81,7 @@ def map(
     return jax.tree.unflatten(structure, made)
 
 
-def add_in_place(graph: cl.Graph, to: cl.Tensor, x: cl.Tensor, *, grain: int | None = None, name: str = "add") -> None:
+def add_in_place(graph: Graph, to: Tensor, x: Tensor, *, grain: int | None = None, name: str = "add") -> None:
     """Add a tensor to another of its shape and dtype, which names no element twice.
 
     Args:
@@ -98,7 +99,7 @@ def add_in_place(graph: cl.Graph, to: cl.Tensor, x: cl.Tensor, *, grain: int | N
 
 @checked
 def plan_map(
-    graph: cl.Graph,
+    graph: Graph,
     function: Any,
     *operands: Any,
     grain: int | None = None,
@@ -120,14 +121,14 @@ def plan_map(
 
 @checked
 def map_gradient(
-    graph: cl.Graph,
+    graph: Graph,
     function: Any,
     cotangents: Any,
     *operands: Any,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "map_gradient",
-) -> tuple[cl.Tensor | None, ...]:
+) -> tuple[Tensor | None, ...]:
     """The gradients of a `map` by its operands, as `jax.vjp` gives them.
 
     Where an operand is broadcast its gradient is summed: by each vertex over its own block, then over all blocks.
@@ -165,7 +166,7 @@ def map_gradient(
             made = [fill(graph, tensor.shape, 0, tensor.dtype) for tensor in smooth]
         else:
             slopes = slopes_of(own, tuple(tensor is not None for tensor in given))
-            results: list[cl.Tensor] = []
+            results: list[Tensor] = []
             if slopes.codelets is not None:
                 results = _spread(name, graph, fields, slopes.dtypes, slopes.codelets, grain, memory_share).add()
             spread = [(results if kind == "result" else fields)[k] for kind, k in slopes.sources]
@@ -173,10 +174,10 @@ def map_gradient(
                 _summed(graph, full.broadcast_to(shape), tensor) for full, tensor in zip(spread, smooth, strict=True)
             ]
     left = iter(made)
-    return tuple(next(left) if isinstance(t, cl.Tensor) and is_smooth(t.dtype) else None for t in operands)
+    return tuple(next(left) if isinstance(t, Tensor) and is_smooth(t.dtype) else None for t in operands)
 
 
-def _summed(graph: cl.Graph, gradient: cl.Tensor, tensor: cl.Tensor) -> cl.Tensor:
+def _summed(graph: Graph, gradient: Tensor, tensor: Tensor) -> Tensor:
     """A gradient summed over the dimensions along which its tensor was broadcast."""
     lead = gradient.ndim - tensor.ndim
     axes = [d for d in range(gradient.ndim) if d < lead or tensor.shape[d - lead] < gradient.shape[d]]
@@ -189,8 +190,8 @@ def _summed(graph: cl.Graph, gradient: cl.Tensor, tensor: cl.Tensor) -> cl.Tenso
 
 
 def _checked(
-    operation: str, graph: cl.Graph, function: Any, operands: Sequence[Any]
-) -> tuple[ElementFunction, list[cl.Tensor]]:
+    operation: str, graph: Graph, function: Any, operands: Sequence[Any]
+) -> tuple[ElementFunction, list[Tensor]]:
     """A function with its operands, and the tensors among them."""
     numbers = (bool, int, float, complex, np.generic)
     tensors = {f"operand {k}": own for k, own in enumerate(operands) if not isinstance(own, numbers)}
@@ -217,10 +218,10 @@ def map_text(operands: Sequence[Any]) -> list[str]:
 
 
 def _checked_cotangents(
-    operation: str, graph: cl.Graph, own: ElementFunction, cotangents: Any, shape: tuple[int, ...]
-) -> list[cl.Tensor | None]:
+    operation: str, graph: Graph, own: ElementFunction, cotangents: Any, shape: tuple[int, ...]
+) -> list[Tensor | None]:
     structure, dtypes = result_types(own)
-    is_leaf = lambda node: node is None or isinstance(node, cl.Tensor)  # noqa: E731
+    is_leaf = lambda node: node is None or isinstance(node, Tensor)  # noqa: E731
     leaves, found = jax.tree.flatten(cotangents, is_leaf=is_leaf)
     if found != structure:
         raise OperationError(
@@ -250,9 +251,9 @@ class _Spread:
 
     def __init__(
         self,
-        graph: cl.Graph,
+        graph: Graph,
         layout: Layout,
-        tensors: Sequence[cl.Tensor],
+        tensors: Sequence[Tensor],
         dtypes: Sequence[np.dtype],
         codelets: Pair,
         options: tuple[int | None, float],
@@ -266,7 +267,7 @@ class _Spread:
         none = Plan(str(own), (), ())
         self.plan = none if 0 in own.extents else plan_elements(graph.target, own, codelets, *options)
 
-    def add(self) -> list[cl.Tensor]:
+    def add(self) -> list[Tensor]:
         """Add the vertices that make the results."""
         graph, layout, plan = self.graph, self.layout, follow(self.plan)
         names = ["out"] if len(self.dtypes) == 1 else [f"out{k}" for k in range(len(self.dtypes))]
@@ -290,7 +291,7 @@ class _Spread:
         return [layout.unmerged(out) for out in made]
 
 
-def _is_scattered(view: cl.Tensor) -> bool:
+def _is_scattered(view: Tensor) -> bool:
     """Whether elements beside one another along the last dimension of a view lie apart."""
     last = view.ndim - 1
     return view.ndim > 0 and any(last in table.keys for table in view.index.tables)
@@ -298,8 +299,8 @@ def _is_scattered(view: cl.Tensor) -> bool:
 
 def _spread(
     operation: str,
-    graph: cl.Graph,
-    tensors: Sequence[cl.Tensor],
+    graph: Graph,
+    tensors: Sequence[Tensor],
     dtypes: Sequence[np.dtype],
     codelets: Pair,
     grain: int | None,

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-import codelet as cl
 from codelet.ops.blocks import Cut, cuts_of, num_tiles
 from codelet.ops.homes import Home, moved_elements
 from codelet.ops.pairs import Pair, told
@@ -33,6 +32,7 @@ from codelet.ops.planning import (
     vertex_cycles,
 )
 from codelet.target import Target, VertexCycles
+from codelet.tracing.codelets import Codelet
 
 _CANDIDATES = 3
 """So many of the ways to cut the dimensions over tiles, those of the least bounds, are looked at for every size of rows
@@ -91,7 +91,7 @@ class Elements:
 
 
 @functools.lru_cache(maxsize=4096)
-def _vertex(target: Target, own: Elements, codelet: cl.Codelet, sizes: tuple[int, ...]) -> VertexCycles:
+def _vertex(target: Target, own: Elements, codelet: Codelet, sizes: tuple[int, ...]) -> VertexCycles:
     """What a vertex takes that has so much of each dimension."""
     pairs = enumerate(own.operands)
     types = {f"x{k}": (tuple(sizes[d] for d in operand.dimensions), operand.dtype) for k, operand in pairs}
@@ -99,7 +99,7 @@ def _vertex(target: Target, own: Elements, codelet: cl.Codelet, sizes: tuple[int
 
 
 def _price(
-    target: Target, own: Elements, codelet: cl.Codelet, cuts: tuple[Cut, ...], edges: bool = False
+    target: Target, own: Elements, codelet: Codelet, cuts: tuple[Cut, ...], edges: bool = False
 ) -> list[StepCost]:
     of_size = functools.partial(_vertex, target, own, codelet)
     vertex, at_edges = of_size(tuple(cut.grain for cut in cuts)), of_size if edges else None
@@ -116,7 +116,7 @@ def _price(
     return [step_cost(target, "map", cuts, vertex, **own_bytes, at_edges=at_edges)]
 
 
-def _rate(target: Target, own: Elements, codelet: cl.Codelet) -> float:
+def _rate(target: Target, own: Elements, codelet: Codelet) -> float:
     """Cycles of a tile for an element, in blocks of such forms that little else counts."""
     rank = len(own.extents)
     forms = {(*(1 for _ in range(rank - 1)), 1 << 11), (1 << 11, *(1 for _ in range(rank - 1))), (1 << 11,) * rank}
@@ -201,7 +201,7 @@ def _options(target: Target, own: Elements, codelets: Pair, grain: int | None) -
     of_worker = _rate(target, own, codelets.worker) / target.num_workers  # all of them do as much at once
     rate = 0.9 * min(_rate(target, own, codelets.shared), of_worker)
     for bound, blocks in _blocks(target, own, rate, fixed or tuple(1 for _ in own.extents)):
-        ways: list[tuple[cl.Codelet, tuple[int, ...]]] = []
+        ways: list[tuple[Codelet, tuple[int, ...]]] = []
         if fixed is not None:
             vertices = math.prod(-(-block // size) for block, size in zip(blocks, fixed, strict=True))
             ways.append((codelets.for_vertices(vertices, target.num_workers), fixed))

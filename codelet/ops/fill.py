@@ -13,14 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_tensors, checked_axis, checked_dtype, checked_grain
 from codelet.ops.blocks import Block, Cut, add_blocks
 from codelet.ops.pairs import both
 from codelet.ops.schema import checked
 from codelet.schema import is_whole
 from codelet.target import Target
+from codelet.tracing.codelets import codelet
+from codelet.views.tensor import Tensor
 
 
 @both
@@ -29,7 +31,7 @@ def filled(*, shape, value, dtype):
     return jnp.full(shape, value, dtype)
 
 
-@cl.codelet(workers=6, issue="assembly")
+@codelet(workers=6, issue="assembly")
 def counted(first, *, size, dtype):
     """Whole numbers one after another, from a first."""
     return (lax.iota(jnp.int32, size) + first).astype(dtype)
@@ -43,7 +45,7 @@ def _even_cut(target: Target, extent: int, dtype: np.dtype, grain: int | None) -
     return Cut("elements", extent, min(extent, -(-least // size) * size), min(extent, size))
 
 
-def add_filled(graph: cl.Graph, out: cl.Tensor, value: bool | complex, grain: int | None = None) -> None:
+def add_filled(graph: Graph, out: Tensor, value: bool | complex, grain: int | None = None) -> None:
     """The vertices that write one number to all elements of a tensor, on all tiles.
 
     Args:
@@ -82,14 +84,14 @@ def checked_shape(operation: str, shape: Any) -> tuple[int, ...]:
 
 @checked
 def fill(
-    graph: cl.Graph,
+    graph: Graph,
     shape: Sequence[int],
     value: Any,
     dtype: Any = None,
     *,
     grain: int | None = None,
     name: str = "fill",
-) -> cl.Tensor:
+) -> Tensor:
     """An array of one number, as `jax.lax.full`.
 
     Args:
@@ -129,14 +131,14 @@ def fill(
 
 @checked
 def iota(
-    graph: cl.Graph,
+    graph: Graph,
     dtype: Any,
     shape: int | Sequence[int],
     dimension: int = 0,
     *,
     grain: int | None = None,
     name: str = "iota",
-) -> cl.Tensor:
+) -> Tensor:
     """Whole numbers from 0 along a dimension, as `jax.lax.broadcasted_iota`; along the others the result is a view.
 
     Args:

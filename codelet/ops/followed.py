@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-import codelet as cl
+from codelet.graphs.graph import Graph
 from codelet.ops.planning import Plan
 from codelet.ops.schema import checked
 from codelet.target import Target
@@ -53,7 +53,7 @@ def plan_operation(target: Target, operation: Callable[..., Any], *operands: Any
     >>> [part.steps[0].name.split(" in ")[0] for part in plan.parts]
     ['largest', 'sum exponentials', 'divide']
     """
-    graph = cl.Graph(target)
+    graph = Graph(target)
     leaves, tree = jax.tree.flatten((operands, options))
     given = [own for own in leaves if isinstance(own, jax.ShapeDtypeStruct | jax.Array)]
     tensors = iter([graph.add_variable(f"operand {k}", own.shape, own.dtype) for k, own in enumerate(given)])

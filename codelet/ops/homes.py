@@ -16,9 +16,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-import codelet as cl
+from codelet.graphs.graph import Graph
 from codelet.ops.blocks import Cut
 from codelet.views.sources import Patchwork, Variable, source_variables
+from codelet.views.tensor import Tensor
 
 Home = tuple[int, ...]
 """The block of a tile along each dimension; none at all where it is not known."""
@@ -29,7 +30,7 @@ ELSEWHERE: Home = ()
 Grid = tuple[tuple[int, int], ...]
 """Extents and blocks, from the last dimension, neighbours joined where that leaves the blocks: whatever the shape."""
 
-_GRIDS: WeakKeyDictionary[cl.Graph, dict[int, Grid]] = WeakKeyDictionary()
+_GRIDS: WeakKeyDictionary[Graph, dict[int, Grid]] = WeakKeyDictionary()
 """Of the variables of each graph, by number; none of those that nothing has touched."""
 
 
@@ -73,7 +74,7 @@ def _blocks_along(grid: Grid, shape: Sequence[int]) -> Home:
     return tuple(reversed(blocks))
 
 
-def _order(tensor: cl.Tensor) -> list[int] | None:
+def _order(tensor: Tensor) -> list[int] | None:
     """The dimensions of a tensor in the order in which they lie; None where it is not all of one variable."""
     source = tensor.source
     if not isinstance(source, Variable) or tensor.size != source.size or not tensor.index.is_strided:
@@ -94,7 +95,7 @@ def _follow_memory(shape: Sequence[int], blocks: Sequence[int], order: Sequence[
     return cut == sorted(cut)
 
 
-def home_of(tensor: cl.Tensor) -> Home | None:
+def home_of(tensor: Tensor) -> Home | None:
     """Where a tensor lies; None where it may lie with what reads it."""
     grids = _GRIDS.get(tensor.graph)
     if grids is None:
@@ -116,7 +117,7 @@ _NOWHERE: Grid = ((0, 1),)
 """A grid that is along no dimensions."""
 
 
-def settle(tensor: cl.Tensor, blocks: Sequence[int] | None = None) -> None:
+def settle(tensor: Tensor, blocks: Sequence[int] | None = None) -> None:
     """Note that a tensor has been touched: read, or written.
 
     Args:
@@ -131,7 +132,7 @@ def settle(tensor: cl.Tensor, blocks: Sequence[int] | None = None) -> None:
     _GRIDS.setdefault(tensor.graph, {})[tensor.source.number] = grid
 
 
-def settle_read(tensor: cl.Tensor, cuts: Sequence[Cut], axes: Sequence[int]) -> None:
+def settle_read(tensor: Tensor, cuts: Sequence[Cut], axes: Sequence[int]) -> None:
     """Note that a tensor has been read block by block: what nothing had touched lives with what alone reads it.
 
     Args:

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_tensors, checked_grain
 from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import Block, Cut, add_blocks
@@ -38,6 +38,8 @@ from codelet.ops.partials import sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.schema import checked
 from codelet.ops.slice_forms import SliceForm, gather_form, scatter_form
+from codelet.tracing.codelets import Codelet
+from codelet.views.tensor import Tensor
 
 Mode = lax.GatherScatterMode
 
@@ -64,7 +66,7 @@ def checked_mode(name: str, mode: Any) -> str:
         ) from None
 
 
-def _columns_first(graph: cl.Graph, name: str, array: Array, cuts: Sequence[Cut]) -> cl.Tensor:
+def _columns_first(graph: Graph, name: str, array: Array, cuts: Sequence[Cut]) -> Tensor:
     """A new array whose columns, where they are cut, lie one after another: those of a vertex are few whole runs."""
     columns = columns_of(array, cuts)
     order = [*columns, *(d for d in range(len(array.shape)) if d not in columns)]
@@ -72,7 +74,7 @@ def _columns_first(graph: cl.Graph, name: str, array: Array, cuts: Sequence[Cut]
     return made.transpose([order.index(d) for d in range(len(order))])
 
 
-def _laid_out(graph: cl.Graph, own: Lookup, cuts: Sequence[Cut], operand: cl.Tensor) -> cl.Tensor:
+def _laid_out(graph: Graph, own: Lookup, cuts: Sequence[Cut], operand: Tensor) -> Tensor:
     """What is indexed, with its columns one after another where vertices have some of them: moved row by row."""
     found = rows_to_lay_out(own, cuts, graph.target.num_tiles)
     if found is None:
@@ -88,8 +90,8 @@ def _laid_out(graph: cl.Graph, own: Lookup, cuts: Sequence[Cut], operand: cl.Ten
 
 
 def _add(
-    graph: cl.Graph, codelet: cl.Codelet, own: Lookup, fields: dict[str, cl.Tensor], grain: int | None, share: float
-) -> cl.Tensor:
+    graph: Graph, codelet: Codelet, own: Lookup, fields: dict[str, Tensor], grain: int | None, share: float
+) -> Tensor:
     """The vertices of a planned lookup."""
     arrays = [*((array.name, array) for array in own.reads), ("out", own.writes)]
     if 0 in own.writes.shape:
@@ -146,12 +148,12 @@ def counted(index, *, extent):
     return jnp.where(index < 0, index + extent, index)
 
 
-def _clipped(graph: cl.Graph, indices: cl.Tensor, extent: int) -> cl.Tensor:
+def _clipped(graph: Graph, indices: Tensor, extent: int) -> Tensor:
     """Indices that lead beyond the ends as those of the ends."""
     return map(graph, functools.partial(within, extent=extent), indices, name="clip")
 
 
-def _filled(graph: cl.Graph, made: cl.Tensor, indices: cl.Tensor, extent: int, value: Any) -> cl.Tensor:
+def _filled(graph: Graph, made: Tensor, indices: Tensor, extent: int, value: Any) -> Tensor:
     """What was gathered, with a value where indices lead beyond the ends."""
     if value is None:
         integers = jnp.issubdtype(made.dtype, jnp.integer)
@@ -190,9 +192,9 @@ def _gather_lookup(
 
 @checked
 def gather(
-    graph: cl.Graph,
-    operand: cl.Tensor,
-    start_indices: cl.Tensor,
+    graph: Graph,
+    operand: Tensor,
+    start_indices: Tensor,
     dimension_numbers: lax.GatherDimensionNumbers,
     slice_sizes: Sequence[int],
     *,
@@ -203,7 +205,7 @@ def gather(
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "gather",
-) -> cl.Tensor:
+) -> Tensor:
     """Slices at places that are known late, as `jax.lax.gather`.
 
     Args:
@@ -236,9 +238,9 @@ def gather(
 
 @checked
 def plan_gather(
-    graph: cl.Graph,
-    operand: cl.Tensor,
-    start_indices: cl.Tensor,
+    graph: Graph,
+    operand: Tensor,
+    start_indices: Tensor,
     dimension_numbers: lax.GatherDimensionNumbers,
     slice_sizes: Sequence[int],
     *,
@@ -255,10 +257,10 @@ def plan_gather(
 
 @checked
 def gather_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    operand: cl.Tensor,
-    start_indices: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    operand: Tensor,
+    start_indices: Tensor,
     dimension_numbers: lax.GatherDimensionNumbers,
     slice_sizes: Sequence[int],
     *,
@@ -266,7 +268,7 @@ def gather_gradient(
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "gather_gradient",
-) -> cl.Tensor:
+) -> Tensor:
     """The gradient of a `gather` by what is looked up: zeros, to which the cotangents of the slices are added.
 
     Raises:
@@ -291,17 +293,17 @@ def gather_gradient(
         return form.operand_back(_add(graph, scatter_block_on_zeros, lookup, fields, grain, memory_share))
 
 
-def _placeholder(form: SliceForm, dtype: np.dtype) -> cl.Tensor:
+def _placeholder(form: SliceForm, dtype: np.dtype) -> Tensor:
     """Slices of no graph that anything is added to."""
-    return cl.Graph().add_variable("slices", (*form.counts, *(form.sizes[d] for d in form.slices)), dtype)
+    return Graph().add_variable("slices", (*form.counts, *(form.sizes[d] for d in form.slices)), dtype)
 
 
 @checked
 def scatter(
-    graph: cl.Graph,
-    operand: cl.Tensor,
-    indices: cl.Tensor,
-    updates: cl.Tensor,
+    graph: Graph,
+    operand: Tensor,
+    indices: Tensor,
+    updates: Tensor,
     dimension_numbers: lax.ScatterDimensionNumbers | None = None,
     *,
     op: str = "set",
@@ -311,7 +313,7 @@ def scatter(
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "scatter",
-) -> cl.Tensor:
+) -> Tensor:
     """An array with updates of slices at places that are known late, as `jax.lax.scatter` and its kin.
 
     Args:
@@ -363,31 +365,29 @@ def scatter(
 
 
 def look_up_slices(
-    graph: cl.Graph,
+    graph: Graph,
     form: SliceForm,
-    x: cl.Tensor,
-    indices: cl.Tensor,
+    x: Tensor,
+    indices: Tensor,
     *,
     mode: str,
     grain: int | None,
     memory_share: float,
-) -> cl.Tensor:
+) -> Tensor:
     """The vertices that look up in an array what a `scatter` of a form updates: 0 beyond the ends."""
     fields = {"operand": form.operand(x), "indices": form.index(indices)}
     lookup = _gather_lookup(form, x, indices, mode, 0)
     return form.slices_back(_add(graph, gather_block, lookup, fields, grain, memory_share))
 
 
-def from_beginning(graph: cl.Graph, indices: cl.Tensor, extent: int) -> cl.Tensor:
+def from_beginning(graph: Graph, indices: Tensor, extent: int) -> Tensor:
     """Indices, counted from the end where they are negative, as counted from the beginning: of 32 bits at least."""
     if not jnp.issubdtype(indices.dtype, jnp.signedinteger):
         return indices
     return map(graph, functools.partial(counted, extent=extent), indices, name="from the beginning")
 
 
-def rows_as_slices(
-    name: str, operand: cl.Tensor, indices: cl.Tensor, updates: cl.Tensor
-) -> tuple[cl.Tensor, cl.Tensor, Any]:
+def rows_as_slices(name: str, operand: Tensor, indices: Tensor, updates: Tensor) -> tuple[Tensor, Tensor, Any]:
     """Indices into the first dimension, updates of their shape, and dimension numbers."""
     if not operand.ndim or not jnp.issubdtype(indices.dtype, jnp.integer):
         raise OperationError(

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-import codelet as cl
+from codelet.tracing.codelets import codelet
 
 SCATTERS = {
     "set": lax.scatter,
@@ -37,7 +37,7 @@ def positions(indices: jax.Array) -> jax.Array:
     return indices.astype(position_dtype(indices.dtype))
 
 
-@cl.codelet(workers=6, issue="assembly")
+@codelet(workers=6, issue="assembly")
 def laid_out(rows):
     """Rows as they are, to be written where their columns lie."""
     return rows
@@ -48,7 +48,7 @@ def _promises(unique: bool, in_order: bool) -> dict[str, bool]:
     return {"unique_indices": unique, "indices_are_sorted": in_order}
 
 
-@cl.codelet(issue="assembly")
+@codelet(issue="assembly")
 def gather_block(operand, indices, *, numbers, sizes, columns, mode, fill_value, unique=False, in_order=False):
     """The slices that indices name; of the columns as many as there are."""
     own = tuple(operand.shape[d] if d == columns else size for d, size in enumerate(sizes))
@@ -67,7 +67,7 @@ def _within(
     return jnp.clip(indices, 0, last[0] if len(set(last)) == 1 else np.asarray(last, indices.dtype))
 
 
-@cl.codelet(issue="assembly")
+@codelet(issue="assembly")
 def scatter_block(operand, indices, updates, *, numbers, op, mode, unique=False, in_order=False):
     """What is indexed, with updates of the slices that indices name."""
     where, own = positions(indices), lax.ScatterDimensionNumbers(*numbers)
@@ -77,7 +77,7 @@ def scatter_block(operand, indices, updates, *, numbers, op, mode, unique=False,
     return SCATTERS[op](operand, where, updates, own, mode=mode, **_promises(unique, in_order))
 
 
-@cl.codelet(issue="assembly")
+@codelet(issue="assembly")
 def scatter_block_on_zeros(indices, updates, *, numbers, mode, shape):
     """Zeros, to which updates of the slices that indices name are added."""
     zeros = jnp.zeros(shape, updates.dtype)
@@ -90,7 +90,7 @@ def _from_first(indices: jax.Array, first: jax.Array) -> jax.Array:
     return counted - first.astype(counted.dtype)  # unsigned ones before the first lead far beyond the end
 
 
-@cl.codelet(issue="assembly")
+@codelet(issue="assembly")
 def gather_rows(operand, indices, first, *, numbers, sizes, columns, mode, fill_value, unique=False, in_order=False):
     """The slices that indices name among rows from a first on; zeros for the others."""
     own = tuple(operand.shape[d] if d == columns else size for d, size in enumerate(sizes))
@@ -98,14 +98,14 @@ def gather_rows(operand, indices, first, *, numbers, sizes, columns, mode, fill_
     return lax.gather(operand, where, lax.GatherDimensionNumbers(*numbers), own, **options)
 
 
-@cl.codelet(issue="assembly")
+@codelet(issue="assembly")
 def scatter_rows(operand, indices, updates, first, *, numbers, op, mode, unique=False, in_order=False):
     """Rows from a first on, with updates of those that indices name among them."""
     where, own = _from_first(indices, first), lax.ScatterDimensionNumbers(*numbers)
     return SCATTERS[op](operand, where, updates, own, mode="drop", **_promises(unique, in_order))
 
 
-@cl.codelet(issue="assembly")
+@codelet(issue="assembly")
 def scatter_rows_on_zeros(indices, updates, first, *, numbers, mode, shape):
     """Zeros for rows from a first on, to which updates of those that indices name among them are added."""
     where, zeros = _from_first(indices, first), jnp.zeros(shape, updates.dtype)

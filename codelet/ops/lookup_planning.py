@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-import codelet as cl
 from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import Cut, cuts_of, num_tiles
 from codelet.ops.lookup_codelets import laid_out
@@ -37,6 +36,7 @@ from codelet.ops.planning import (
     vertex_cycles,
 )
 from codelet.target import Target, VertexCycles
+from codelet.tracing.codelets import Codelet
 
 _CANDIDATES = 12
 """So many of the ways to cut over tiles, those of the least bounds, are looked at."""
@@ -83,9 +83,9 @@ class Lookup:
     writes: Array
     static: tuple[tuple[str, object], ...]
     count: int
-    by_rows: cl.Codelet | None = None
+    by_rows: Codelet | None = None
 
-    def codelet(self, cuts: tuple[Cut, ...], whole: cl.Codelet) -> cl.Codelet:
+    def codelet(self, cuts: tuple[Cut, ...], whole: Codelet) -> Codelet:
         """What its vertices run: `whole`, but for blocks of rows."""
         rows = self.num_blocks(cuts) > 1
         assert not rows or self.by_rows is not None
@@ -177,7 +177,7 @@ def _moved(own: Lookup, cuts: tuple[Cut, ...], laid_out: bool) -> int:
     return received + (own.writes.num_bytes(tuple(cut.block for cut in cuts)) if sends else 0)
 
 
-def _vertex(target: Target, own: Lookup, codelet: cl.Codelet, grains: tuple[int, ...]) -> VertexCycles:
+def _vertex(target: Target, own: Lookup, codelet: Codelet, grains: tuple[int, ...]) -> VertexCycles:
     """What a vertex takes that has so many of each dimension."""
     types = {array.name: (array.block(grains), array.dtype) for array in own.reads}
     types |= {"first": ((), np.dtype(np.int32))} if "first" in codelet.inputs else {}
@@ -193,7 +193,7 @@ def _least_of_sums(target: Target, own: Lookup, cuts: tuple[Cut, ...]) -> int:
 
 
 def _price(
-    target: Target, own: Lookup, codelet: cl.Codelet, cuts: tuple[Cut, ...], *, with_sums: bool = True
+    target: Target, own: Lookup, codelet: Codelet, cuts: tuple[Cut, ...], *, with_sums: bool = True
 ) -> list[StepCost]:
     """What the steps take; what adds up partial results as it is planned, or at least."""
     vertex = _vertex(target, own, own.codelet(cuts, codelet), tuple(cut.grain for cut in cuts))
@@ -225,7 +225,7 @@ def _num_columns(own: Lookup, grains: Sequence[int]) -> int:
 
 
 @functools.lru_cache(maxsize=1024)
-def _lines(target: Target, own: Lookup, codelet: cl.Codelet) -> tuple[tuple[float, float, float], ...]:
+def _lines(target: Target, own: Lookup, codelet: Codelet) -> tuple[tuple[float, float, float], ...]:
     """What vertices of two columns, and of all, take: the columns, cycles before the first index, and for each."""
     found = []
     for columns in (2, max(2, _num_columns(own, own.extents))):
@@ -241,7 +241,7 @@ def _lines(target: Target, own: Lookup, codelet: cl.Codelet) -> tuple[tuple[floa
     return tuple(found)
 
 
-def _worker_cycles(target: Target, own: Lookup, codelet: cl.Codelet, grains: Sequence[int]) -> float:
+def _worker_cycles(target: Target, own: Lookup, codelet: Codelet, grains: Sequence[int]) -> float:
     """About what a vertex takes that has so many of each dimension: between those of two columns, and of all."""
     (two, before, each), (every, before_all, each_all) = _lines(target, own, codelet)
     share = max(0.0, (_num_columns(own, grains) - two) / max(1, every - two))
@@ -249,7 +249,7 @@ def _worker_cycles(target: Target, own: Lookup, codelet: cl.Codelet, grains: Seq
     return between[0] + between[1] * _num_indices(own, grains)
 
 
-def _bound(target: Target, own: Lookup, codelet: cl.Codelet, cuts: tuple[Cut, ...]) -> float:
+def _bound(target: Target, own: Lookup, codelet: Codelet, cuts: tuple[Cut, ...]) -> float:
     """About what it takes at least: the exchange, what the workers of a tile compute, and the sums."""
     moved = _moved(own, cuts, False)
     fixed = target.sync_cycles + target.exchange_overhead_cycles if moved else 0
@@ -286,7 +286,7 @@ def _grains(own: Lookup, grain: int) -> tuple[int, ...]:
 
 
 def _ways(
-    target: Target, own: Lookup, codelet: cl.Codelet, grain: int | None, blocks: int, memory: float
+    target: Target, own: Lookup, codelet: Codelet, grain: int | None, blocks: int, memory: float
 ) -> Iterator[tuple[float, tuple[Cut, ...]]]:
     """Cuts with rows in so many blocks whose fullest tile fits a memory, with bounds."""
     for sizes in _sizes(target, own, blocks):
@@ -302,9 +302,7 @@ def _ways(
                 yield _bound(target, own, codelet, cuts), cuts
 
 
-def _options(
-    target: Target, own: Lookup, codelet: cl.Codelet, grain: int | None, memory_share: float
-) -> Iterator[Option]:
+def _options(target: Target, own: Lookup, codelet: Codelet, grain: int | None, memory_share: float) -> Iterator[Option]:
     memory, found, blocks = memory_share * target.bytes_per_tile, [], 1
     most = min(target.num_tiles, own.extents[own.names.index("rows")]) if "rows" in own.names else 1
     while blocks <= most and (not found or (own.is_batched and grain is None)):
@@ -324,7 +322,7 @@ def _options(
 def plan_lookup(
     target: Target,
     own: Lookup,
-    codelet: cl.Codelet,
+    codelet: Codelet,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
 ) -> Plan:

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_tensors, checked_axis
 from codelet.ops.elementwise import map
 from codelet.ops.fill import fill
@@ -23,13 +23,13 @@ from codelet.ops.indexing import from_beginning, gather, gather_gradient, scatte
 from codelet.ops.lookup_codelets import positions
 from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.schema import checked
+from codelet.views.concat import concat
+from codelet.views.tensor import Tensor
 
 _MODES = {None: "fill", "fill": "fill", "clip": "clip", "wrap": "promise_in_bounds"}
 
 
-def _rows(
-    name: str, x: cl.Tensor, indices: cl.Tensor, axis: Any, mode: Any
-) -> tuple[cl.Tensor, Any, tuple[int, ...], int]:
+def _rows(name: str, x: Tensor, indices: Tensor, axis: Any, mode: Any) -> tuple[Tensor, Any, tuple[int, ...], int]:
     """What is looked up along an axis, with the dimension numbers and slice sizes of its gather, and the axis."""
     if mode not in _MODES:
         raise OperationError(f"mode of ops.{name} is none", given=repr(mode), expected="'fill', 'clip' or 'wrap'")
@@ -55,7 +55,7 @@ def as_int32(start):
     return jnp.clip(start, max(own.min, ends.min), min(own.max, ends.max)).astype(jnp.int32)
 
 
-def _from_beginning(graph: cl.Graph, indices: cl.Tensor, extent: int, mode: str | None) -> cl.Tensor:
+def _from_beginning(graph: Graph, indices: Tensor, extent: int, mode: str | None) -> Tensor:
     """Indices as a gather takes them, with a last dimension of one number."""
     if mode == "wrap":
         indices = map(graph, functools.partial(wrapped, extent=extent), indices, name="wrap")
@@ -66,9 +66,9 @@ def _from_beginning(graph: cl.Graph, indices: cl.Tensor, extent: int, mode: str 
 
 @checked
 def take(
-    graph: cl.Graph,
-    x: cl.Tensor,
-    indices: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
+    indices: Tensor,
     axis: int | None = None,
     *,
     mode: str | None = None,
@@ -76,7 +76,7 @@ def take(
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "take",
-) -> cl.Tensor:
+) -> Tensor:
     """Elements, rows, ... along an axis by numbers that are known late, as `jax.numpy.take`.
 
     Args:
@@ -108,17 +108,17 @@ def take(
 
 @checked
 def take_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    x: cl.Tensor,
-    indices: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    x: Tensor,
+    indices: Tensor,
     axis: int | None = None,
     *,
     mode: str | None = None,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "take_gradient",
-) -> cl.Tensor:
+) -> Tensor:
     """The gradient of a `take` by what is looked up.
 
     Raises:
@@ -134,14 +134,14 @@ def take_gradient(
 
 @checked
 def embedding(
-    graph: cl.Graph,
-    table: cl.Tensor,
-    indices: cl.Tensor,
+    graph: Graph,
+    table: Tensor,
+    indices: Tensor,
     *,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "embedding",
-) -> cl.Tensor:
+) -> Tensor:
     """The rows of a table that indices name, of shape (*indices, columns): `table[indices]`.
 
     Raises:
@@ -154,15 +154,15 @@ def embedding(
 
 @checked
 def embedding_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    table: cl.Tensor,
-    indices: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    table: Tensor,
+    indices: Tensor,
     *,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "embedding_gradient",
-) -> cl.Tensor:
+) -> Tensor:
     """The gradient of an `embedding` by the table: each row has the sum of the cotangents of those that named it.
 
     Raises:
@@ -173,7 +173,7 @@ def embedding_gradient(
     return take_gradient(graph, cotangent, table, indices, 0, grain=grain, memory_share=memory_share, name=name)
 
 
-def _check_table(name: str, table: cl.Tensor) -> None:
+def _check_table(name: str, table: Tensor) -> None:
     if table.ndim != 2:
         raise OperationError(f"the table of ops.{name} is none", given=table, expected="rows and columns")
 
@@ -181,12 +181,12 @@ def _check_table(name: str, table: cl.Tensor) -> None:
 # --- slices at places that are known late ---------------------------------------------------------------------
 
 
-def _checked_starts(name: str, graph: cl.Graph, x: cl.Tensor, starts: Sequence[Any], sizes: Sequence[int]) -> None:
+def _checked_starts(name: str, graph: Graph, x: Tensor, starts: Sequence[Any], sizes: Sequence[int]) -> None:
     for k, start in enumerate(starts):
-        if isinstance(start, (int, np.integer)) and not isinstance(start, (bool, cl.Tensor)):
+        if isinstance(start, (int, np.integer)) and not isinstance(start, (bool, Tensor)):
             continue
         check_tensors(name, graph, **{f"start {k}": start})
-        assert isinstance(start, cl.Tensor)
+        assert isinstance(start, Tensor)
         if start.shape or not jnp.issubdtype(start.dtype, jnp.integer):
             raise OperationError(
                 f"start {k} of ops.{name} is no whole number", given=start, expected="an integer, of shape ()"
@@ -209,7 +209,7 @@ def _counted(start: Any, extent: int, from_end: bool) -> int:
     return int(start) + (extent if from_end and start < 0 else 0)
 
 
-def _joined(graph: cl.Graph, starts: Sequence[Any], shape: Sequence[int], from_end: bool) -> cl.Tensor:
+def _joined(graph: Graph, starts: Sequence[Any], shape: Sequence[int], from_end: bool) -> Tensor:
     """Starts as one array of int32, counted from the beginning.
 
     Args:
@@ -220,7 +220,7 @@ def _joined(graph: cl.Graph, starts: Sequence[Any], shape: Sequence[int], from_e
     """
     parts = []
     for k, (start, extent) in enumerate(zip(starts, shape, strict=True)):
-        if isinstance(start, cl.Tensor):
+        if isinstance(start, Tensor):
             own = from_beginning(graph, start, extent) if from_end else start
             if own.dtype != np.int32:
                 own = map(graph, as_int32, own, name="as int32")
@@ -228,14 +228,14 @@ def _joined(graph: cl.Graph, starts: Sequence[Any], shape: Sequence[int], from_e
         else:
             number = np.clip(_counted(start, extent, from_end), 0, extent)
             parts.append(graph.add_constant(f"start{k}", np.array([number], np.int32)))
-    return cl.concat(parts) if parts else graph.add_constant("start", np.zeros(0, np.int32))
+    return concat(parts) if parts else graph.add_constant("start", np.zeros(0, np.int32))
 
 
 def _known(
     starts: Sequence[Any], sizes: Sequence[int], shape: Sequence[int], from_end: bool
 ) -> tuple[slice, ...] | None:
     """The slice where all its starts are numbers."""
-    if any(isinstance(start, cl.Tensor) for start in starts):
+    if any(isinstance(start, Tensor) for start in starts):
         return None
     found = []
     for start, size, extent in zip(starts, sizes, shape, strict=True):
@@ -246,8 +246,8 @@ def _known(
 
 @checked
 def dynamic_slice(
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     start_indices: Sequence[Any],
     slice_sizes: Sequence[int],
     *,
@@ -255,7 +255,7 @@ def dynamic_slice(
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "dynamic_slice",
-) -> cl.Tensor:
+) -> Tensor:
     """A slice that begins where numbers say that are known late, as `jax.lax.dynamic_slice`; a view where none is.
 
     Args:
@@ -283,16 +283,16 @@ def dynamic_slice(
 
 @checked
 def dynamic_update_slice(
-    graph: cl.Graph,
-    x: cl.Tensor,
-    update: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
+    update: Tensor,
     start_indices: Sequence[Any],
     *,
     allow_negative_indices: bool = True,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "dynamic_update_slice",
-) -> cl.Tensor:
+) -> Tensor:
     """An array with a slice of it put in another's place, where numbers say, as `jax.lax.dynamic_update_slice`.
 
     Args:
@@ -318,16 +318,16 @@ def dynamic_update_slice(
 
 @checked
 def dynamic_slice_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    x: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    x: Tensor,
     start_indices: Sequence[Any],
     *,
     allow_negative_indices: bool = True,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "dynamic_slice_gradient",
-) -> cl.Tensor:
+) -> Tensor:
     """The gradient of a `dynamic_slice` by what is sliced: zeros, with the cotangent at its place.
 
     Raises:
@@ -351,16 +351,16 @@ def dynamic_slice_gradient(
 
 @checked
 def dynamic_update_slice_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    update: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    update: Tensor,
     start_indices: Sequence[Any],
     *,
     allow_negative_indices: bool = True,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "dynamic_update_slice_gradient",
-) -> tuple[cl.Tensor, cl.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """The gradients of a `dynamic_update_slice` by what is updated, which has zeros in the slice, and by the slice.
 
     Raises:

@@ -7,8 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_tensors, checked_dtype, checked_grain
 from codelet.ops.dot_general import DimensionNumbers, dimension, dot_general, dot_general_gradients
 from codelet.ops.partials import checked_sums
@@ -16,9 +16,10 @@ from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.product_planning import CODELETS, ROLES, Codelets, Product, Role, plan_product
 from codelet.ops.schema import checked
 from codelet.target import Target
+from codelet.views.tensor import Tensor
 
 
-def _matmul_numbers(name: str, a: cl.Tensor, b: cl.Tensor) -> tuple[cl.Tensor, cl.Tensor, DimensionNumbers]:
+def _matmul_numbers(name: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, DimensionNumbers]:
     """The operands of a matrix product with as many batch dimensions each, and which dimensions are which.
 
     Raises:
@@ -48,9 +49,9 @@ def _matmul_numbers(name: str, a: cl.Tensor, b: cl.Tensor) -> tuple[cl.Tensor, c
 
 @checked
 def matmul(
-    graph: cl.Graph,
-    a: cl.Tensor,
-    b: cl.Tensor,
+    graph: Graph,
+    a: Tensor,
+    b: Tensor,
     *,
     preferred_element_type: Any = None,
     partials: Any = None,
@@ -58,7 +59,7 @@ def matmul(
     memory_share: float = MEMORY_SHARE,
     codelets: Codelets = CODELETS,
     name: str = "matmul",
-) -> cl.Tensor:
+) -> Tensor:
     """A matrix product, or one for each of several batches, as `jax.numpy.matmul`.
 
     Args:
@@ -144,15 +145,15 @@ def plan_matmul(
 
 @checked
 def matmul_gradients(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    a: cl.Tensor,
-    b: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    a: Tensor,
+    b: Tensor,
     *,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "matmul_gradients",
-) -> tuple[cl.Tensor, cl.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """The gradients of `matmul` by both operands, whose batches must be of one shape.
 
     Args:

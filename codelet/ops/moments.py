@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_floating, check_tensors, checked_axes, checked_grain
 from codelet.ops.block_planning import add_up
 from codelet.ops.elementwise import map, map_gradient
@@ -25,6 +25,7 @@ from codelet.ops.reduce import Axes, sum
 from codelet.ops.reduce_gradients import reduced_rows
 from codelet.ops.rows import Rows
 from codelet.ops.schema import checked
+from codelet.views.tensor import Tensor
 
 
 @both
@@ -50,21 +51,21 @@ def divide(total, *, count, dtype):
     return (total / count if count > 0 else jnp.full_like(total, jnp.nan)).astype(dtype)
 
 
-def _divided(graph: cl.Graph, total: cl.Tensor, count: float, dtype: np.dtype) -> cl.Tensor:
+def _divided(graph: Graph, total: Tensor, count: float, dtype: np.dtype) -> Tensor:
     return map(graph, functools.partial(divide, count=count, dtype=dtype), total, name="divide")
 
 
 @checked
 def mean(
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     axis: Axes = None,
     *,
     keepdims: bool = False,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "mean",
-) -> cl.Tensor:
+) -> Tensor:
     """The mean along some axes, as `jax.numpy.mean`.
 
     Args:
@@ -94,8 +95,8 @@ def mean(
 
 @checked
 def mean_gradient(
-    graph: cl.Graph, cotangent: cl.Tensor, x: cl.Tensor, axis: Axes = None, *, name: str = "mean_gradient"
-) -> cl.Tensor:
+    graph: Graph, cotangent: Tensor, x: Tensor, axis: Axes = None, *, name: str = "mean_gradient"
+) -> Tensor:
     """The gradient of `mean`: the cotangent by the number of elements, repeated; arguments as of `sum_gradient`."""
     rows, _ = reduced_rows("mean_gradient", graph, cotangent, x, axis, None, MEMORY_SHARE)
     held = tuple(1 if d in rows.axes else n for d, n in enumerate(x.shape))
@@ -105,8 +106,8 @@ def mean_gradient(
 
 @checked
 def var(
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     axis: Axes = None,
     *,
     ddof: float = 0,
@@ -114,7 +115,7 @@ def var(
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "var",
-) -> cl.Tensor:
+) -> Tensor:
     """The variance along some axes, as `jax.numpy.var`; arguments as of `mean`, and by how many fewer it is divided.
 
     >>> import codelet as cl, jax.numpy as jnp
@@ -137,7 +138,7 @@ def var(
         return _divided(graph, total, rows.length - ddof, dtype).reshape(kept)
 
 
-def _means(graph: cl.Graph, rows: Rows, x: cl.Tensor, dtype: np.dtype) -> cl.Tensor:
+def _means(graph: Graph, rows: Rows, x: Tensor, dtype: np.dtype) -> Tensor:
     """The means of rows as they are summed."""
     sums, options = sums_dtype(dtype), {"grain": rows.grain, "memory_share": rows.memory_share}
     return _divided(graph, sum(graph, x, rows.axes, dtype=sums, **options), rows.length, sums)
@@ -145,16 +146,16 @@ def _means(graph: cl.Graph, rows: Rows, x: cl.Tensor, dtype: np.dtype) -> cl.Ten
 
 @checked
 def var_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    x: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    x: Tensor,
     axis: Axes = None,
     *,
     ddof: float = 0,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "var_gradient",
-) -> cl.Tensor:
+) -> Tensor:
     """The gradient of `var`: deviations from the means, scaled.
 
     Args:
@@ -188,7 +189,7 @@ def var_gradient(
         return rows.add(work, rows.plan(work), cotangent=cotangent, x=x, mean=means)[0]
 
 
-def _checked_averages(operation: str, graph: cl.Graph, average: cl.Tensor, own: cl.Tensor) -> None:
+def _checked_averages(operation: str, graph: Graph, average: Tensor, own: Tensor) -> None:
     check_tensors(operation, graph, average=average, own=own)
     check_floating(operation, average=average, own=own)
     if (average.shape, average.dtype) != (own.shape, own.dtype):
@@ -197,14 +198,14 @@ def _checked_averages(operation: str, graph: cl.Graph, average: cl.Tensor, own: 
 
 @checked
 def running_average(
-    graph: cl.Graph,
-    average: cl.Tensor,
-    own: cl.Tensor,
+    graph: Graph,
+    average: Tensor,
+    own: Tensor,
     *,
     momentum: float = 0.99,
     grain: int | None = None,
     name: str = "running_average",
-) -> cl.Tensor:
+) -> Tensor:
     """An average that runs from step to step: momentum * average + (1 - momentum) * the step's own.
 
     Args:
@@ -234,15 +235,15 @@ def moved(average, own, *, momentum):
 
 @checked
 def running_average_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    average: cl.Tensor,
-    own: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    average: Tensor,
+    own: Tensor,
     *,
     momentum: float = 0.99,
     grain: int | None = None,
     name: str = "running_average_gradient",
-) -> tuple[cl.Tensor, cl.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """The gradients of `running_average` by the average so far and the step's own; arguments as of it."""
     _checked_averages("running_average_gradient", graph, average, own)
     return map_gradient(

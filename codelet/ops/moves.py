@@ -15,22 +15,22 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_tensors, checked_axes, checked_axis
 from codelet.ops.choices import cast
 from codelet.ops.elementwise import map
 from codelet.ops.reduce import sum
 from codelet.ops.schema import checked
+from codelet.views.concat import concat
+from codelet.views.tensor import Tensor
 
 Padding = Sequence[tuple[int, int, int]]
 """For each dimension how many elements are put before it, after it, and between any two of its own."""
 
 
 @checked
-def concatenate(
-    graph: cl.Graph, tensors: Sequence[cl.Tensor], axis: int | None = 0, *, name: str = "concatenate"
-) -> cl.Tensor:
+def concatenate(graph: Graph, tensors: Sequence[Tensor], axis: int | None = 0, *, name: str = "concatenate") -> Tensor:
     """Arrays end to end, as `jax.numpy.concatenate`: a view of them, where they are of one dtype.
 
     Args:
@@ -50,18 +50,18 @@ def concatenate(
     dtype = np.dtype(jnp.result_type(*(tensor.dtype for tensor in tensors)))
     flat = [tensor.flatten() if axis is None else tensor for tensor in tensors]
     with graph.scope(name, unique=True):
-        return cl.concat([cast(graph, tensor, dtype) for tensor in flat], at)
+        return concat([cast(graph, tensor, dtype) for tensor in flat], at)
 
 
 @checked
 def concatenate_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    tensors: Sequence[cl.Tensor],
+    graph: Graph,
+    cotangent: Tensor,
+    tensors: Sequence[Tensor],
     axis: int | None = 0,
     *,
     name: str = "concatenate_gradient",
-) -> tuple[cl.Tensor | None, ...]:
+) -> tuple[Tensor | None, ...]:
     """The gradients of a `concatenate` by its parts: views of the cotangent; None for parts of whole numbers.
 
     Raises:
@@ -76,7 +76,7 @@ def concatenate_gradient(
         raise OperationError(
             f"the cotangent of ops.{name} is not of its result's shape", given=cotangent, expected=str(expected)
         )
-    found: list[cl.Tensor | None] = []
+    found: list[Tensor | None] = []
     with graph.scope(name, unique=True):
         for tensor, shape, end in zip(tensors, flat, ends.tolist(), strict=True):
             if not jnp.issubdtype(tensor.dtype, jnp.inexact):
@@ -87,7 +87,7 @@ def concatenate_gradient(
     return tuple(found)
 
 
-def _checked_parts(name: str, graph: cl.Graph, tensors: Sequence[cl.Tensor], axis: Any) -> int:
+def _checked_parts(name: str, graph: Graph, tensors: Sequence[Tensor], axis: Any) -> int:
     """The axis along which tensors are laid.
 
     Raises:
@@ -107,7 +107,7 @@ def _checked_parts(name: str, graph: cl.Graph, tensors: Sequence[cl.Tensor], axi
 
 
 @checked
-def pad(graph: cl.Graph, x: cl.Tensor, padding_value: Any, padding_config: Padding, *, name: str = "pad") -> cl.Tensor:
+def pad(graph: Graph, x: Tensor, padding_value: Any, padding_config: Padding, *, name: str = "pad") -> Tensor:
     """An array with elements before, after and between its own, as `jax.lax.pad`: a view.
 
     Args:
@@ -129,7 +129,7 @@ def pad(graph: cl.Graph, x: cl.Tensor, padding_value: Any, padding_config: Paddi
     return _padded(x, padding_value, own)
 
 
-def _padded(x: cl.Tensor, value: Any, config: Sequence[tuple[int, int, int]]) -> cl.Tensor:
+def _padded(x: Tensor, value: Any, config: Sequence[tuple[int, int, int]]) -> Tensor:
     """An array with its dimensions padded: all are extended first, so that one slice cuts off what is too much."""
     kept = []
     for d, (before, after, between) in enumerate(config):
@@ -147,23 +147,23 @@ def _padded(x: cl.Tensor, value: Any, config: Sequence[tuple[int, int, int]]) ->
     return x[tuple(kept)]
 
 
-def _extended(x: cl.Tensor, d: int, value: Any, before: int, after: int) -> cl.Tensor:
-    if not isinstance(value, cl.Tensor):
+def _extended(x: Tensor, d: int, value: Any, before: int, after: int) -> Tensor:
+    if not isinstance(value, Tensor):
         return x.pad([(before, after) if k == d else (0, 0) for k in range(x.ndim)], value=value)
     spread = lambda width: value.broadcast_to((*x.shape[:d], width, *x.shape[d + 1 :]))  # noqa: E731
     parts = [*([spread(before)] if before else []), x, *([spread(after)] if after else [])]
-    return cl.concat(parts, d) if len(parts) > 1 else x
+    return concat(parts, d) if len(parts) > 1 else x
 
 
 def _checked_padding(
-    name: str, graph: cl.Graph, shape: tuple[int, ...], dtype: np.dtype, value: Any, config: Any
+    name: str, graph: Graph, shape: tuple[int, ...], dtype: np.dtype, value: Any, config: Any
 ) -> list[tuple[int, int, int]]:
     """Widths that fit a shape, with a value that fits a dtype.
 
     Raises:
         OperationError: they do not.
     """
-    if isinstance(value, cl.Tensor):
+    if isinstance(value, Tensor):
         check_tensors(name, graph, padding_value=value)
         is_one = value.dtype == dtype and not value.shape
     else:
@@ -193,14 +193,14 @@ def _checked_padding(
 
 @checked
 def pad_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    x: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    x: Tensor,
     padding_value: Any,
     padding_config: Padding,
     *,
     name: str = "pad_gradient",
-) -> tuple[cl.Tensor, cl.Tensor | None]:
+) -> tuple[Tensor, Tensor | None]:
     """The gradients of a `pad` by what is padded, a view of the cotangent, and by the value; None for a number.
 
     Raises:
@@ -220,7 +220,7 @@ def pad_gradient(
         )
     own = _padded(cotangent, 0, [(-before, -after, 0) for before, after, _ in widths])
     own = own[tuple(slice(None, None, between + 1) for *_, between in widths)]
-    if not isinstance(padding_value, cl.Tensor):
+    if not isinstance(padding_value, Tensor):
         return own, None
     with graph.scope(name, unique=True):
         whole, inside = sum(graph, cotangent), sum(graph, own)
@@ -228,9 +228,7 @@ def pad_gradient(
 
 
 @checked
-def reverse(
-    graph: cl.Graph, x: cl.Tensor, axis: int | Iterable[int] | None = None, *, name: str = "reverse"
-) -> cl.Tensor:
+def reverse(graph: Graph, x: Tensor, axis: int | Iterable[int] | None = None, *, name: str = "reverse") -> Tensor:
     """An array with the order of some dimensions reversed, all when left off, as `jax.numpy.flip`: a view.
 
     It is its own gradient.

@@ -10,16 +10,17 @@ from typing import Any
 
 import jax.numpy as jnp
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_same_dtype, check_tensors
 from codelet.ops.attention import dot_product_attention, dot_product_attention_gradient
 from codelet.ops.dot_general import dot_general, dot_general_gradients
 from codelet.ops.elementwise import map as map_of
 from codelet.ops.reduce import sum as sum_of
 from codelet.ops.schema import checked
+from codelet.views.tensor import Tensor
 
-Four = Sequence[cl.Tensor | None]
+Four = Sequence[Tensor | None]
 """What projections have: those of queries, keys, values, and of the output."""
 
 _NAMES = ("query", "key", "value", "output")
@@ -28,18 +29,18 @@ _NAMES = ("query", "key", "value", "output")
 class _Projection:
     """Vectors times the transpose of a weight, with a bias where there is one."""
 
-    def __init__(self, graph: cl.Graph, name: str, weight: cl.Tensor, bias: cl.Tensor | None):
+    def __init__(self, graph: Graph, name: str, weight: Tensor, bias: Tensor | None):
         self.graph, self.name, self.weight, self.bias = graph, name, weight, bias
 
-    def _numbers(self, x: cl.Tensor) -> Any:
+    def _numbers(self, x: Tensor) -> Any:
         return ((x.ndim - 1,), (1,)), ((), ())
 
-    def of(self, x: cl.Tensor) -> cl.Tensor:
+    def of(self, x: Tensor) -> Tensor:
         """Vectors projected."""
         out = dot_general(self.graph, x, self.weight, self._numbers(x), name=f"project_{self.name}")
         return out if self.bias is None else map_of(self.graph, jnp.add, out, self.bias, name=f"bias_{self.name}")
 
-    def slopes(self, cotangent: cl.Tensor, x: cl.Tensor) -> tuple[cl.Tensor, cl.Tensor, cl.Tensor | None]:
+    def slopes(self, cotangent: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """The gradients by vectors, weight and bias."""
         name = f"{self.name}_gradients"
         by_x, by_weight = dot_general_gradients(self.graph, cotangent, x, self.weight, self._numbers(x), name=name)
@@ -49,7 +50,7 @@ class _Projection:
 
 
 def _projections(
-    operation: str, graph: cl.Graph, inputs: Sequence[cl.Tensor], weights: Four, biases: Four, num_heads: Any
+    operation: str, graph: Graph, inputs: Sequence[Tensor], weights: Four, biases: Four, num_heads: Any
 ) -> list[_Projection]:
     """The four projections.
 
@@ -92,28 +93,28 @@ def _projections(
     return made
 
 
-def _in_heads(x: cl.Tensor, num_heads: int) -> cl.Tensor:
+def _in_heads(x: Tensor, num_heads: int) -> Tensor:
     return x.reshape((*x.shape[:-1], num_heads, x.shape[-1] // num_heads))
 
 
-def _merged(heads: cl.Tensor) -> cl.Tensor:
+def _merged(heads: Tensor) -> Tensor:
     return heads.reshape((*heads.shape[:-2], heads.shape[-2] * heads.shape[-1]))
 
 
 @checked
 def multi_head_attention(
-    graph: cl.Graph,
-    query: cl.Tensor,
-    key: cl.Tensor,
-    value: cl.Tensor,
+    graph: Graph,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     weights: Four,
     biases: Four = (None, None, None, None),
     *,
     num_heads: int,
-    mask: cl.Tensor | None = None,
+    mask: Tensor | None = None,
     is_causal: bool = False,
     name: str = "multi_head_attention",
-) -> cl.Tensor:
+) -> Tensor:
     """Attention with many heads, as `equinox.nn.MultiheadAttention`.
 
     Args:
@@ -148,19 +149,19 @@ def multi_head_attention(
 
 @checked
 def multi_head_attention_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    query: cl.Tensor,
-    key: cl.Tensor,
-    value: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     weights: Four,
     biases: Four = (None, None, None, None),
     *,
     num_heads: int,
-    mask: cl.Tensor | None = None,
+    mask: Tensor | None = None,
     is_causal: bool = False,
     name: str = "multi_head_attention_gradient",
-) -> tuple[tuple[cl.Tensor, ...], tuple[cl.Tensor, ...], tuple[cl.Tensor | None, ...]]:
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor | None, ...]]:
     """The gradients of `multi_head_attention`, for which its projections are made anew.
 
     Args:

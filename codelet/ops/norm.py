@@ -12,17 +12,18 @@ from collections.abc import Iterable
 
 from jax import lax
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_floating, check_tensors, checked_axes, checked_axis
 from codelet.ops.elementwise import map
 from codelet.ops.norm_codelets import move_slopes_by_channel
 from codelet.ops.normalizing import Norm
 from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.schema import checked
+from codelet.views.tensor import Tensor
 
 
-def _channels(operation: str, x: cl.Tensor, axis: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _channels(operation: str, x: Tensor, axis: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The axes beside that of channels, and that."""
     channel = checked_axis(operation, "axis", axis, x.ndim)
     return tuple(d for d in range(x.ndim) if d != channel), (channel,)
@@ -30,17 +31,17 @@ def _channels(operation: str, x: cl.Tensor, axis: int) -> tuple[tuple[int, ...],
 
 @checked
 def batch_norm(
-    graph: cl.Graph,
-    x: cl.Tensor,
-    scale: cl.Tensor,
-    offset: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
+    scale: Tensor,
+    offset: Tensor,
     *,
     axis: int = 1,
     eps: float = 1e-5,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "batch_norm",
-) -> tuple[cl.Tensor, cl.Tensor, cl.Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Every channel normalized by its own mean and variance, over the batch and the field, scaled and moved.
 
     Args:
@@ -76,19 +77,19 @@ def batch_norm(
 
 @checked
 def batch_norm_inference(
-    graph: cl.Graph,
-    x: cl.Tensor,
-    scale: cl.Tensor,
-    offset: cl.Tensor,
-    mean: cl.Tensor,
-    variance: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
+    scale: Tensor,
+    offset: Tensor,
+    mean: Tensor,
+    variance: Tensor,
     *,
     axis: int = 1,
     eps: float = 1e-5,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "batch_norm_inference",
-) -> cl.Tensor:
+) -> Tensor:
     """Every channel normalized by a given mean and variance, scaled and moved; arguments as of `batch_norm`."""
     _checked("batch_norm_inference", graph, x=x, scale=scale, offset=offset, mean=mean, variance=variance)
     axes, channel = _channels("batch_norm_inference", x, axis)
@@ -110,19 +111,19 @@ def by_statistics(products, total, scale, variance, *, eps):
 
 @checked
 def batch_norm_inference_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    x: cl.Tensor,
-    scale: cl.Tensor,
-    mean: cl.Tensor,
-    variance: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    x: Tensor,
+    scale: Tensor,
+    mean: Tensor,
+    variance: Tensor,
     *,
     axis: int = 1,
     eps: float = 1e-5,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "batch_norm_inference_gradient",
-) -> tuple[cl.Tensor, cl.Tensor, cl.Tensor, cl.Tensor, cl.Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The gradients of `batch_norm_inference` by the tensor, scale, offset, mean and variance."""
     operation = "batch_norm_inference_gradient"
     _checked(operation, graph, cotangent=cotangent, x=x, scale=scale, mean=mean, variance=variance)
@@ -146,19 +147,19 @@ def batch_norm_inference_gradient(
 
 @checked
 def batch_norm_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    x: cl.Tensor,
-    scale: cl.Tensor,
-    mean: cl.Tensor,
-    variance: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    x: Tensor,
+    scale: Tensor,
+    mean: Tensor,
+    variance: Tensor,
     *,
     axis: int = 1,
     eps: float = 1e-5,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "batch_norm_gradient",
-) -> tuple[cl.Tensor, cl.Tensor, cl.Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of `batch_norm`'s result by the tensor, scale and offset, from the statistics that it gave."""
     _checked("batch_norm_gradient", graph, cotangent=cotangent, x=x, scale=scale, mean=mean, variance=variance)
     axes, channel = _channels("batch_norm_gradient", x, axis)
@@ -174,17 +175,17 @@ def batch_norm_gradient(
 
 @checked
 def layer_norm(
-    graph: cl.Graph,
-    x: cl.Tensor,
-    scale: cl.Tensor,
-    offset: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
+    scale: Tensor,
+    offset: Tensor,
     *,
     axis: int | Iterable[int] = -1,
     eps: float = 1e-5,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "layer_norm",
-) -> cl.Tensor:
+) -> Tensor:
     """Rows along some axes normalized by their own mean and variance, scaled and moved element by element.
 
     Args:
@@ -214,17 +215,17 @@ def layer_norm(
 
 @checked
 def layer_norm_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    x: cl.Tensor,
-    scale: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    x: Tensor,
+    scale: Tensor,
     *,
     axis: int | Iterable[int] = -1,
     eps: float = 1e-5,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "layer_norm_gradient",
-) -> tuple[cl.Tensor, cl.Tensor, cl.Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of `layer_norm` by the tensor, scale and offset; arguments as of `layer_norm`."""
     _checked("layer_norm_gradient", graph, cotangent=cotangent, x=x, scale=scale)
     axes = checked_axes("layer_norm_gradient", "axis", axis, x.ndim)
@@ -236,7 +237,7 @@ def layer_norm_gradient(
         return _row_slopes(own, cotangent, x, scale)
 
 
-def _rows_normalized(own: Norm, x: cl.Tensor, scales: dict[str, cl.Tensor]) -> cl.Tensor:
+def _rows_normalized(own: Norm, x: Tensor, scales: dict[str, Tensor]) -> Tensor:
     """Rows normalized: whole ones, or by statistics that are added up."""
     found = own.normalized_rows(x=x, **scales)
     if found is not None:
@@ -245,15 +246,13 @@ def _rows_normalized(own: Norm, x: cl.Tensor, scales: dict[str, cl.Tensor]) -> c
     return own.normalized(x=x, mean=mean, variance=variance, **scales)
 
 
-def _row_slopes(
-    own: Norm, cotangent: cl.Tensor, x: cl.Tensor, scale: cl.Tensor
-) -> tuple[cl.Tensor, cl.Tensor, cl.Tensor]:
+def _row_slopes(own: Norm, cotangent: Tensor, x: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     slopes, mean, variance = own.slopes_by_rows(cotangent, x, scale)
     by_scale, by_offset = own.slopes(cotangent, x, mean, variance)
     return slopes, own.as_dtype(by_scale, scale.dtype), own.as_dtype(by_offset, scale.dtype)
 
 
-def _grouped(operation: str, x: cl.Tensor, num_groups: int, axis: int) -> tuple[int, tuple[int, ...]]:
+def _grouped(operation: str, x: Tensor, num_groups: int, axis: int) -> tuple[int, tuple[int, ...]]:
     """The axis of channels, and the shape of a tensor with it as groups and the channels of each."""
     channel = checked_axis(operation, "axis", axis, x.ndim)
     channels = x.shape[channel]
@@ -268,18 +267,18 @@ def _grouped(operation: str, x: cl.Tensor, num_groups: int, axis: int) -> tuple[
 
 @checked
 def group_norm(
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     num_groups: int,
-    scale: cl.Tensor,
-    offset: cl.Tensor,
+    scale: Tensor,
+    offset: Tensor,
     *,
     axis: int = 1,
     eps: float = 1e-5,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "group_norm",
-) -> cl.Tensor:
+) -> Tensor:
     """Groups of channels of each example normalized by their own mean and variance, scaled and moved by channel.
 
     Args:
@@ -310,18 +309,18 @@ def group_norm(
 
 @checked
 def group_norm_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    x: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    x: Tensor,
     num_groups: int,
-    scale: cl.Tensor,
+    scale: Tensor,
     *,
     axis: int = 1,
     eps: float = 1e-5,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "group_norm_gradient",
-) -> tuple[cl.Tensor, cl.Tensor, cl.Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of `group_norm` by the tensor, scale and offset; arguments as of `group_norm`."""
     _checked("group_norm_gradient", graph, cotangent=cotangent, x=x, scale=scale)
     channel, shape = _grouped("group_norm_gradient", x, num_groups, axis)
@@ -342,13 +341,13 @@ def group_norm_gradient(
         return by_x.reshape(x.shape), by_scale.flatten(), by_offset.flatten()
 
 
-def _checked(operation: str, graph: cl.Graph, **tensors: cl.Tensor) -> None:
+def _checked(operation: str, graph: Graph, **tensors: Tensor) -> None:
     """See that operands are tensors of floating point."""
     check_tensors(operation, graph, **tensors)
     check_floating(operation, **tensors)
 
 
-def _check_channels(operation: str, channels: int, **tensors: cl.Tensor) -> None:
+def _check_channels(operation: str, channels: int, **tensors: Tensor) -> None:
     """See that tensors have one element for each channel.
 
     Raises:

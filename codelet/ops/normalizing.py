@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import checked_grain
 from codelet.ops.block_planning import add_up
 from codelet.ops.blockwise import Work
@@ -31,6 +31,7 @@ from codelet.ops.norm_codelets import (
 from codelet.ops.pairs import Pair
 from codelet.ops.partials import sums_dtype
 from codelet.ops.rows import Rows
+from codelet.views.tensor import Tensor
 
 
 class Norm:
@@ -39,15 +40,15 @@ class Norm:
     def __init__(
         self,
         operation: str,
-        graph: cl.Graph,
+        graph: Graph,
         axes: tuple[int, ...],
         scaled: tuple[int, ...],
         eps: float,
         grain: int | None,
         memory_share: float,
-        x: cl.Tensor,
-        scales: dict[str, cl.Tensor],
-        **alike: cl.Tensor,
+        x: Tensor,
+        scales: dict[str, Tensor],
+        **alike: Tensor,
     ):
         for name, tensor in scales.items():
             expected = tuple(x.shape[d] for d in scaled)
@@ -80,7 +81,7 @@ class Norm:
         every = range(len(self.rows.groups))
         self.static = {"eps": self.eps, "spread": tuple(a for a in every if a not in self.rows.own_axes(scaled))}
 
-    def moments(self, x: cl.Tensor) -> tuple[cl.Tensor, cl.Tensor]:
+    def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The mean and the variance of what is normalized together."""
         rows, one = self.rows, ("one", self.sums)
         fields: Any = {"x": ("all", x)}
@@ -97,7 +98,7 @@ class Norm:
         last = each.work("moments", divide_moments, own, found, "kept", count=self.count)
         return each.add(last, each.plan(last), total=total, squares=squares)  # type: ignore[return-value]
 
-    def normalized(self, **tensors: cl.Tensor) -> cl.Tensor:
+    def normalized(self, **tensors: Tensor) -> Tensor:
         """Normalized by given statistics."""
         fields = {name: (self._kind(name), tensor) for name, tensor in tensors.items()}
         work = self.rows.work("normalize", normalize, fields, {"out": ("all", self.dtype)}, "kept", **self.static)
@@ -108,7 +109,7 @@ class Norm:
             return self.scaled
         return "one" if name in ("mean", "variance", "products", "total") else "all"
 
-    def normalized_rows(self, **tensors: cl.Tensor) -> cl.Tensor | None:
+    def normalized_rows(self, **tensors: Tensor) -> Tensor | None:
         """Normalized by their own statistics, row by row; None where rows are better cut."""
         fields = {name: (self._kind(name), tensor) for name, tensor in tensors.items()}
         out: Any = {"out": ("all", self.dtype)}
@@ -118,7 +119,7 @@ class Norm:
             return None
         return self.rows.add(whole, self.rows.plan(whole), **tensors)[0]
 
-    def _fits(self, whole: Work, x: cl.Tensor) -> bool:
+    def _fits(self, whole: Work, x: Tensor) -> bool:
         """Whether rows are whole: where they are as many as tiles, or so short that sums of parts would cost more."""
         rows = self.rows
         one = ("one", self.sums)
@@ -127,9 +128,7 @@ class Norm:
         sums = rows.work("sum moments", sum_moments, fields, results, "summed", add=add_up)
         return rows.takes_whole(whole, rows.plans([sums, sums]))
 
-    def slopes(
-        self, cotangent: cl.Tensor, x: cl.Tensor, mean: cl.Tensor, variance: cl.Tensor
-    ) -> tuple[cl.Tensor, cl.Tensor]:
+    def slopes(self, cotangent: Tensor, x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         """The slopes by scale and offset, as they are summed."""
         own = self.of_scales
         every = range(len(own.groups))
@@ -147,7 +146,7 @@ class Norm:
         )
         return own.add(work, own.plan(work), cotangent=cotangent, x=x, mean=mean, variance=variance)  # type: ignore[return-value]
 
-    def as_dtype(self, tensor: cl.Tensor, dtype: np.dtype) -> cl.Tensor:
+    def as_dtype(self, tensor: Tensor, dtype: np.dtype) -> Tensor:
         """A small tensor in another dtype."""
         if tensor.dtype == dtype:
             return tensor
@@ -155,16 +154,14 @@ class Norm:
         work = each.work("cast", cast, {"x": ("all", tensor)}, {"out": ("all", dtype)}, "kept")
         return each.add(work, each.plan(work), x=tensor)[0]
 
-    def moved(self, codelets: Pair, **tensors: cl.Tensor) -> cl.Tensor:
+    def moved(self, codelets: Pair, **tensors: Tensor) -> Tensor:
         """The slopes by the elements, from sums of their rows."""
         fields = {name: (self._kind(name), tensor) for name, tensor in tensors.items()}
         static = {**self.static, "count": self.count}
         work = self.rows.work("move slopes", codelets, fields, {"out": ("all", self.dtype)}, "kept", **static)
         return self.rows.add(work, self.rows.plan(work), **tensors)[0]
 
-    def slopes_by_rows(
-        self, cotangent: cl.Tensor, x: cl.Tensor, scale: cl.Tensor
-    ) -> tuple[cl.Tensor, cl.Tensor, cl.Tensor]:
+    def slopes_by_rows(self, cotangent: Tensor, x: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The slopes by the elements, and the statistics, where these are of rows."""
         rows, one = self.rows, ("one", self.sums)
         fields: Any = {"cotangent": ("all", cotangent), "x": ("all", x), "scale": (self.scaled, scale)}

@@ -11,14 +11,16 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import checked_dtype
 from codelet.ops.block_planning import add_up, home_of_partials, plan_sum, sum_work
 from codelet.ops.blockwise import Work, add_work
 from codelet.ops.followed import follow
 from codelet.ops.homes import settle, settle_read
 from codelet.ops.planning import Plan
+from codelet.tracing.codelets import Codelet
+from codelet.views.tensor import Tensor
 
 
 def sums_dtype(dtype: np.dtype) -> np.dtype:
@@ -69,9 +71,7 @@ def checked_sums(
     return sums, out
 
 
-def sum_partials(
-    graph: cl.Graph, partials: cl.Tensor, out: cl.Tensor, plan: Plan, codelet: cl.Codelet = add_up
-) -> None:
+def sum_partials(graph: Graph, partials: Tensor, out: Tensor, plan: Plan, codelet: Codelet = add_up) -> None:
     """Add up partials, as planned.
 
     Args:
@@ -91,8 +91,8 @@ def sum_partials(
 
 
 def add_planned(
-    graph: cl.Graph, work: Work, plan: Plan, tensors: Mapping[str, cl.Tensor], results: Mapping[str, cl.Tensor]
-) -> dict[str, cl.Tensor]:
+    graph: Graph, work: Work, plan: Plan, tensors: Mapping[str, Tensor], results: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
     """Add the vertices of a work as planned, and those that put partial results together.
 
     Args:

@@ -24,11 +24,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-import codelet as cl
 from codelet.ops.blocks import Cut, num_tiles, num_vertices
 from codelet.superstep import PlacedVertices, Traffic, exchange_cycles, tile_cycles
 from codelet.target import FamilyCycles, Target, VertexCycles
 from codelet.tracing.any_size import traced_of_size
+from codelet.tracing.codelets import Codelet
 from codelet.tracing.field_types import FieldType
 from codelet.tracing.statics import trace_settings
 
@@ -152,11 +152,11 @@ class Plan:
 # --- prices ---------------------------------------------------------------------------------------------
 
 
-_KNOWN: WeakKeyDictionary[cl.Codelet, dict[Hashable, VertexCycles]] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[Codelet, dict[Hashable, VertexCycles]] = WeakKeyDictionary()
 """What vertices take, by all that it depends on; what they run is not kept, of which there are ten thousands."""
 
 
-def vertex_cycles(target: Target, codelet: cl.Codelet, inputs: Types, **static: object) -> VertexCycles:
+def vertex_cycles(target: Target, codelet: Codelet, inputs: Types, **static: object) -> VertexCycles:
     """What a vertex takes whose inputs have these types."""
     types = {name: FieldType(tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in inputs.items()}  # type: ignore[call-overload]
     own = codelet.frozen()

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-import codelet as cl
 from codelet.ops.blocks import Cut, near, num_tiles
 from codelet.ops.pairs import Pair, told
 from codelet.ops.planning import (
@@ -33,6 +32,7 @@ from codelet.ops.planning import (
 )
 from codelet.ops.windows import Along, Phase
 from codelet.target import Target, VertexCycles
+from codelet.tracing.codelets import Codelet
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,7 @@ def _bytes(own: Pooled, blocks: Sequence[Any], over: Sequence[Any]) -> tuple[Any
     return received, there * width + out * (beside + own.dtype.itemsize)
 
 
-def _cycles(
-    target: Target, own: Pooled, codelet: cl.Codelet, cuts: Sequence[Cut], phase: Sequence[Phase]
-) -> VertexCycles:
+def _cycles(target: Target, own: Pooled, codelet: Codelet, cuts: Sequence[Cut], phase: Sequence[Phase]) -> VertexCycles:
     grains = [cut.grain for cut in cuts]
     patch = tuple(field.reach(n, one.taps) for field, n, one in zip(own.fields, grains, phase, strict=True))
     types: dict[str, tuple[tuple[int, ...], np.dtype]] = {name: (patch, dtype) for name, dtype in own.windows}
@@ -135,7 +133,7 @@ def _cycles(
     return vertex_cycles(target, codelet, types, **own.values(phase))
 
 
-def _price(target: Target, own: Pooled, codelet: cl.Codelet, cuts: tuple[Cut, ...]) -> list[StepCost]:
+def _price(target: Target, own: Pooled, codelet: Codelet, cuts: tuple[Cut, ...]) -> list[StepCost]:
     each: list[tuple[VertexCycles, int]] = []
     for phase in own.phases:
         if all(one.taps and one.count for one in phase):

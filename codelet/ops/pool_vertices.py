@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-import codelet as cl
+from codelet.graphs.graph import Graph
 from codelet.ops.blocks import Block, add_blocks
 from codelet.ops.fill import filled
 from codelet.ops.followed import follow
@@ -15,15 +15,16 @@ from codelet.ops.homes import home_of, settle
 from codelet.ops.pool_planning import Pooled, cuts_of_phase, plan_pooled
 from codelet.ops.pooling_codelets import CODELETS
 from codelet.ops.windows import Along
+from codelet.views.tensor import Tensor
 
 
 def add_pooled(
-    graph: cl.Graph,
+    graph: Graph,
     step: str,
     codelet: str,
     fields: tuple[Along, ...],
-    windows: Mapping[str, tuple[cl.Tensor, Any]],
-    results: Mapping[str, cl.Tensor],
+    windows: Mapping[str, tuple[Tensor, Any]],
+    results: Mapping[str, Tensor],
     dtype: Any,
     grain: int | None,
     memory_share: float,
@@ -31,7 +32,7 @@ def add_pooled(
     is_elsewhere: bool = False,
     nothing: Any = 0,
     **static: Any,
-) -> cl.Tensor:
+) -> Tensor:
     """The vertices of a compute set that pools, planned.
 
     Args:

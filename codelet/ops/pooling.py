@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_floating, check_tensors, checked_axis, checked_grain
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.pool_planning import Pooled, plan_pooled
@@ -24,6 +24,7 @@ from codelet.ops.pool_vertices import add_pooled
 from codelet.ops.pooling_codelets import CODELETS, least
 from codelet.ops.schema import checked
 from codelet.ops.windows import Along, along, checked_padding, num_windows, whole_numbers
+from codelet.views.tensor import Tensor
 
 # --- what they are given ----------------------------------------------------------------------------------
 
@@ -69,7 +70,7 @@ class _Window:
         rows = enumerate(zip(self.shape, self.backward, strict=True))
         return tuple(along(n, n, 1, low=0) if self.covers(d) else field for d, (n, field) in rows)
 
-    def spread(self, slopes: cl.Tensor) -> cl.Tensor:
+    def spread(self, slopes: Tensor) -> Tensor:
         """What has the shape of the results, spread out over the dimensions that one window covers."""
         sizes = zip(self.shape, self.results, strict=True)
         return slopes.broadcast_to([n if self.covers(d) else count for d, (n, count) in enumerate(sizes)])
@@ -129,7 +130,7 @@ def _checked(name: str, shape: tuple[int, ...], window_shape: Any, strides: Any,
     return _Window(shape, windows, steps, padded, results)
 
 
-def _check_cotangent(name: str, cotangent: cl.Tensor, own: _Window) -> None:
+def _check_cotangent(name: str, cotangent: Tensor, own: _Window) -> None:
     if cotangent.shape != own.results:
         raise OperationError(
             f"the cotangent of ops.{name} has not the shape of the results",
@@ -143,8 +144,8 @@ def _check_cotangent(name: str, cotangent: cl.Tensor, own: _Window) -> None:
 
 @checked
 def max_pool(
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     window_shape: Sequence[int],
     strides: Sequence[int] | int | None = None,
     padding: Any = "VALID",
@@ -153,7 +154,7 @@ def max_pool(
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "max_pool",
-) -> cl.Tensor:
+) -> Tensor:
     """The greatest element of each window, as `flax.linen.max_pool` and `jax.lax.reduce_window`.
 
     Args:
@@ -185,8 +186,8 @@ def max_pool(
 
 @checked
 def plan_max_pool(
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     window_shape: Sequence[int],
     strides: Sequence[int] | int | None = None,
     padding: Any = "VALID",
@@ -220,9 +221,9 @@ def plan_max_pool(
 
 @checked
 def max_pool_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    x: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    x: Tensor,
     window_shape: Sequence[int],
     strides: Sequence[int] | int | None = None,
     padding: Any = "VALID",
@@ -231,7 +232,7 @@ def max_pool_gradient(
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "max_pool_gradient",
-) -> cl.Tensor:
+) -> Tensor:
     """The gradient of `max_pool`, from that of its results: of equal elements of a window the first takes the slope.
 
     Args:
@@ -276,8 +277,8 @@ def max_pool_gradient(
 
 @checked
 def avg_pool(
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     window_shape: Sequence[int],
     strides: Sequence[int] | int | None = None,
     padding: Any = "VALID",
@@ -287,7 +288,7 @@ def avg_pool(
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "avg_pool",
-) -> cl.Tensor:
+) -> Tensor:
     """The average of each window, as `flax.linen.avg_pool`.
 
     Args:
@@ -324,8 +325,8 @@ def avg_pool(
 
 @checked
 def avg_pool_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
     shape: Sequence[int],
     window_shape: Sequence[int],
     strides: Sequence[int] | int | None = None,
@@ -336,7 +337,7 @@ def avg_pool_gradient(
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "avg_pool_gradient",
-) -> cl.Tensor:
+) -> Tensor:
     """The gradient of `avg_pool`, from that of its results.
 
     Args:

@@ -21,7 +21,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-import codelet as cl
 from codelet.ops.block_planning import add_up, plan_sum
 from codelet.ops.blocks import Cut, cuts_of, near, num_tiles
 from codelet.ops.homes import Home, moved_elements
@@ -40,6 +39,7 @@ from codelet.ops.planning import (
     vertex_cycles,
 )
 from codelet.target import Target
+from codelet.tracing.codelets import Codelet
 
 Role = Literal["batch", "rows", "columns", "summed"]
 
@@ -130,9 +130,9 @@ class Codelets:
         add: adds up partial sums; see `plan_sum`.
     """
 
-    product: cl.Codelet = product_block.shared
-    worker: cl.Codelet | None = product_block.worker
-    add: cl.Codelet = add_up
+    product: Codelet = product_block.shared
+    worker: Codelet | None = product_block.worker
+    add: Codelet = add_up
 
     @property
     def pair(self) -> Pair:
@@ -140,7 +140,7 @@ class Codelets:
         alone = self.worker if self.product.hints.workers > 1 else None
         return Pair(self.product, alone or self.product)
 
-    def static(self, codelet: cl.Codelet, own: Product, dtype: np.dtype) -> dict[str, Any]:
+    def static(self, codelet: Codelet, own: Product, dtype: np.dtype) -> dict[str, Any]:
         """The static values that one takes."""
         values = {"numbers": own.numbers, "partials": own.partials.name, "dtype": dtype.name}
         return {name: value for name, value in values.items() if name in codelet.static}
@@ -193,7 +193,7 @@ def _pointers(cuts: tuple[Cut, ...], own: Product) -> int:
 
 
 def _price(
-    target: Target, own: Product, codelets: Codelets, codelet: cl.Codelet, cuts: tuple[Cut, ...], turns: int
+    target: Target, own: Product, codelets: Codelets, codelet: Codelet, cuts: tuple[Cut, ...], turns: int
 ) -> Iterator[StepCost]:
     count = num_partials(cuts, own)
     dtype = own.partials if count > 1 else own.out_dtype
@@ -349,7 +349,7 @@ def _blocks(
 
 def _ways(
     target: Target, own: Product, codelets: Codelets, blocks: tuple[int, ...], fixed: tuple[int, ...] | None
-) -> Iterator[tuple[cl.Codelet, tuple[int, ...]]]:
+) -> Iterator[tuple[Codelet, tuple[int, ...]]]:
     """The codelets that may make a tile's block, and the blocks of their vertices."""
     shared, workers = codelets.product.hints.workers > 1, target.num_workers
     alone = codelets.worker if shared else codelets.product

@@ -15,8 +15,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import checked_grain
 from codelet.ops.blocks import Block, Cut, add_blocks, num_tiles
 from codelet.ops.followed import follow
@@ -24,9 +24,11 @@ from codelet.ops.lines import as_lines, from_lines
 from codelet.ops.lookup_codelets import positions as counted
 from codelet.ops.planning import Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
 from codelet.target import Target
+from codelet.tracing.codelets import codelet
+from codelet.views.tensor import Tensor
 
 
-@cl.codelet(workers=6, issue="assembly")
+@codelet(workers=6, issue="assembly")
 def put(values, positions, start, *, length):
     """Stretches of lines, `length` elements from `start` on, with values put to their positions on the lines."""
     lines = values.reshape(math.prod(values.shape[:-1]), values.shape[-1])
@@ -88,8 +90,8 @@ def _plan(target: Target, own: _Puts, grain: int | None) -> Plan:
 
 
 def put_back(
-    graph: cl.Graph, values: cl.Tensor, positions: cl.Tensor, axis: int, length: int, grain: int | None, name: str
-) -> cl.Tensor:
+    graph: Graph, values: Tensor, positions: Tensor, axis: int, length: int, grain: int | None, name: str
+) -> Tensor:
     """Numbers put to positions along an axis of zeros.
 
     Args:

@@ -19,8 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_floating, check_tensors, checked_dtype, checked_grain
 from codelet.ops.pairs import Pair
 from codelet.ops.random_codelets import (
@@ -36,11 +36,13 @@ from codelet.ops.random_codelets import (
 )
 from codelet.ops.random_planning import add_draws, draw_work
 from codelet.ops.schema import checked
+from codelet.views.index import Index
+from codelet.views.tensor import Tensor
 
 # --- what is given ------------------------------------------------------------------------------------------
 
 
-def _check_key(operation: str, graph: cl.Graph, key: cl.Tensor, **tensors: cl.Tensor) -> None:
+def _check_key(operation: str, graph: Graph, key: Tensor, **tensors: Tensor) -> None:
     check_tensors(operation, graph, key=key, **tensors)
     if key.shape != (2,) or key.dtype != np.uint32:
         raise OperationError(
@@ -88,7 +90,7 @@ def _checked_float(operation: str, dtype: Any) -> np.dtype:
     return own
 
 
-def _broadcast(operation: str, name: str, tensor: cl.Tensor, shape: tuple[int, ...]) -> cl.Tensor:
+def _broadcast(operation: str, name: str, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A tensor in the shape of the results, flattened."""
     try:
         fits = np.broadcast_shapes(tensor.shape, shape) == shape
@@ -107,21 +109,21 @@ def _broadcast(operation: str, name: str, tensor: cl.Tensor, shape: tuple[int, .
 
 
 def _draw(
-    graph: cl.Graph,
+    graph: Graph,
     name: str,
-    key: cl.Tensor,
+    key: Tensor,
     codelets: Pair,
     shape: tuple[int, ...],
     of: Any,
     grain: int | None,
-    operands: Mapping[str, cl.Tensor | float] = MappingProxyType({}),
+    operands: Mapping[str, Tensor | float] = MappingProxyType({}),
     **static: Any,
-) -> cl.Tensor:
+) -> Tensor:
     """The vertices that draw an array of a dtype, each a stretch of it, from the numbers of its elements."""
-    dtype, grain, own = np.dtype(of), checked_grain(name, grain), dict[str, cl.Tensor]()
+    dtype, grain, own = np.dtype(of), checked_grain(name, grain), dict[str, Tensor]()
     with graph.scope(name, unique=True):
         for which, value in operands.items():
-            if not isinstance(value, cl.Tensor):
+            if not isinstance(value, Tensor):
                 value = graph.add_constant(which, np.array(value, dtype)).broadcast_to((math.prod(shape),))
             own[which] = value
         out = graph.add_variable("out", shape, dtype)
@@ -144,14 +146,14 @@ def _draw(
 
 @checked
 def random_bits(
-    graph: cl.Graph,
-    key: cl.Tensor,
+    graph: Graph,
+    key: Tensor,
     shape: Sequence[int] = (),
     dtype: Any = None,
     *,
     grain: int | None = None,
     name: str = "random_bits",
-) -> cl.Tensor:
+) -> Tensor:
     """Random bits, as `jax.random.bits` draws them.
 
     Args:
@@ -181,16 +183,16 @@ def random_bits(
 
 @checked
 def uniform(
-    graph: cl.Graph,
-    key: cl.Tensor,
+    graph: Graph,
+    key: Tensor,
     shape: Sequence[int] = (),
     dtype: Any = None,
-    minval: cl.Tensor | float = 0.0,
-    maxval: cl.Tensor | float = 1.0,
+    minval: Tensor | float = 0.0,
+    maxval: Tensor | float = 1.0,
     *,
     grain: int | None = None,
     name: str = "uniform",
-) -> cl.Tensor:
+) -> Tensor:
     """Uniform numbers from `minval` to below `maxval`, as `jax.random.uniform` draws them.
 
     Args:
@@ -206,7 +208,7 @@ def uniform(
     Raises:
         OperationError: a key, a shape, a dtype or bounds that do not fit.
     """
-    bounds = {k: v for k, v in {"minval": minval, "maxval": maxval}.items() if isinstance(v, cl.Tensor)}
+    bounds = {k: v for k, v in {"minval": minval, "maxval": maxval}.items() if isinstance(v, Tensor)}
     _check_key(name, graph, key, **bounds)
     shape, own = _checked_shape(name, shape), _checked_float(name, dtype)
     if not bounds:
@@ -221,14 +223,14 @@ def uniform(
 
 @checked
 def normal(
-    graph: cl.Graph,
-    key: cl.Tensor,
+    graph: Graph,
+    key: Tensor,
     shape: Sequence[int] = (),
     dtype: Any = None,
     *,
     grain: int | None = None,
     name: str = "normal",
-) -> cl.Tensor:
+) -> Tensor:
     """Numbers of the standard normal distribution, as `jax.random.normal` draws them.
 
     Args:
@@ -249,15 +251,15 @@ def normal(
 
 @checked
 def bernoulli(
-    graph: cl.Graph,
-    key: cl.Tensor,
-    p: cl.Tensor | float = 0.5,
+    graph: Graph,
+    key: Tensor,
+    p: Tensor | float = 0.5,
     shape: Sequence[int] | None = None,
     mode: str = "low",
     *,
     grain: int | None = None,
     name: str = "bernoulli",
-) -> cl.Tensor:
+) -> Tensor:
     """Truth values, true with probability `p`, as `jax.random.bernoulli` draws them.
 
     Args:
@@ -272,14 +274,14 @@ def bernoulli(
     Raises:
         OperationError: a key, a probability, a shape or a mode that does not fit.
     """
-    given = {"p": p} if isinstance(p, cl.Tensor) else {}
+    given = {"p": p} if isinstance(p, Tensor) else {}
     _check_key(name, graph, key, **given)
     check_floating(name, **given)
     if mode not in ("low", "high"):
         raise OperationError(f"mode of ops.{name} is none", given=repr(mode), expected="'low' or 'high'")
-    own = _checked_shape(name, (p.shape if isinstance(p, cl.Tensor) else ()) if shape is None else shape, 2)
+    own = _checked_shape(name, (p.shape if isinstance(p, Tensor) else ()) if shape is None else shape, 2)
     static = {"count": math.prod(own) if mode == "high" else 0, "mode": mode}
-    if isinstance(p, cl.Tensor):
+    if isinstance(p, Tensor):
         operands = {"p": _broadcast(name, "p", p, own)}
         return _draw(graph, name, key, draw_truths, own, bool, grain, operands, **static)
     number, dtype = _checked_number(name, "p", p, 0, 1), checked_dtype(name, "p", float).name
@@ -288,14 +290,14 @@ def bernoulli(
 
 @checked
 def dropout(
-    graph: cl.Graph,
-    key: cl.Tensor,
-    x: cl.Tensor,
+    graph: Graph,
+    key: Tensor,
+    x: Tensor,
     rate: float = 0.5,
     *,
     grain: int | None = None,
     name: str = "dropout",
-) -> cl.Tensor:
+) -> Tensor:
     """An array with a share of its elements 0, and the others divided by the share of those kept.
 
     What is kept is `jax.random.bernoulli(key, 1 - rate, x.shape)`, as of `equinox.nn.Dropout` and `flax.linen.Dropout`.
@@ -324,14 +326,14 @@ def dropout(
 
 @checked
 def dropout_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    key: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    key: Tensor,
     rate: float = 0.5,
     *,
     grain: int | None = None,
     name: str = "dropout_gradient",
-) -> cl.Tensor:
+) -> Tensor:
     """The gradient of `dropout` by `x`: the cotangent where `x` was kept, by the same key; nothing need be stored.
 
     Args:
@@ -350,8 +352,8 @@ def dropout_gradient(
 
 @checked
 def split_key(
-    graph: cl.Graph, key: cl.Tensor, num: int | Sequence[int] = 2, *, grain: int | None = None, name: str = "split_key"
-) -> cl.Tensor:
+    graph: Graph, key: Tensor, num: int | Sequence[int] = 2, *, grain: int | None = None, name: str = "split_key"
+) -> Tensor:
     """New keys of a key, as `jax.random.split` makes them: their data, uint32 of shape (*num, 2).
 
     Args:
@@ -369,7 +371,7 @@ def split_key(
     grain, count = checked_grain(name, grain), math.prod(shape)
     with graph.scope(name, unique=True):
         out = graph.add_variable("out", (*shape, 2), np.uint32)
-        rows, counters = out.reshape(count, 2), cl.Index(0, (count,), (1,))
+        rows, counters = out.reshape(count, 2), Index(0, (count,), (1,))
 
         def fields(elements: slice) -> dict[str, Any]:
             return {"key": key, "counter": counters[elements], "out": rows[elements]}
@@ -385,7 +387,7 @@ def split_key(
 
 
 @checked
-def fold_in(graph: cl.Graph, key: cl.Tensor, data: cl.Tensor | int, *, name: str = "fold_in") -> cl.Tensor:
+def fold_in(graph: Graph, key: Tensor, data: Tensor | int, *, name: str = "fold_in") -> Tensor:
     """A new key of a key and a number, as `jax.random.fold_in` makes it: in a program that repeats, one for each turn.
 
     Args:
@@ -397,7 +399,7 @@ def fold_in(graph: cl.Graph, key: cl.Tensor, data: cl.Tensor | int, *, name: str
     Raises:
         OperationError: a key or a number that does not fit.
     """
-    if isinstance(data, cl.Tensor):
+    if isinstance(data, Tensor):
         _check_key(name, graph, key, data=data)
         fits = not data.shape and jnp.issubdtype(data.dtype, jnp.integer)
     else:
@@ -406,6 +408,6 @@ def fold_in(graph: cl.Graph, key: cl.Tensor, data: cl.Tensor | int, *, name: str
     if not fits:
         raise OperationError(f"data of ops.{name} is no whole number", given=data, expected="an integer of 32 bits")
     with graph.scope(name, unique=True):
-        if not isinstance(data, cl.Tensor):
+        if not isinstance(data, Tensor):
             data = graph.add_constant("data", np.array(data % 2**32, np.uint32))
         return graph.add_vertex("fold in", fold, key=key, data=data)

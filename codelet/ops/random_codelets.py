@@ -11,8 +11,8 @@ import numpy as np
 from jax import lax
 from jax.extend.random import threefry2x32_p
 
-import codelet as cl
 from codelet.ops.pairs import both
+from codelet.tracing.codelets import codelet
 
 
 def _blocks(key, counter):
@@ -108,7 +108,7 @@ def make_keys(key, counter):
     return jnp.stack(_blocks(key, counter), -1)
 
 
-@cl.codelet(issue="assembly")
+@codelet(issue="assembly")
 def fold(key, data):
     """The key that Threefry makes of a number."""
     low = data.astype(jnp.uint32)

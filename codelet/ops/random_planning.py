@@ -8,8 +8,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import checked_grain
 from codelet.ops.block_planning import plan_work
 from codelet.ops.blocks import Block, add_blocks
@@ -55,7 +55,7 @@ def plan_draws(target: Target, work: Work, grain: int | None) -> Plan:
     return plan_work(target, work, grain and 2 * grain)
 
 
-def add_draws(graph: cl.Graph, work: Work, grain: int | None, fields: Callable[[slice], Mapping[str, Any]]) -> None:
+def add_draws(graph: Graph, work: Work, grain: int | None, fields: Callable[[slice], Mapping[str, Any]]) -> None:
     """The vertices of a work, planned, by the fields of each stretch."""
     plan = follow(plan_draws(graph.target, work, grain))
     codelet = work.pair.of(plan.detail("workers"))

@@ -21,8 +21,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_floating, check_same_dtype, check_tensors, checked_grain
 from codelet.ops.block_planning import plan_work
 from codelet.ops.blockwise import Axis, Field, Result, Work
@@ -34,6 +34,7 @@ from codelet.ops.partials import add_planned
 from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.reduce import sum as sum_of
 from codelet.ops.schema import checked
+from codelet.views.tensor import Tensor
 
 # --- the gates ----------------------------------------------------------------------------------------------
 
@@ -88,7 +89,7 @@ _KINDS = {"gates": (0, 1, 2), "state": (0, 2), "bias": (1, 2), "cells": (2,)}
 class _Cell:
     """The sizes of a cell, and what is done to all of its gates."""
 
-    def __init__(self, graph: cl.Graph, x: cl.Tensor, h: cl.Tensor, count: int, grain: int | None, memory_share: float):
+    def __init__(self, graph: Graph, x: Tensor, h: Tensor, count: int, grain: int | None, memory_share: float):
         self.graph, self.count, self.dtype = graph, count, x.dtype
         self.shape = h.shape
         self.batch, self.cells = math.prod(h.shape[:-1]), h.shape[-1]
@@ -98,16 +99,16 @@ class _Cell:
         """The shape of a field."""
         return tuple((self.batch, self.count, self.cells)[d] for d in _KINDS[kind])
 
-    def rows(self, tensor: cl.Tensor) -> cl.Tensor:
+    def rows(self, tensor: Tensor) -> Tensor:
         """Vectors for all of a batch as a matrix."""
         return tensor.reshape((self.batch, tensor.shape[-1]))
 
-    def product(self, vectors: cl.Tensor, weight: cl.Tensor, name: str) -> cl.Tensor:
+    def product(self, vectors: Tensor, weight: Tensor, name: str) -> Tensor:
         """Vectors times the transpose of a weight: what goes into the gates, (batch, gates, cells)."""
         out = dot_general(self.graph, self.rows(vectors), weight, (((1,), (1,)), ((), ())), name=name)
         return out.reshape(self.sizes("gates"))
 
-    def biases(self, name: str, bias: cl.Tensor | None, kind: str) -> cl.Tensor:
+    def biases(self, name: str, bias: Tensor | None, kind: str) -> Tensor:
         """A bias, or none as zeros."""
         if bias is None:
             return self.graph.add_constant(f"no {name}", np.zeros((), self.dtype)).broadcast_to(self.sizes(kind))
@@ -117,9 +118,9 @@ class _Cell:
         self,
         name: str,
         codelets: Pair,
-        fields: Mapping[str, tuple[str, cl.Tensor]],
+        fields: Mapping[str, tuple[str, Tensor]],
         results: Mapping[str, str],
-    ) -> list[cl.Tensor]:
+    ) -> list[Tensor]:
         """The vertices of all gates, block by block; each has all gates of its cells."""
         axes = (
             Axis("batch", self.batch, "kept"),
@@ -138,7 +139,7 @@ class _Cell:
             add_planned(self.graph, work, plan, tensors, outputs)
         return list(outputs.values())
 
-    def slopes(self, name: str, by_gates: cl.Tensor, vectors: cl.Tensor, weight: cl.Tensor) -> tuple[Any, Any]:
+    def slopes(self, name: str, by_gates: Tensor, vectors: Tensor, weight: Tensor) -> tuple[Any, Any]:
         """The gradients by vectors and by the weight that they were multiplied with."""
         flat = by_gates.reshape((self.batch, self.count * self.cells))
         by_vectors = dot_general(self.graph, flat, weight, (((1,), (0,)), ((), ())), name=f"by_{name}")
@@ -146,20 +147,20 @@ class _Cell:
         by_weight = dot_general(self.graph, flat, self.rows(vectors), numbers, name=f"by_weight_of_{name}")
         return by_vectors.reshape(vectors.shape), by_weight
 
-    def by_bias(self, by_gates: cl.Tensor, name: str) -> cl.Tensor:
+    def by_bias(self, by_gates: Tensor, name: str) -> Tensor:
         """The gradient by a bias: summed over the batch."""
         return sum_of(self.graph, by_gates, 0, name=name).flatten()
 
 
 def _checked(
     operation: str,
-    graph: cl.Graph,
+    graph: Graph,
     count: int,
-    x: cl.Tensor,
-    states: Mapping[str, cl.Tensor],
-    weight_ih: cl.Tensor,
-    weight_hh: cl.Tensor,
-    biases: Mapping[str, cl.Tensor | None],
+    x: Tensor,
+    states: Mapping[str, Tensor],
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    biases: Mapping[str, Tensor | None],
     grain: Any,
     memory_share: float,
 ) -> _Cell:
@@ -198,18 +199,18 @@ def _checked(
 
 @checked
 def lstm_cell(
-    graph: cl.Graph,
-    x: cl.Tensor,
-    h: cl.Tensor,
-    c: cl.Tensor,
-    weight_ih: cl.Tensor,
-    weight_hh: cl.Tensor,
-    bias: cl.Tensor | None = None,
+    graph: Graph,
+    x: Tensor,
+    h: Tensor,
+    c: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None = None,
     *,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "lstm_cell",
-) -> tuple[cl.Tensor, cl.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """A step of a long short-term memory, as `equinox.nn.LSTMCell`: gates i, f, g, o.
 
     i, f, g, o are the quarters of weight_ih x + weight_hh h + bias; the new c is sigmoid(f) c + sigmoid(i) tanh(g), the
@@ -248,17 +249,17 @@ def lstm_cell(
 
 _LSTM = {"new_h": "state", "new_c": "state"}
 
-_Fields = dict[str, tuple[str, cl.Tensor]]
+_Fields = dict[str, tuple[str, Tensor]]
 
 
 def _lstm_fields(
     cell: _Cell,
-    x: cl.Tensor,
-    h: cl.Tensor,
-    c: cl.Tensor,
-    weight_ih: cl.Tensor,
-    weight_hh: cl.Tensor,
-    bias: cl.Tensor | None,
+    x: Tensor,
+    h: Tensor,
+    c: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
 ) -> _Fields:
     """The fields of the vertices of all gates, with the products that go into them."""
     return {
@@ -271,20 +272,20 @@ def _lstm_fields(
 
 @checked
 def lstm_cell_gradient(
-    graph: cl.Graph,
-    cotangent_h: cl.Tensor,
-    cotangent_c: cl.Tensor,
-    x: cl.Tensor,
-    h: cl.Tensor,
-    c: cl.Tensor,
-    weight_ih: cl.Tensor,
-    weight_hh: cl.Tensor,
-    bias: cl.Tensor | None = None,
+    graph: Graph,
+    cotangent_h: Tensor,
+    cotangent_c: Tensor,
+    x: Tensor,
+    h: Tensor,
+    c: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None = None,
     *,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "lstm_cell_gradient",
-) -> tuple[cl.Tensor | None, ...]:
+) -> tuple[Tensor | None, ...]:
     """The gradients of `lstm_cell` by x, h, c and its weights, as `jax.vjp` gives them; the products are made anew.
 
     Args:
@@ -321,18 +322,18 @@ def lstm_cell_gradient(
 
 @checked
 def gru_cell(
-    graph: cl.Graph,
-    x: cl.Tensor,
-    h: cl.Tensor,
-    weight_ih: cl.Tensor,
-    weight_hh: cl.Tensor,
-    bias: cl.Tensor | None = None,
-    bias_n: cl.Tensor | None = None,
+    graph: Graph,
+    x: Tensor,
+    h: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None = None,
+    bias_n: Tensor | None = None,
     *,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "gru_cell",
-) -> cl.Tensor:
+) -> Tensor:
     """A step of a gated recurrent unit, as `equinox.nn.GRUCell`: a gate to reset, one to update, and what is new.
 
     With thirds i of weight_ih x + bias and k of weight_hh h: r = sigmoid(i1 + k1), z = sigmoid(i2 + k2),
@@ -366,12 +367,12 @@ def gru_cell(
 
 def _gru_fields(
     cell: _Cell,
-    x: cl.Tensor,
-    h: cl.Tensor,
-    weight_ih: cl.Tensor,
-    weight_hh: cl.Tensor,
-    bias: cl.Tensor | None,
-    bias_n: cl.Tensor | None,
+    x: Tensor,
+    h: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
+    bias_n: Tensor | None,
 ) -> _Fields:
     """The fields of the vertices of all gates, with the products that go into them."""
     return {
@@ -385,19 +386,19 @@ def _gru_fields(
 
 @checked
 def gru_cell_gradient(
-    graph: cl.Graph,
-    cotangent_h: cl.Tensor,
-    x: cl.Tensor,
-    h: cl.Tensor,
-    weight_ih: cl.Tensor,
-    weight_hh: cl.Tensor,
-    bias: cl.Tensor | None = None,
-    bias_n: cl.Tensor | None = None,
+    graph: Graph,
+    cotangent_h: Tensor,
+    x: Tensor,
+    h: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None = None,
+    bias_n: Tensor | None = None,
     *,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "gru_cell_gradient",
-) -> tuple[cl.Tensor | None, ...]:
+) -> tuple[Tensor | None, ...]:
     """The gradients of `gru_cell` by x, h and its weights, as `jax.vjp` gives them; the products are made anew.
 
     Args:

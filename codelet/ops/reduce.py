@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_tensors, checked_axes, checked_dtype, checked_grain
 from codelet.ops.block_planning import add_up, plan_work
 from codelet.ops.blockwise import Axis, Field, Result, Work, merged, regroup
@@ -25,37 +25,39 @@ from codelet.ops.pairs import both
 from codelet.ops.partials import add_planned, sums_dtype
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.schema import checked
+from codelet.tracing.codelets import Codelet, codelet
+from codelet.views.tensor import Tensor
 
 Axes = int | Iterable[int] | None
 
 # --- codelets ---------------------------------------------------------------------------------------------
 
 
-@cl.codelet(workers=6, issue="assembly")
+@codelet(workers=6, issue="assembly")
 def multiply_up(partials, *, dtype):
     """The products of the rows of (partials, outputs), as `dtype`."""
     return jnp.prod(partials, 0).astype(dtype)
 
 
-@cl.codelet(workers=6, issue="assembly")
+@codelet(workers=6, issue="assembly")
 def largest(partials):
     """The largest of each column."""
     return jnp.max(partials, 0)
 
 
-@cl.codelet(workers=6, issue="assembly")
+@codelet(workers=6, issue="assembly")
 def smallest(partials):
     """The smallest of each column."""
     return jnp.min(partials, 0)
 
 
-@cl.codelet(workers=6, issue="assembly")
+@codelet(workers=6, issue="assembly")
 def all_true(partials):
     """Whether a column is all true."""
     return jnp.all(partials, 0)
 
 
-@cl.codelet(workers=6, issue="assembly")
+@codelet(workers=6, issue="assembly")
 def any_true(partials):
     """Whether any of a column is true."""
     return jnp.any(partials, 0)
@@ -65,7 +67,7 @@ class Reduction(NamedTuple):
     """A reduction: of `jax.numpy`, and how its partial results are put together."""
 
     reduce: Callable[..., Any]
-    add: cl.Codelet
+    add: Codelet
     has_identity: bool = True
 
 
@@ -101,12 +103,12 @@ class _Reduced(NamedTuple):
         shape: of the result, as asked for.
     """
 
-    x: cl.Tensor
+    x: Tensor
     work: Work
     shape: tuple[int, ...]
 
 
-def _work(operation: str, x: cl.Tensor, axes: tuple[int, ...], keepdims: bool, dtype: np.dtype | None) -> _Reduced:
+def _work(operation: str, x: Tensor, axes: tuple[int, ...], keepdims: bool, dtype: np.dtype | None) -> _Reduced:
     """What a reduction of a tensor is."""
     shape = tuple(1 if d in axes else n for d, n in enumerate(x.shape) if keepdims or d not in axes)
     labels = ["summed" if d in axes else "kept" for d in range(x.ndim)]
@@ -126,7 +128,7 @@ def _work(operation: str, x: cl.Tensor, axes: tuple[int, ...], keepdims: bool, d
     return _Reduced(x, Work("reduce", own, fields, (result,), *reduce_block, static=static), shape)
 
 
-def _checked(operation: str, graph: cl.Graph, x: cl.Tensor, axis: Axes, keepdims: bool, dtype: Any) -> _Reduced:
+def _checked(operation: str, graph: Graph, x: Tensor, axis: Axes, keepdims: bool, dtype: Any) -> _Reduced:
     """A reduction as work, its arguments checked."""
     check_tensors(operation, graph, x=x)
     axes = checked_axes(operation, "axis", axis, x.ndim)
@@ -141,15 +143,15 @@ def _checked(operation: str, graph: cl.Graph, x: cl.Tensor, axis: Axes, keepdims
 
 def _reduce(
     operation: str,
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     axis: Axes,
     keepdims: bool,
     grain: int | None,
     memory_share: float,
     name: str,
     dtype: Any = None,
-) -> cl.Tensor:
+) -> Tensor:
     """The vertices of a reduction."""
     x, work, shape = _checked(operation, graph, x, axis, keepdims, dtype)
     grain = checked_grain(operation, grain)
@@ -166,8 +168,8 @@ def _reduce(
 
 @checked
 def plan_reduce(
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     axis: Axes = None,
     *,
     operation: str = "sum",
@@ -195,8 +197,8 @@ def plan_reduce(
 
 @checked
 def sum(
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     axis: Axes = None,
     *,
     dtype: Any = None,
@@ -204,7 +206,7 @@ def sum(
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "sum",
-) -> cl.Tensor:
+) -> Tensor:
     """The sum along some axes, as `jax.numpy.sum`.
 
     Args:
@@ -229,8 +231,8 @@ def sum(
 
 @checked
 def prod(
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     axis: Axes = None,
     *,
     dtype: Any = None,
@@ -238,66 +240,66 @@ def prod(
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "prod",
-) -> cl.Tensor:
+) -> Tensor:
     """The product along some axes, as `jax.numpy.prod`; arguments as of `sum`."""
     return _reduce("prod", graph, x, axis, keepdims, grain, memory_share, name, dtype)
 
 
 @checked
 def max(
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     axis: Axes = None,
     *,
     keepdims: bool = False,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "max",
-) -> cl.Tensor:
+) -> Tensor:
     """The largest along some axes, NaN where one is, as `jax.numpy.max`; arguments as of `sum`."""
     return _reduce("max", graph, x, axis, keepdims, grain, memory_share, name)
 
 
 @checked
 def min(
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     axis: Axes = None,
     *,
     keepdims: bool = False,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "min",
-) -> cl.Tensor:
+) -> Tensor:
     """The smallest along some axes, NaN where one is, as `jax.numpy.min`; arguments as of `sum`."""
     return _reduce("min", graph, x, axis, keepdims, grain, memory_share, name)
 
 
 @checked
 def all(
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     axis: Axes = None,
     *,
     keepdims: bool = False,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "all",
-) -> cl.Tensor:
+) -> Tensor:
     """Whether all along some axes are true, as `jax.numpy.all`; arguments as of `sum`."""
     return _reduce("all", graph, x, axis, keepdims, grain, memory_share, name)
 
 
 @checked
 def any(
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     axis: Axes = None,
     *,
     keepdims: bool = False,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "any",
-) -> cl.Tensor:
+) -> Tensor:
     """Whether any along some axes is true, as `jax.numpy.any`; arguments as of `sum`."""
     return _reduce("any", graph, x, axis, keepdims, grain, memory_share, name)

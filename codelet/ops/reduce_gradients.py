@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_floating, check_tensors, checked_axes, checked_grain
 from codelet.ops.block_planning import add_up
 from codelet.ops.pairs import both
@@ -17,6 +17,7 @@ from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.reduce import Axes
 from codelet.ops.rows import Rows
 from codelet.ops.schema import checked
+from codelet.views.tensor import Tensor
 
 
 @both
@@ -40,7 +41,7 @@ def slopes_of_product(cotangent, x, *, axes, partials):
 
 
 def reduced_rows(
-    operation: str, graph: cl.Graph, cotangent: cl.Tensor, x: cl.Tensor, axis: Axes, grain: Any, share: float
+    operation: str, graph: Graph, cotangent: Tensor, x: Tensor, axis: Axes, grain: Any, share: float
 ) -> tuple[Rows, tuple[int, ...]]:
     """The rows of what is reduced, and the shape of the results; arguments checked."""
     check_tensors(operation, graph, cotangent=cotangent, x=x)
@@ -57,8 +58,8 @@ def reduced_rows(
 
 @checked
 def sum_gradient(
-    graph: cl.Graph, cotangent: cl.Tensor, x: cl.Tensor, axis: Axes = None, *, name: str = "sum_gradient"
-) -> cl.Tensor:
+    graph: Graph, cotangent: Tensor, x: Tensor, axis: Axes = None, *, name: str = "sum_gradient"
+) -> Tensor:
     """The gradient of `sum`: the cotangent repeated, a view.
 
     Args:
@@ -80,16 +81,16 @@ def sum_gradient(
 
 @checked
 def max_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    x: cl.Tensor,
-    result: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    x: Tensor,
+    result: Tensor,
     axis: Axes = None,
     *,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "max_gradient",
-) -> cl.Tensor:
+) -> Tensor:
     """The gradient of `max`, or of `min`, from its result: shared equally among ties, as JAX does.
 
     Args:
@@ -123,15 +124,15 @@ def max_gradient(
 
 @checked
 def prod_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    x: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    x: Tensor,
     axis: Axes = None,
     *,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "prod_gradient",
-) -> cl.Tensor:
+) -> Tensor:
     """The gradient of `prod`, with zeros among the factors too, by whole rows; arguments as of `max_gradient`."""
     rows, kept = reduced_rows("prod_gradient", graph, cotangent, x, axis, grain, memory_share)
     cotangent, dtype, sums = cotangent.reshape(kept), x.dtype, sums_dtype(x.dtype)

@@ -11,8 +11,8 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_tensors, checked_grain
 from codelet.ops.fill import fill
 from codelet.ops.planning import MEMORY_SHARE
@@ -20,6 +20,7 @@ from codelet.ops.pool_vertices import add_pooled
 from codelet.ops.pooling_codelets import greatest_of, least
 from codelet.ops.schema import checked
 from codelet.ops.windows import MOST_APART, Along, along, checked_padding, num_windows, whole_numbers
+from codelet.views.tensor import Tensor
 
 _CODELETS = {"sum": "total", "max": "largest", "min": "smallest"}
 _TANGENTS = {"max": "tangents_of_largest", "min": "tangents_of_smallest"}
@@ -46,7 +47,7 @@ class _Windows:
 
 
 def _checked(
-    name: str, x: cl.Tensor, kind: str, kinds: Container[str], window: Any, strides: Any, padding: Any, dilations: Any
+    name: str, x: Tensor, kind: str, kinds: Container[str], window: Any, strides: Any, padding: Any, dilations: Any
 ) -> _Windows:
     """Windows for a kind of reduction, of those that there are.
 
@@ -82,8 +83,8 @@ def _checked(
 
 @checked
 def reduce_window(
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     kind: str,
     window_dimensions: Sequence[int],
     window_strides: Sequence[int] | int | None = None,
@@ -94,7 +95,7 @@ def reduce_window(
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "reduce_window",
-) -> cl.Tensor:
+) -> Tensor:
     """The sum, the greatest or the least element of each window, as `jax.lax.reduce_window`.
 
     Args:
@@ -141,9 +142,9 @@ def reduce_window(
 
 @checked
 def reduce_window_tangent(
-    graph: cl.Graph,
-    tangent: cl.Tensor,
-    x: cl.Tensor,
+    graph: Graph,
+    tangent: Tensor,
+    x: Tensor,
     kind: str,
     window_dimensions: Sequence[int],
     window_strides: Sequence[int] | int | None = None,
@@ -154,7 +155,7 @@ def reduce_window_tangent(
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "reduce_window_tangent",
-) -> cl.Tensor:
+) -> Tensor:
     """The derivative along a direction of the greatest or the least element of each window: what the tangent has there.
 
     Of equal elements it is the first; where none is better than nothing, as minus infinity is no greatest, it is 0.

@@ -12,8 +12,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_floating, check_tensors, checked_axes, checked_grain
 from codelet.ops.block_planning import add_up
 from codelet.ops.elementwise import map
@@ -22,6 +22,7 @@ from codelet.ops.partials import sums_dtype
 from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.rows import Rows
 from codelet.ops.schema import checked
+from codelet.views.tensor import Tensor
 
 
 def inverse_root(squares, count, eps):
@@ -74,7 +75,7 @@ def sum_slopes_of_scale(cotangent, x, inverse, *, axes, spread):
 
 
 def _rows(
-    operation: str, graph: cl.Graph, x: cl.Tensor, scale: cl.Tensor, axis: Any, grain: Any, share: float, *alike: Any
+    operation: str, graph: Graph, x: Tensor, scale: Tensor, axis: Any, grain: Any, share: float, *alike: Any
 ) -> Rows:
     """The rows of what is normalized; arguments checked."""
     check_tensors(operation, graph, x=x, scale=scale, **dict(zip(("cotangent",), alike, strict=False)))
@@ -104,16 +105,16 @@ def _static(rows: Rows, eps: float) -> dict[str, Any]:
 
 @checked
 def rms_norm(
-    graph: cl.Graph,
-    x: cl.Tensor,
-    scale: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
+    scale: Tensor,
     *,
     axis: int | Iterable[int] = -1,
     eps: float = 1e-6,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "rms_norm",
-) -> cl.Tensor:
+) -> Tensor:
     """Rows along some axes by the root of the mean of their squares, scaled element by element.
 
     Args:
@@ -151,17 +152,17 @@ def rms_norm(
 
 @checked
 def rms_norm_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    x: cl.Tensor,
-    scale: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    x: Tensor,
+    scale: Tensor,
     *,
     axis: int | Iterable[int] = -1,
     eps: float = 1e-6,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "rms_norm_gradient",
-) -> tuple[cl.Tensor, cl.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """The gradients of `rms_norm` by the tensor and the scale; arguments as of `rms_norm`."""
     rows = _rows("rms_norm_gradient", graph, x, scale, axis, grain, memory_share, cotangent)
     sums, static, one = sums_dtype(x.dtype), _static(rows, eps), ("one", sums_dtype(x.dtype))

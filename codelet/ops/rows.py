@@ -13,13 +13,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-import codelet as cl
+from codelet.graphs.graph import Graph
 from codelet.ops.block_planning import plan_work, priced
 from codelet.ops.blockwise import Axis, Field, Result, Work, merged, regroup
 from codelet.ops.homes import home_of
 from codelet.ops.pairs import Pair
 from codelet.ops.partials import add_planned
 from codelet.ops.planning import Plan
+from codelet.tracing.codelets import Codelet
+from codelet.views.tensor import Tensor
 
 Kind = str | tuple[int, ...]
 """Which axes a tensor has: see `Rows.own_axes`."""
@@ -33,10 +35,10 @@ class Rows:
 
     def __init__(
         self,
-        graph: cl.Graph,
+        graph: Graph,
         axes: tuple[int, ...],
-        *tensors: cl.Tensor,
-        others: Sequence[tuple[cl.Tensor, tuple[int, ...]]] = (),
+        *tensors: Tensor,
+        others: Sequence[tuple[Tensor, tuple[int, ...]]] = (),
         apart: tuple[int, ...] = (),
         grain: int | None = None,
         memory_share: float,
@@ -76,11 +78,11 @@ class Rows:
         self,
         name: str,
         codelets: Pair,
-        fields: Mapping[str, tuple[Kind, cl.Tensor | np.dtype]],
+        fields: Mapping[str, tuple[Kind, Tensor | np.dtype]],
         results: Mapping[str, tuple[Kind, np.dtype]],
         along: Along,
         *,
-        add: cl.Codelet | None = None,
+        add: Codelet | None = None,
         partials: np.dtype | None = None,
         **static: Any,
     ) -> Work:
@@ -115,9 +117,9 @@ class Rows:
             static=tuple((key, value) for key, value in values.items() if key in codelets[0].static),
         )
 
-    def _field(self, name: str, axes: tuple[int, ...], given: cl.Tensor | np.dtype) -> Field:
+    def _field(self, name: str, axes: tuple[int, ...], given: Tensor | np.dtype) -> Field:
         """A field, which lies where its tensor does."""
-        if not isinstance(given, cl.Tensor):
+        if not isinstance(given, Tensor):
             return Field(name, axes, np.dtype(given))
         return Field(name, axes, given.dtype, home_of(self._by_axes(given, axes)))
 
@@ -145,13 +147,13 @@ class Rows:
             return ours <= memory
         return plan.total_cycles <= sum(step.total_cycles for step in steps)
 
-    def partial(self, work: Work, plan: Plan, **tensors: cl.Tensor) -> tuple[cl.Tensor, ...]:
+    def partial(self, work: Work, plan: Plan, **tensors: Tensor) -> tuple[Tensor, ...]:
         """The vertices of a work whose partial results nobody puts together, and these: (partials, rows)."""
         fields = {name: self._regrouped(tensor, work, name) for name, tensor in tensors.items()}
         left = add_planned(self.graph, work, plan, fields, {})
         return tuple(left[result.name] for result in work.results)
 
-    def add(self, work: Work, plan: Plan, **tensors: cl.Tensor) -> tuple[cl.Tensor, ...]:
+    def add(self, work: Work, plan: Plan, **tensors: Tensor) -> tuple[Tensor, ...]:
         """The vertices of a work, and its results, in the shapes of the tensors and of the rows.
 
         Args:
@@ -171,9 +173,9 @@ class Rows:
         """The shape of a tensor that has some of the axes."""
         return tuple(self.shape[d] for a in axes for d in self.groups[a])
 
-    def _regrouped(self, tensor: cl.Tensor, work: Work, name: str) -> cl.Tensor:
+    def _regrouped(self, tensor: Tensor, work: Work, name: str) -> Tensor:
         """A tensor with a dimension for each of its axes."""
         return self._by_axes(tensor, next(field.axes for field in work.fields if field.name == name))
 
-    def _by_axes(self, tensor: cl.Tensor, axes: Sequence[int]) -> cl.Tensor:
+    def _by_axes(self, tensor: Tensor, axes: Sequence[int]) -> Tensor:
         return regroup(tensor, [d for a in axes for d in self.groups[a]], [self.groups[a] for a in axes])

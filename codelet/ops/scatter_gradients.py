@@ -12,8 +12,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_floating, check_tensors, checked_grain
 from codelet.ops.elementwise import map
 from codelet.ops.fill import fill
@@ -21,6 +21,7 @@ from codelet.ops.indexing import checked_mode, from_beginning, look_up_slices, r
 from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.schema import checked
 from codelet.ops.slice_forms import SliceForm, scatter_form
+from codelet.views.tensor import Tensor
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,10 @@ class _Slices:
         rows: how many there are where the indices count them, from the end where they are negative; else None.
     """
 
-    graph: cl.Graph
-    indices: cl.Tensor
+    graph: Graph
+    indices: Tensor
     numbers: lax.ScatterDimensionNumbers
-    updates: cl.Tensor
+    updates: Tensor
     form: SliceForm
     options: dict[str, Any]
     rows: int | None
@@ -49,27 +50,27 @@ class _Slices:
         """The same, by indices that count from the beginning."""
         return self if self.rows is None else replace(self, indices=from_beginning(self.graph, self.indices, self.rows))
 
-    def looked_up(self, x: cl.Tensor, name: str) -> cl.Tensor:
+    def looked_up(self, x: Tensor, name: str) -> Tensor:
         """What lies there, 0 beyond the ends."""
         with self.graph.scope(name, unique=True):
             return look_up_slices(self.graph, self.form, x, self.indices, **self.options)
 
-    def scattered(self, x: cl.Tensor, updates: cl.Tensor, op: str, name: str) -> cl.Tensor:
+    def scattered(self, x: Tensor, updates: Tensor, op: str, name: str) -> Tensor:
         """An array with other updates."""
         return scatter(self.graph, x, self.indices, updates, self.numbers, op=op, **self.options, name=name)
 
 
 def _checked(
     operation: str,
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    indices: cl.Tensor,
-    updates: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    indices: Tensor,
+    updates: Tensor,
     numbers: Any,
     mode: Any,
     grain: int | None,
     memory_share: float,
-    **alike: cl.Tensor,
+    **alike: Tensor,
 ) -> _Slices:
     """What a scatter updates, of arguments that fit together.
 
@@ -98,17 +99,17 @@ def _checked(
 
 @checked
 def scatter_add_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    indices: cl.Tensor,
-    updates: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    indices: Tensor,
+    updates: Tensor,
     dimension_numbers: lax.ScatterDimensionNumbers | None = None,
     *,
     mode: Any = None,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "scatter_add_gradient",
-) -> tuple[cl.Tensor, cl.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """The gradients of a `scatter` with op="add" by what is updated, and by the updates.
 
     The first is the cotangent itself; the second what the indices look up in it, 0 where they lead beyond the ends.
@@ -125,17 +126,17 @@ def scatter_add_gradient(
 
 @checked
 def scatter_set_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    indices: cl.Tensor,
-    updates: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    indices: Tensor,
+    updates: Tensor,
     dimension_numbers: lax.ScatterDimensionNumbers | None = None,
     *,
     mode: Any = None,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "scatter_set_gradient",
-) -> tuple[cl.Tensor, cl.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """The gradients of a `scatter` with op="set", whose indices name no element twice.
 
     Args:
@@ -170,18 +171,18 @@ def scatter_set_gradient(
 
 @checked
 def scatter_multiply_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    operand: cl.Tensor,
-    indices: cl.Tensor,
-    updates: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    operand: Tensor,
+    indices: Tensor,
+    updates: Tensor,
     dimension_numbers: lax.ScatterDimensionNumbers | None = None,
     *,
     mode: Any = None,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "scatter_multiply_gradient",
-) -> tuple[cl.Tensor, cl.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """The gradients of a `scatter` with op="multiply" by what is updated, and by the updates.
 
     That by the updates is right where indices name no element twice. Arguments as of `scatter_set_gradient`, and what
@@ -215,19 +216,19 @@ def taken(update, most, share):
 
 @checked
 def scatter_max_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    operand: cl.Tensor,
-    indices: cl.Tensor,
-    updates: cl.Tensor,
-    result: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    operand: Tensor,
+    indices: Tensor,
+    updates: Tensor,
+    result: Tensor,
     dimension_numbers: lax.ScatterDimensionNumbers | None = None,
     *,
     mode: Any = None,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "scatter_max_gradient",
-) -> tuple[cl.Tensor, cl.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """The gradients of a `scatter` with op="max", or "min", from its result: shared equally among ties, as JAX does.
 
     Indices may name an element several times. Arguments as of `scatter_set_gradient`, what was updated, and the result.

@@ -16,9 +16,10 @@ import jax
 import numpy as np
 from jax import lax
 
-import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.lookup_planning import Array, Lookup
+from codelet.tracing.codelets import Codelet
+from codelet.views.tensor import Tensor
 
 
 @dataclass(frozen=True)
@@ -82,18 +83,18 @@ class SliceForm:
         """A dimension of what is indexed in the one form."""
         return bool(self.batch) + self.rest.index(d)
 
-    def operand(self, tensor: cl.Tensor) -> cl.Tensor:
+    def operand(self, tensor: Tensor) -> Tensor:
         """What is indexed in the one form."""
         moved = tensor.transpose([*self.batch, *self.rest]) if tensor.ndim else tensor
         return moved.reshape([*self.counts[:-1], *(self.shape[d] for d in self.rest)])
 
-    def operand_back(self, made: cl.Tensor) -> cl.Tensor:
+    def operand_back(self, made: Tensor) -> Tensor:
         """What is in the form of what is indexed, as it was given."""
         order = [*self.batch, *self.rest]
         moved = made.reshape([self.shape[d] for d in order])
         return moved.transpose([order.index(d) for d in range(len(order))]) if order else moved
 
-    def index(self, tensor: cl.Tensor) -> cl.Tensor:
+    def index(self, tensor: Tensor) -> Tensor:
         """Indices in the one form."""
         moved = tensor.transpose([*self.indices_batch, *self.others, len(self.indices) - 1])
         return moved.reshape([*self.counts, self.indices[-1]])
@@ -105,12 +106,12 @@ class SliceForm:
         beside = [d for d in range(rank) if d not in self.offset]
         return [*(beside[d] for d in (*self.indices_batch, *self.others)), *self.offset]
 
-    def slices_of(self, tensor: cl.Tensor) -> cl.Tensor:
+    def slices_of(self, tensor: Tensor) -> Tensor:
         """What is gathered, or updates, in the one form."""
         moved = tensor.transpose(self._order) if tensor.ndim else tensor
         return moved.reshape([*self.counts, *(self.sizes[d] for d in self.slices)])
 
-    def slices_back(self, made: cl.Tensor) -> cl.Tensor:
+    def slices_back(self, made: Tensor) -> Tensor:
         """What is in the form of slices, as `lax` has it."""
         leading = [self.indices[d] for d in (*self.indices_batch, *self.others)]
         moved = made.reshape([*leading, *(self.sizes[d] for d in self.slices)])
@@ -140,7 +141,7 @@ class SliceForm:
         static: dict[str, Any],
         *,
         cuts_indices: bool,
-        by_rows: cl.Codelet | None,
+        by_rows: Codelet | None,
     ) -> Lookup:
         """What is planned.
 
@@ -231,9 +232,7 @@ def gather_form(
     )
 
 
-def scatter_form(
-    name: str, operand: cl.Tensor, indices: cl.Tensor, updates: cl.Tensor, numbers: Any, mode: str
-) -> SliceForm:
+def scatter_form(name: str, operand: Tensor, indices: Tensor, updates: Tensor, numbers: Any, mode: str) -> SliceForm:
     """The form of a scatter.
 
     Raises:

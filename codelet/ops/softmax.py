@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_floating, check_same_dtype, check_tensors, checked_axes, checked_grain
 from codelet.ops.block_planning import add_up
 from codelet.ops.blockwise import Work
@@ -25,6 +25,7 @@ from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.reduce import largest, reduce_block
 from codelet.ops.rows import Rows
 from codelet.ops.schema import checked
+from codelet.views.tensor import Tensor
 
 Axes = int | Iterable[int] | None
 
@@ -128,11 +129,11 @@ def share_by_exponentials(cotangent, x, result, *, axes):
 
 def rows_of(
     operation: str,
-    graph: cl.Graph,
+    graph: Graph,
     axis: Axes,
     grain: int | None,
     memory_share: float,
-    **tensors: cl.Tensor,
+    **tensors: Tensor,
 ) -> Rows:
     """The rows of tensors of one shape and dtype, checked.
 
@@ -155,27 +156,25 @@ def rows_of(
     return Rows(graph, axes, *tensors.values(), grain=grain, memory_share=memory_share)
 
 
-def max_of_rows(rows: Rows, x: cl.Tensor) -> Work:
+def max_of_rows(rows: Rows, x: Tensor) -> Work:
     """The largest of each row."""
     fields, results = {"x": ("all", x)}, {"out": ("one", x.dtype)}
     return rows.work("largest", reduce_block, fields, results, "summed", add=largest, operation="max")
 
 
-def sum_of_rows(rows: Rows, x: cl.Tensor) -> Work:
+def sum_of_rows(rows: Rows, x: Tensor) -> Work:
     """The sum of each row."""
     fields, results = {"x": ("all", x)}, {"out": ("one", sums_dtype(x.dtype))}
     return rows.work("sum", reduce_block, fields, results, "summed", add=add_up, operation="sum")
 
 
-def exponentials_of_rows(rows: Rows, x: cl.Tensor) -> Work:
+def exponentials_of_rows(rows: Rows, x: Tensor) -> Work:
     """The sum of the exponentials of each row, of its differences to its largest."""
     fields, results = {"x": ("all", x), "most": ("one", x.dtype)}, {"out": ("one", sums_dtype(x.dtype))}
     return rows.work("sum exponentials", sum_exponentials, fields, results, "summed", add=add_up)
 
 
-def _normalized(
-    operation: str, codelets: tuple[Pair, Pair], rows: Rows, graph: cl.Graph, x: cl.Tensor, name: str
-) -> cl.Tensor:
+def _normalized(operation: str, codelets: tuple[Pair, Pair], rows: Rows, graph: Graph, x: Tensor, name: str) -> Tensor:
     """A softmax or its logarithm: by a codelet for whole rows, or by one for the last of three steps."""
     whole_codelets, last_codelets = codelets
     dtype, all_of = x.dtype, {"out": ("all", x.dtype)}
@@ -196,14 +195,14 @@ def _normalized(
 
 @checked
 def softmax(
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     axis: Axes = -1,
     *,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "softmax",
-) -> cl.Tensor:
+) -> Tensor:
     """Exponentials of rows by their sum, as `jax.nn.softmax`.
 
     Args:
@@ -227,14 +226,14 @@ def softmax(
 
 @checked
 def log_softmax(
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     axis: Axes = -1,
     *,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "log_softmax",
-) -> cl.Tensor:
+) -> Tensor:
     """The logarithm of the softmax of rows, as `jax.nn.log_softmax`; arguments as of `softmax`."""
     rows = rows_of("log_softmax", graph, axis, grain, memory_share, x=x)
     return _normalized("log_softmax", (log_softmax_of_rows, subtract_logarithm), rows, graph, x, name)
@@ -242,15 +241,15 @@ def log_softmax(
 
 @checked
 def logsumexp(
-    graph: cl.Graph,
-    x: cl.Tensor,
+    graph: Graph,
+    x: Tensor,
     axis: Axes = None,
     *,
     keepdims: bool = False,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "logsumexp",
-) -> cl.Tensor:
+) -> Tensor:
     """The logarithm of the sum of the exponentials of rows, as `jax.nn.logsumexp`; arguments as of `softmax`."""
     rows = rows_of("logsumexp", graph, axis, grain, memory_share, x=x)
     shape = tuple(1 if d in rows.axes else n for d, n in enumerate(x.shape) if keepdims or d not in rows.axes)
@@ -258,7 +257,7 @@ def logsumexp(
         return logsumexp_rows(rows, graph, x).reshape(shape)
 
 
-def logsumexp_rows(rows: Rows, graph: cl.Graph, x: cl.Tensor) -> cl.Tensor:
+def logsumexp_rows(rows: Rows, graph: Graph, x: Tensor) -> Tensor:
     """The vertices of `logsumexp`: one number for each row."""
     dtype, one = x.dtype, {"out": ("one", x.dtype)}
     if not rows.size:
@@ -282,44 +281,44 @@ def logsumexp_rows(rows: Rows, graph: cl.Graph, x: cl.Tensor) -> cl.Tensor:
 
 @checked
 def softmax_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    result: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    result: Tensor,
     axis: Axes = -1,
     *,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "softmax_gradient",
-) -> cl.Tensor:
+) -> Tensor:
     """The gradient of `softmax` by its operand, from its result; arguments as of `softmax`."""
     return _slope("softmax_gradient", graph, cotangent, result, axis, grain, memory_share, name)
 
 
 @checked
 def log_softmax_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    result: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    result: Tensor,
     axis: Axes = -1,
     *,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "log_softmax_gradient",
-) -> cl.Tensor:
+) -> Tensor:
     """The gradient of `log_softmax` by its operand, from its result; arguments as of `softmax`."""
     return _slope("log_softmax_gradient", graph, cotangent, result, axis, grain, memory_share, name)
 
 
 def _slope(
     operation: str,
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    result: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    result: Tensor,
     axis: Axes,
     grain: int | None,
     memory_share: float,
     name: str,
-) -> cl.Tensor:
+) -> Tensor:
     """The gradient of a softmax or its logarithm."""
     rows = rows_of(operation, graph, axis, grain, memory_share, cotangent=cotangent, result=result)
     dtype = result.dtype
@@ -347,16 +346,16 @@ def _slope(
 
 @checked
 def logsumexp_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    x: cl.Tensor,
-    result: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    x: Tensor,
+    result: Tensor,
     axis: Axes = None,
     *,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "logsumexp_gradient",
-) -> cl.Tensor:
+) -> Tensor:
     """The gradient of `logsumexp` by its operand, from its result; both without reduced dimensions."""
     rows = rows_of("logsumexp_gradient", graph, axis, grain, memory_share, x=x)
     check_tensors("logsumexp_gradient", graph, cotangent=cotangent, result=result)
@@ -370,7 +369,7 @@ def logsumexp_gradient(
         return rows.add(work, rows.plan(work), cotangent=cotangent, x=x, result=result)[0]
 
 
-def check_of_rows(operation: str, shape: tuple[int, ...], **tensors: cl.Tensor) -> None:
+def check_of_rows(operation: str, shape: tuple[int, ...], **tensors: Tensor) -> None:
     """See that tensors have one element for each row.
 
     Raises:

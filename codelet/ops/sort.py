@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import codelet as cl
 from codelet.errors import FieldTypeError, OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_tensors, checked_axis, checked_grain
 from codelet.ops.blocks import Block, add_blocks
 from codelet.ops.followed import follow
@@ -33,6 +33,7 @@ from codelet.ops.sort_planning import (
     whole_sorter,
 )
 from codelet.target import Target
+from codelet.views.tensor import Tensor
 
 # --- vertices -----------------------------------------------------------------------------------------------
 
@@ -44,7 +45,7 @@ def _greatest(dtype: np.dtype) -> Any:
     return True if np.dtype(bool) == dtype else int(jnp.iinfo(dtype).max)
 
 
-def _add_sort(graph: cl.Graph, operands: Sequence[cl.Tensor], own: Lines, grain: int | None) -> list[cl.Tensor]:
+def _add_sort(graph: Graph, operands: Sequence[Tensor], own: Lines, grain: int | None) -> list[Tensor]:
     """The vertices that sort lines, as planned."""
     shape = (own.before, own.after, own.length)
     plan = Plan(str(own), (), ()) if 0 in shape else follow(plan_lines(graph.target, own, grain))
@@ -64,7 +65,7 @@ def _add_sort(graph: cl.Graph, operands: Sequence[cl.Tensor], own: Lines, grain:
     return _add_network(graph, operands, own, plan)
 
 
-def _add_network(graph: cl.Graph, operands: Sequence[cl.Tensor], own: Lines, plan: Plan) -> list[cl.Tensor]:
+def _add_network(graph: Graph, operands: Sequence[Tensor], own: Lines, plan: Plan) -> list[Tensor]:
     """The vertices that sort blocks of lines and merge them."""
     blocks = plan.cut("blocks").extent
     length = block_length(own, blocks)
@@ -75,7 +76,7 @@ def _add_network(graph: cl.Graph, operands: Sequence[cl.Tensor], own: Lines, pla
     dtypes = [*own.dtypes, np.dtype(np.int32)]
     padded = [tensor.pad(missing, value=_greatest(tensor.dtype)).reshape(shape) for tensor in operands]
 
-    def variables(step: int) -> list[cl.Tensor]:
+    def variables(step: int) -> list[Tensor]:
         return [graph.add_variable(f"{name}_{step}", shape, dtype) for name, dtype in zip(names, dtypes, strict=True)]
 
     held = variables(0)
@@ -112,10 +113,10 @@ def _add_network(graph: cl.Graph, operands: Sequence[cl.Tensor], own: Lines, pla
 
 
 def _checked(
-    name: str, graph: cl.Graph, operands: Sequence[Any], axis: int | None
-) -> tuple[list[cl.Tensor], int, tuple[int, ...]]:
+    name: str, graph: Graph, operands: Sequence[Any], axis: int | None
+) -> tuple[list[Tensor], int, tuple[int, ...]]:
     """Operands of one shape, the axis counted from the beginning, and the shape; flattened for an axis of None."""
-    if isinstance(operands, cl.Tensor) or not isinstance(operands, Sequence):
+    if isinstance(operands, Tensor) or not isinstance(operands, Sequence):
         raise FieldTypeError(
             f"ops.{name} is not given several operands",
             given=f"{operands!r:.80}",
@@ -123,7 +124,7 @@ def _checked(
             fix=f"ops.{name}(graph, [operand, ...])",
         )
     check_tensors(name, graph, **{f"operand {k}": own for k, own in enumerate(operands)})
-    tensors: list[cl.Tensor] = list(operands)
+    tensors: list[Tensor] = list(operands)
     if not tensors or len({tensor.shape for tensor in tensors}) > 1:
         raise OperationError(
             f"the operands of ops.{name} are not of one shape",
@@ -135,7 +136,7 @@ def _checked(
     return tensors, checked_axis(name, "axis", axis, tensors[0].ndim), tensors[0].shape
 
 
-def _lines(tensors: Sequence[cl.Tensor], axis: int, **how: Any) -> Lines:
+def _lines(tensors: Sequence[Tensor], axis: int, **how: Any) -> Lines:
     shape, dtypes = tensors[0].shape, tuple(tensor.dtype for tensor in tensors)
     return Lines(math.prod(shape[:axis]), math.prod(shape[axis + 1 :]), shape[axis], dtypes, **how)
 
@@ -170,15 +171,15 @@ def plan_sort(
 
 @checked
 def sort(
-    graph: cl.Graph,
-    operand: cl.Tensor,
+    graph: Graph,
+    operand: Tensor,
     axis: int | None = -1,
     *,
     stable: bool = True,
     descending: bool = False,
     grain: int | None = None,
     name: str = "sort",
-) -> cl.Tensor:
+) -> Tensor:
     """An array sorted along an axis, as `jax.numpy.sort`: NaN last, and 0 and -0 equal.
 
     Args:
@@ -206,15 +207,15 @@ def sort(
 
 @checked
 def sort_together(
-    graph: cl.Graph,
-    operands: Sequence[cl.Tensor],
+    graph: Graph,
+    operands: Sequence[Tensor],
     axis: int = -1,
     *,
     num_keys: int = 1,
     stable: bool = True,
     grain: int | None = None,
     name: str = "sort_together",
-) -> tuple[cl.Tensor, ...]:
+) -> tuple[Tensor, ...]:
     """Several arrays sorted together along an axis, by the first of them, as `jax.lax.sort` of a tuple.
 
     Args:
@@ -243,15 +244,15 @@ def sort_together(
 
 @checked
 def argsort(
-    graph: cl.Graph,
-    operand: cl.Tensor,
+    graph: Graph,
+    operand: Tensor,
     axis: int | None = -1,
     *,
     stable: bool = True,
     descending: bool = False,
     grain: int | None = None,
     name: str = "argsort",
-) -> cl.Tensor:
+) -> Tensor:
     """The positions in which the elements of an array are sorted along an axis, as `jax.numpy.argsort`.
 
     Args:
@@ -271,8 +272,8 @@ def argsort(
 
 
 def _sorted_with_positions(
-    graph: cl.Graph, operand: cl.Tensor, axis: int | None, stable: bool, descending: bool, grain: int | None, name: str
-) -> tuple[cl.Tensor, cl.Tensor]:
+    graph: Graph, operand: Tensor, axis: int | None, stable: bool, descending: bool, grain: int | None, name: str
+) -> tuple[Tensor, Tensor]:
     (tensor,), own, shape = _checked(name, graph, [operand], axis)
     dtype = jax.eval_shape(jnp.argsort, jax.ShapeDtypeStruct((shape[own],), np.int32)).dtype
     turned = bool(stable and descending)  # equal elements keep their order once more when the results are reversed
@@ -286,14 +287,14 @@ def _sorted_with_positions(
 
 @checked
 def sort_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    permutation: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    permutation: Tensor,
     axis: int | None = -1,
     *,
     grain: int | None = None,
     name: str = "sort_gradient",
-) -> cl.Tensor:
+) -> Tensor:
     """The gradient of `sort` by its operand, as `jax.vjp` gives it: cotangents put back where their elements were.
 
     Args:

@@ -24,10 +24,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-import codelet as cl
 from codelet.ops.blocks import Cut, num_tiles
 from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
 from codelet.target import Target
+from codelet.tracing.codelet_from_jaxpr import codelet_from_jaxpr
+from codelet.tracing.codelets import Codelet
 
 
 @dataclass(frozen=True)
@@ -126,22 +127,22 @@ def _made(
     inputs: Sequence[str],
     types: Iterable[Sequence[tuple[Sequence[int], Any]]],
     outputs: Sequence[str],
-) -> cl.Codelet:
+) -> Codelet:
     """A codelet of a function of arrays, as many as there are, of some shapes and dtypes."""
     structs = [[jax.ShapeDtypeStruct(tuple(shape), dtype) for shape, dtype in own] for own in types]
     jaxprs = [jax.make_jaxpr(function)(*own) for own in structs]
-    return cl.codelet_from_jaxpr(jaxprs, inputs, outputs, name=name, workers=6, issue="assembly")
+    return codelet_from_jaxpr(jaxprs, inputs, outputs, name=name, workers=6, issue="assembly")
 
 
 @functools.lru_cache(maxsize=256)
-def whole_sorter(lines: Lines, shapes: frozenset[Shape]) -> cl.Codelet:
+def whole_sorter(lines: Lines, shapes: frozenset[Shape]) -> Codelet:
     """What sorts whole lines."""
     types = [[(shape, dtype) for dtype in lines.dtypes] for shape in sorted(shapes)]
     return _made(functools.partial(_sorted, lines), "sort_lines", lines.operands, types, lines.results)
 
 
 @functools.lru_cache(maxsize=256)
-def block_sorter(lines: Lines, shapes: frozenset[Shape]) -> cl.Codelet:
+def block_sorter(lines: Lines, shapes: frozenset[Shape]) -> Codelet:
     """What sorts a block of each line."""
     types = [[*((shape, dtype) for dtype in lines.dtypes), ((), jnp.int32)] for shape in sorted(shapes)]
     outputs = [*(f"y{k}" for k in range(len(lines.dtypes))), "order"]
@@ -149,7 +150,7 @@ def block_sorter(lines: Lines, shapes: frozenset[Shape]) -> cl.Codelet:
 
 
 @functools.lru_cache(maxsize=256)
-def merger(lines: Lines, last: bool, shapes: frozenset[Shape]) -> cl.Codelet:
+def merger(lines: Lines, last: bool, shapes: frozenset[Shape]) -> Codelet:
     """What merges two blocks of each line."""
     held = [*lines.dtypes, np.dtype(np.int32)]
     types = [[*((shape, dtype) for dtype in (*held, *held)), ((), jnp.int32)] for shape in sorted(shapes)]

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-import codelet as cl
 from codelet.errors import OperationError
+from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_tensors, checked_axis, checked_grain
 from codelet.ops.blocks import Block, Cut, add_blocks, num_tiles
 from codelet.ops.followed import follow
@@ -26,16 +26,18 @@ from codelet.ops.planning import Option, Plan, StepCost, block_sizes, cheapest, 
 from codelet.ops.put_lines import put_back
 from codelet.ops.schema import checked
 from codelet.target import Target
+from codelet.tracing.codelets import codelet
+from codelet.views.tensor import Tensor
 
 
-@cl.codelet(workers=6, issue="assembly")
+@codelet(workers=6, issue="assembly")
 def greatest(x, start, *, k):
     """The k greatest of stretches of lines, and their positions on the lines, where the stretches begin at `start`."""
     values, positions = lax.top_k(x, k)
     return {"values": values, "positions": positions + start}
 
 
-@cl.codelet(workers=6, issue="assembly")
+@codelet(workers=6, issue="assembly")
 def greatest_of(candidates, places, *, k):
     """The k greatest of candidates, and the places that are told of them: both (lines, lines, stretches, each)."""
     first, second, stretches, each = candidates.shape
@@ -140,8 +142,8 @@ def plan_top_k(
 
 @checked
 def top_k(
-    graph: cl.Graph, operand: cl.Tensor, k: int, *, axis: int = -1, grain: int | None = None, name: str = "top_k"
-) -> tuple[cl.Tensor, cl.Tensor]:
+    graph: Graph, operand: Tensor, k: int, *, axis: int = -1, grain: int | None = None, name: str = "top_k"
+) -> tuple[Tensor, Tensor]:
     """The k greatest elements along an axis, the greatest first, and their positions, as `jax.lax.top_k`.
 
     Args:
@@ -180,7 +182,7 @@ def top_k(
     return from_lines(values, operand.shape, axis), from_lines(positions, operand.shape, axis)
 
 
-def _add(graph: cl.Graph, given: cl.Tensor, values: cl.Tensor, positions: cl.Tensor, own: _Lines, plan: Plan) -> None:
+def _add(graph: Graph, given: Tensor, values: Tensor, positions: Tensor, own: _Lines, plan: Plan) -> None:
     """The vertices, as planned."""
     stretch = plan.cut("elements")
     found, places = values, positions
@@ -209,15 +211,15 @@ def _add(graph: cl.Graph, given: cl.Tensor, values: cl.Tensor, positions: cl.Ten
 
 @checked
 def top_k_gradient(
-    graph: cl.Graph,
-    cotangent: cl.Tensor,
-    positions: cl.Tensor,
+    graph: Graph,
+    cotangent: Tensor,
+    positions: Tensor,
     length: int,
     *,
     axis: int = -1,
     grain: int | None = None,
     name: str = "top_k_gradient",
-) -> cl.Tensor:
+) -> Tensor:
     """The gradient of the values of `top_k` by its operand, as `jax.vjp` gives it.
 
     Args:

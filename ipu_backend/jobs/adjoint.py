@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import codelet as cl
 from codelet.frontends.traced import Traced
 from codelet.graphs.family import Family
 from codelet.graphs.graph import Graph
@@ -24,9 +23,11 @@ from codelet.ops.blocks import add_blocks
 from codelet.ops.turns import cut_row
 from codelet.programs.program import Program
 from codelet.programs.walk import Touched
+from codelet.tracing.codelets import codelet
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor
 from ipu_backend.jobs.layers import LayerNames
+from lowering.adjoint.gradient import gradient
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Step:
     outputs: Sequence[Tensor]
 
 
-@cl.codelet(workers=6, issue="assembly")
+@codelet(workers=6, issue="assembly")
 def descend(p, v, slope, *, rate=0.01, momentum=0.9):
     """A stretch of a parameter and of its velocity, one step on; see `codelet.models.training.train_step`."""
     after = momentum * v + slope
@@ -104,8 +105,8 @@ def with_gradient(traced: Traced) -> Step:
         ProgramError: a first result that is no single number of floats.
     """
     wrt = _floats(traced.inputs[0])
-    found = cl.gradient(traced.graph, traced.flat_outputs[0], wrt, program=traced.program)
-    program = cl.Sequence(found.forward, found.backward)
+    found = gradient(traced.graph, traced.flat_outputs[0], wrt, program=traced.program)
+    program = Sequence(found.forward, found.backward)
     return Step(traced.graph, program, traced.flat_inputs, (*traced.flat_outputs, *found))
 
 
@@ -115,14 +116,14 @@ def _as_soon_as_may_be(program: Program, updates: Iterable[tuple[Program, set[Va
     What such an update reads then need not be kept until all is done.
     """
     last: dict[Variable, int] = {}
-    touched, programs = Touched(is_read=True), cl.Sequence(program).programs
+    touched, programs = Touched(is_read=True), Sequence(program).programs
     for number, own in enumerate(programs):
         last |= dict.fromkeys(touched.of(own), number)
     behind: dict[int, list[Program]] = {}
     for update, variables in updates:
         behind.setdefault(max((last.get(variable, -1) for variable in variables), default=-1), []).append(update)
     parts = [[own, *behind.get(number, [])] for number, own in enumerate(programs)]
-    return cl.Sequence(*behind.get(-1, []), *(own for part in parts for own in part))
+    return Sequence(*behind.get(-1, []), *(own for part in parts for own in part))
 
 
 def training_step(traced: Traced, grain: int | None = None) -> Step:
@@ -135,7 +136,7 @@ def training_step(traced: Traced, grain: int | None = None) -> Step:
     """
     graph, training = traced.graph, traced.inputs[0]
     parameters, velocity = (jax.tree.leaves(own) for own in (training.parameters, training.velocity))
-    found = cl.gradient(graph, traced.flat_outputs[0], parameters, program=traced.program)
+    found = gradient(graph, traced.flat_outputs[0], parameters, program=traced.program)
     layers = LayerNames.of(graph).variables
     updates: list[tuple[Program, set[Variable]]] = []
     for p, v in zip(parameters, velocity, strict=True):
@@ -148,5 +149,5 @@ def training_step(traced: Traced, grain: int | None = None) -> Step:
         with scopes[0], scopes[1], scopes[2], graph.record() as update:
             _add_update(graph, own, grain)
         updates.append((update, {variable for each in own.values() for variable in source_variables(each.source)}))
-    program = cl.Sequence(found.forward, _as_soon_as_may_be(found.backward, updates))
+    program = Sequence(found.forward, _as_soon_as_may_be(found.backward, updates))
     return Step(graph, program, traced.flat_inputs, (*traced.flat_outputs, *parameters, *velocity))

@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-import codelet as cl
 from codelet.errors import CodeletError, MissingExtraError
 from codelet.models.mnist import Layer, init_parameters, network, slopes
 from ipu_backend.jobs.timing import time_in_turn
+from lowering.builders import lower
 
 _NUM_TRAIN = 4000
 _PEAK_RATE = 2e-3
@@ -210,9 +210,9 @@ def train(
         raise BatchError("a batch of this size cannot be made", given=batch, expected=f"1 to {_NUM_TRAIN} digits")
     mesh = _mesh_of(devices)
     digits, held_out = load_digits()
-    run = cl.lower(network, mesh=mesh)
+    run = lower(network, mesh=mesh)
     layers = init_parameters(jax.random.key(seed))
-    both = cl.lower(slopes, mesh=mesh)
+    both = lower(slopes, mesh=mesh)
     if adjoint:
         graph = both.at(digits.images[:batch], digits.labels[:batch], layers).graph
         slope: Slope = lambda layers, images, labels: both(images, labels, layers)  # noqa: E731

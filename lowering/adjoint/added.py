@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-import codelet as cl
 from codelet.graphs.graph import Graph
 from codelet.programs.copies import Copy
 from codelet.programs.program import Execute
+from codelet.tracing.codelets import Codelet
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
 
@@ -30,7 +30,7 @@ def new_variable(graph: Graph, name: str, like: Variable) -> Variable:
     return variable_of(new_tensor(graph, name, like.shape, like.dtype))
 
 
-def new_vertices(graph: Graph, name: str, codelet: cl.Codelet, **fields: object) -> tuple[Execute, Any]:
+def new_vertices(graph: Graph, name: str, codelet: Codelet, **fields: object) -> tuple[Execute, Any]:
     """Vertices of a compute set more: what runs them, and what `Graph.add_vertex` returns."""
     compute_set = graph.add_compute_set(graph.free_name(name))
     made = graph.add_vertex(compute_set, codelet, **fields)

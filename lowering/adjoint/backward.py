@@ -14,10 +14,11 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import codelet as cl
 from codelet.errors import ProgramError
-from codelet.programs.control import Revolve
+from codelet.programs.control import Repeat, RepeatWhile, Revolve, Switch
+from codelet.programs.copies import Copy
 from codelet.programs.program import Program
+from codelet.tracing.codelets import Codelet
 from codelet.views.grids import Axis
 from codelet.views.sources import Variable, source_text, source_variables
 from codelet.views.tensor import Tensor
@@ -165,11 +166,11 @@ class Backward:
         """Begin with the cotangent of what is differentiated: a tensor, or numbers."""
         target = self.cotangents_of(of)
         if is_injective(of.index) and isinstance(of.source, Variable):
-            self.sums.programs.append(cl.Copy(cotangent, target))  # type: ignore[arg-type]
+            self.sums.programs.append(Copy(cotangent, target))  # type: ignore[arg-type]
             self.present = self.flows.elements(of)
         else:
             given = new_tensor(self.graph, "cotangent", of.shape, of.dtype)
-            self.sums.programs.append(cl.Copy(cotangent, given))  # type: ignore[arg-type]
+            self.sums.programs.append(Copy(cotangent, given))  # type: ignore[arg-type]
             self._contribute("cotangent", given, of)
 
     # --- contributions ------------------------------------------------------------------------------------
@@ -252,9 +253,7 @@ class Backward:
         self.present = self.present | taken
         return contributions
 
-    def _run(
-        self, step: str, adjoint: cl.Codelet, fields: dict[str, object], taken: ElementSet, beside: _Beside
-    ) -> None:
+    def _run(self, step: str, adjoint: Codelet, fields: dict[str, object], taken: ElementSet, beside: _Beside) -> None:
         """Run the vertices of a family's adjoint, in the compute set of those that ran before where they may.
 
         What one family of a compute set writes no other touches, so that none reads a cotangent which another receives.
@@ -262,7 +261,7 @@ class Backward:
         """
         place = beside.place
         between = [] if place is None else self.sums.programs[place + 1 :]
-        if place is not None and all(isinstance(own, cl.Copy) for own in between) and (taken & beside.taken).is_empty:
+        if place is not None and all(isinstance(own, Copy) for own in between) and (taken & beside.taken).is_empty:
             self.sums.run_beside(place, adjoint, **fields)  # between are zeros for what it adds to
         else:
             self.sums.run(step, adjoint, **fields)
@@ -380,7 +379,7 @@ class Backward:
         values = self.cotangents_of(destination)
         if not set(source_variables(source.source)).isdisjoint(source_variables(destination.source)):
             apart = new_tensor(self.graph, "copied", values.shape, values.dtype)
-            self.sums.programs.append(cl.Copy(values, apart))
+            self.sums.programs.append(Copy(values, apart))
             values = apart
         self.present = self.present - written
         self._contribute("copy", values, source)
@@ -420,7 +419,7 @@ class Backward:
             fields = {"turn": turn, "out": loop.back, "turns": step.count}
             placing, _ = new_vertices(self.graph, "from the end", from_the_end, **fields)
             programs = [placing, *inner.prelude, *programs]
-        self.sums.programs.append(cl.Repeat(step.count, programs, index=turn))
+        self.sums.programs.append(Repeat(step.count, programs, index=turn))
 
     def _while(self, body: Body, number: int, step: WhileStep) -> None:
         self.later = self.later | self.written(step)
@@ -450,8 +449,8 @@ class Backward:
         look, left = new_vertices(self.graph, "look", is_left, turn=loop.back)
         less, _ = new_vertices(self.graph, "less", one_less, turn=loop.back)
         back = [less, *inner.prelude, *turn]
-        outer += [cl.Copy(count, loop.back), *condition.prelude, *last, *filled]
-        outer.append(cl.RepeatWhile(look, left, back, max_steps=most))
+        outer += [Copy(count, loop.back), *condition.prelude, *last, *filled]
+        outer.append(RepeatWhile(look, left, back, max_steps=most))
 
     def _switch(self, body: Body, number: int, step: SwitchStep) -> None:
         present, later, made = self.present, self.later, []
@@ -467,4 +466,4 @@ class Backward:
         self.sums.programs, self.present, self.later = outer, after, later
         if any(programs):
             control = self.given(body, number, step.control, (), later | self.written(step))
-            self.sums.programs.append(cl.Switch(control, dict(zip(step.values, programs, strict=False)), programs[-1]))
+            self.sums.programs.append(Switch(control, dict(zip(step.values, programs, strict=False)), programs[-1]))

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-import codelet as cl
 from codelet.errors import ProgramError
 from codelet.graphs.graph import Graph
 from codelet.graphs.vertex_cycles import family_cycles
+from codelet.programs.control import Repeat
 from codelet.programs.program import Program
 from codelet.programs.program import Sequence as ProgramSequence
 from codelet.views.sources import Variable
@@ -74,7 +74,7 @@ class Peaks:
         after: Program,
         keep: Collection[Variable],
     ):
-        apart = ProgramSequence(*(cl.Repeat(1, own) for own in (before, *back, after)))
+        apart = ProgramSequence(*(Repeat(1, own) for own in (before, *back, after)))
         self.plan = flow(without_calls(collect(graph, apart, (), ())))
         (self.before, *self.back, self.after) = (bodies(step)[0] for step in self.plan.steps)
         self.steps, self.target = steps, graph.target

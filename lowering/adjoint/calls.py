@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import codelet as cl
 from codelet.programs.functions import Call, Function
 from codelet.programs.program import Program
 from codelet.programs.program import Sequence as ProgramSequence
@@ -224,7 +223,7 @@ def _adjoint(
         programs = back.inside(frame.body)
         left = back.present
         back.saved, back.frame, back.later, back.needed, back.present, back.shared = outer
-        program = cl.Sequence(*frame.body.prelude, *programs)
+        program = Sequence(*frame.body.prelude, *programs)
         read = {v for own in flow(collect(back.graph, program, (), ())).steps for v in own.reads}
         values = {value: frame.needed[value] for value, own in frame.parameters.items() if own in read}
         named = {own.name: whole_view(own) for own in (frame.parameters[value] for value in values)}

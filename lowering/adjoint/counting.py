@@ -4,47 +4,47 @@ from __future__ import annotations
 
 import jax
 
-import codelet as cl
+from codelet.tracing.codelets import codelet
 
 
-@cl.codelet
+@codelet
 def one_more(turn):
     """One turn more."""
     return {"turn": turn + 1}
 
 
-@cl.codelet
+@codelet
 def from_the_end(turn, *, turns):
     """The place of a turn, of so many, where they are gone through backwards."""
     return turns - 1 - turn
 
 
-@cl.codelet
+@codelet
 def counted_from(turn, *, first, dtype):
     """The number of a turn where the first has another than zero, or numbers are of another dtype."""
     return (turn + first).astype(dtype)
 
 
-@cl.codelet
+@codelet
 def one_less(turn):
     """One turn less."""
     return {"turn": turn - 1}
 
 
-@cl.codelet
+@codelet
 def is_left(turn):
     """Whether a turn is left."""
     return turn > 0
 
 
-@cl.codelet
+@codelet
 def next_move(table, move):
     """The next column of (3, moves): from where, how far, and to where."""
     column = jax.lax.dynamic_index_in_dim(table, move + 1, 1, keepdims=False)
     return {"move": move + 1, "source": column[0], "ahead": column[1], "target": column[2]}
 
 
-@cl.codelet
+@codelet
 def place_of(outer, inner, *, turns):
     """The place of a turn among those of all turns of the loop around it."""
     return outer * turns + inner

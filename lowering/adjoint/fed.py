@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import codelet as cl
 from codelet.graphs.graph import Graph
 from codelet.ops.turns import put_turn, take_turn
-from codelet.programs.copies import Stream
+from codelet.programs.control import Repeat
+from codelet.programs.copies import Copy, Stream
 from codelet.programs.program import Program
 from codelet.views.tensor import Tensor
 from lowering.adjoint.added import new_tensor, new_vertices, zeros
@@ -54,18 +54,18 @@ class _Fed:
         row = new_tensor(self.graph, f"saved/fed/one of {self.stream.name}", self.stream.shape, self.stream.dtype)
         with self.graph.scope("saved"), self.graph.record() as put:
             put_turn(self.graph, row, self.values, self.place)
-        turn = cl.Sequence(cl.Copy(self.stream, row), put, self._next())
-        return [zeros(self.values), zeros(self.place), cl.Repeat(self.count, turn), zeros(self.place)]
+        turn = Sequence(Copy(self.stream, row), put, self._next())
+        return [zeros(self.values), zeros(self.place), Repeat(self.count, turn), zeros(self.place)]
 
     def take(self, destination: Tensor) -> list[Program]:
         """Take the next value."""
         with self.graph.scope("saved"), self.graph.record() as taken:
             row = take_turn(self.graph, self.values, self.place)
-        return [taken, cl.Copy(row, destination), self._next()]
+        return [taken, Copy(row, destination), self._next()]
 
 
 def _steps(graph: Graph, programs: Sequence[Program]) -> tuple[Step, ...]:
-    return flow(collect(graph, cl.Sequence(*programs), (), ())).steps
+    return flow(collect(graph, Sequence(*programs), (), ())).steps
 
 
 def _replaced(graph: Graph, steps: Sequence[Step], fed: Mapping[Stream, _Fed]) -> tuple[Step, ...]:

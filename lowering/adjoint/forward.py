@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import codelet as cl
+from codelet.programs.control import Repeat
 from codelet.programs.functions import Call
 from codelet.programs.program import Program
 from codelet.programs.program import Sequence as ProgramSequence
@@ -43,7 +43,7 @@ def forward_program(plan: Plan, body: Body, *, is_again: bool = False) -> Progra
             found.append(program_of(plan, step, inside))
             continue
         if isinstance(loop.step, RepeatStep) and loop.step.index is None:
-            found.append(cl.Repeat(loop.step.count, inside[0], index=loop.turn))
+            found.append(Repeat(loop.step.count, inside[0], index=loop.turn))
             continue
         with plan.graph.scope(body.scope):
             count, _ = new_vertices(plan.graph, "count", one_more, turn=loop.turn)

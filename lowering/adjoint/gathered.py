@@ -25,10 +25,11 @@ from typing import Any, NamedTuple
 
 from jax import lax
 
-import codelet as cl
 from codelet.graphs.family import Family, Field
+from codelet.tracing.codelets import codelet
 from codelet.views.grids import Axis, Key
 from codelet.views.sources import Patch, Patchwork, Source, Variable
+from codelet.views.symbols import grid
 from codelet.views.tensor import Tensor
 from lowering.adjoint.fields import is_injective
 from lowering.jaxprs.inner_products import InnerProduct, as_inner_product
@@ -36,7 +37,7 @@ from lowering.plan.access import Access, take_apart
 from lowering.plan.elements import Elements
 
 
-@cl.codelet
+@codelet
 def product_of(left, right, *, precision):
     """The inner product of cotangents and of what the vertices multiplied with an element."""
     every = tuple(range(left.ndim))
@@ -304,7 +305,7 @@ def _vertices(
         ranges += (
             [range(phases[d].first, phases[d].stop)] if d in phases else [range(found.extent(k)) for k, _ in own.keys]
         )
-    made: Any = cl.grid(*ranges) if ranges else ()
+    made: Any = grid(*ranges) if ranges else ()
     symbols = iter(made if isinstance(made, tuple) else (made,))
     at: dict[Key, Any] = {}
     places = []

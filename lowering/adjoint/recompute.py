@@ -18,10 +18,10 @@ from fnmatch import fnmatchcase
 from itertools import accumulate, groupby, islice, pairwise
 from typing import Literal, NamedTuple, get_args
 
-import codelet as cl
 from codelet.errors import ProgramError
 from codelet.programs.program import Program
 from codelet.programs.program import Sequence as ProgramSequence
+from codelet.programs.tensor_steps import WriteUndef
 from codelet.schema import is_whole
 from codelet.views.sources import Variable
 from codelet.views.tensor import whole_view
@@ -235,9 +235,7 @@ def in_order(
     def program(turn: Turn) -> ProgramSequence:
         if turn.is_back:
             return ProgramSequence(*pieces[turn.number].programs)
-        return ProgramSequence(
-            *map(cl.WriteUndef, map(whole_view, turn.ended)), program_of(plan, steps[turn.number], ())
-        )
+        return ProgramSequence(*map(WriteUndef, map(whole_view, turn.ended)), program_of(plan, steps[turn.number], ()))
 
     if policy.kind == "bytes":
         back = [ProgramSequence(*own.programs) for own in pieces]

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-import codelet as cl
 from codelet.graphs.graph import Graph
 from codelet.ops.turns import put_turn, take_turn
-from codelet.programs.control import Revolve
+from codelet.programs.control import Repeat, RepeatWhile, Revolve
+from codelet.programs.copies import Copy
 from codelet.programs.program import Program
 from codelet.programs.program import Sequence as ProgramSequence
 from codelet.views.sources import Variable
@@ -59,14 +59,14 @@ class _Snapshots:
     def _rows(self) -> list[Program]:
         """See that what is kept whole is there."""
         copies = ((parts(whole_view(v), row, own), own) for v, own, row, _ in self._held)
-        return [cl.Copy(a, b) for pairs, own in copies if not own.is_all for a, b in pairs]
+        return [Copy(a, b) for pairs, own in copies if not own.is_all for a, b in pairs]
 
     def keep(self, place: int | Tensor) -> list[Program]:
         """Keep the state, in a row that is known, or that a variable says."""
         found = self._rows()
         for _, _, row, stack in self._held:
             if isinstance(place, int):
-                found.append(cl.Copy(row, stack[place]))
+                found.append(Copy(row, stack[place]))
                 continue
             with self.graph.record() as put:
                 put_turn(self.graph, row, stack, place)
@@ -81,7 +81,7 @@ class _Snapshots:
                 row = take_turn(self.graph, stack, place)
             found.append(taken)
             pairs = parts(row, whole_view(variable), elements)
-            found += [cl.Copy(a.reshape(b.shape), b) for a, b in pairs]
+            found += [Copy(a.reshape(b.shape), b) for a, b in pairs]
         return found
 
 
@@ -115,7 +115,7 @@ def go_back_revolved(back: Backward, body: Body, number: int, step: RepeatStep) 
         held = back.value(body, number, variable, needed.of(variable), later)
         if held is not variable:
             pairs = parts(whole_view(held), whole_view(variable), needed.of(variable))
-            back.sums.programs += [cl.Copy(a.reshape(b.shape), b) for a, b in pairs]
+            back.sums.programs += [Copy(a.reshape(b.shape), b) for a, b in pairs]
             back.disturbed.add(variable)
     turn = forward_program(back.plan, Body(step.body, (body, number)), is_again=True)
     if is_alone:
@@ -134,7 +134,7 @@ def _forwards(plan: Schedule, turn: Program, snapshots: _Snapshots) -> list[Prog
     found: list[Program] = []
     ends = [first for first, _ in plan.kept[1:]] + [plan.turns]
     for (first, slot), end in zip(plan.kept, ends, strict=True):
-        found += [*snapshots.keep(slot), cl.Repeat(end - first, turn)]
+        found += [*snapshots.keep(slot), Repeat(end - first, turn)]
     return found
 
 
@@ -164,8 +164,8 @@ def _backwards(
     kept, is_kept = new_vertices(graph, "is kept", is_left, turn=target)
     # How often the loops turn differs from time to time: the mean is what a profile counts.
     ways = max(1, round(int(aheads.sum()) / len(aheads)))
-    run = [*snapshots.take(source), cl.RepeatWhile(look, left, [turn, less], turns=ways)]
+    run = [*snapshots.take(source), RepeatWhile(look, left, [turn, less], turns=ways)]
     keep = [*run, *snapshots.keep(target), following]
     keeps = round(int((targets >= 0).sum()) / plan.turns)
-    back = [cl.RepeatWhile(kept, is_kept, keep, turns=keeps), *run, *again, following]
-    return [cl.Copy(-1, move), following, cl.Repeat(plan.turns, back)]
+    back = [RepeatWhile(kept, is_kept, keep, turns=keeps), *run, *again, following]
+    return [Copy(-1, move), following, Repeat(plan.turns, back)]

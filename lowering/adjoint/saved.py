@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import codelet as cl
 from codelet.graphs.graph import Graph
 from codelet.graphs.phases import SAVED
 from codelet.ops.turns import put_turn, take_turn
+from codelet.programs.copies import Copy
 from codelet.programs.functions import Function
 from codelet.programs.program import Program
 from codelet.views.index import Index
@@ -323,14 +323,14 @@ class Saved:
         graph, before = self.graph, own.body.before.setdefault(own.number, [])
         source, elements = whole_view(own.variable), own.elements
         if own.stack is None:
-            before += [cl.Copy(a, b) for a, b in parts(source, whole_view(own.held), elements)]
+            before += [Copy(a, b) for a, b in parts(source, whole_view(own.held), elements)]
             return [zeros(whole_view(own.held))] if own.body.is_branch else []
         with graph.scope(own.body.scope):
             first: list[Program] = [zeros(own.stack)]
             if not elements.is_all:
                 row = new_tensor(graph, "row", own.variable.shape, own.variable.dtype)
                 first.append(zeros(row))
-                before += [cl.Copy(a, b) for a, b in parts(source, row, elements)]
+                before += [Copy(a, b) for a, b in parts(source, row, elements)]
                 source = row
             with graph.record() as put:
                 put_turn(graph, source, own.stack, self._places(own.body)[0])

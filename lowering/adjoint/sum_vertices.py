@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-import codelet as cl
 from codelet.tracing.adjoints import AdjointCodelet
+from codelet.tracing.codelets import Codelet
 from codelet.tracing.hints import NO_HINTS
 from codelet.views.grids import Axis
 from codelet.views.index import Index
+from codelet.views.symbols import grid
 from codelet.views.tensor import Tensor
 from lowering.adjoint.shifted import Box, Located, Phase, Span
 
@@ -39,7 +40,7 @@ class Part(NamedTuple):
     summed: int
 
 
-class SumOfParts(cl.Codelet):
+class SumOfParts(Codelet):
     """The sum of contributions to each element of a block.
 
     Attributes:
@@ -129,7 +130,7 @@ def blocks(ranges: Sequence[range], wanted: int) -> Blocks:
     whole, block = block_of(extents, wanted)
     shape = tuple([block, *extents[whole + 1 :]] if whole < len(extents) else [])
     counts = [*extents[:whole], *([extents[whole] // block] if whole < len(extents) else [])]
-    made: Any = cl.grid(*counts) if counts else ()
+    made: Any = grid(*counts) if counts else ()
     axes: list[Axis] = [own.axes[0] for own in (made if isinstance(made, tuple) else (made,))]
     places = []
     for d, own in enumerate(ranges):

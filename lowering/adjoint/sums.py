@@ -15,15 +15,17 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-import codelet as cl
 from codelet import ops
 from codelet.graphs.graph import Graph
-from codelet.programs.program import Program
+from codelet.programs.copies import Copy
+from codelet.programs.program import Execute, Program
+from codelet.tracing.codelets import Codelet, codelet
 from codelet.views.index import Index
 from codelet.views.integers import affine_length, integer_dtype, narrowed, narrowest
 from codelet.views.ragged import Ragged
 from codelet.views.rows import Rows
 from codelet.views.sources import Patchwork, Source, Variable
+from codelet.views.symbols import grid, table
 from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.added import new_tensor, new_variable, new_vertices, zeros
 from lowering.adjoint.fields import is_injective
@@ -49,19 +51,19 @@ LEAST_LIST = 32
 """So many contributions a vertex sums at least before a list is summed in parts; a guess."""
 
 
-@cl.codelet
+@codelet
 def add_to(acc, x):
     """A contribution, added."""
     return {"acc": acc + x}
 
 
-@cl.codelet
+@codelet
 def sum_of(x):
     """All contributions to an element."""
     return jnp.sum(x)
 
 
-@cl.codelet
+@codelet
 def add_sum_of(acc, x):
     """All contributions to an element, added."""
     return {"acc": acc + jnp.sum(x)}
@@ -79,14 +81,14 @@ class Sums:
         self.graph = graph
         self.programs: list[Program] = []
 
-    def run(self, name: str, codelet: cl.Codelet, /, **fields: object) -> None:
+    def run(self, name: str, codelet: Codelet, /, **fields: object) -> None:
         """Run vertices next."""
         self.programs.append(new_vertices(self.graph, name, codelet, **fields)[0])
 
-    def run_beside(self, place: int, codelet: cl.Codelet, /, **fields: object) -> None:
+    def run_beside(self, place: int, codelet: Codelet, /, **fields: object) -> None:
         """Run vertices in the compute set that is run at a place of the programs, and all that follows it before it."""
         beside = self.programs[place]
-        assert isinstance(beside, cl.Execute)
+        assert isinstance(beside, Execute)
         self.graph.add_vertex(beside.compute_set, codelet, **fields)
         self.programs[place:] = [*self.programs[place + 1 :], beside]
 
@@ -98,9 +100,9 @@ class Sums:
     def run_all(self, name: str, made: Iterable[Summed]) -> None:
         """Run families of sums next, in one compute set."""
         compute_set = self.graph.add_compute_set(self.graph.free_name(name))
-        for codelet, fields in made:
-            self.graph.add_vertex(compute_set, codelet, **fields)
-        self.programs.append(cl.Execute(compute_set))
+        for kind, fields in made:
+            self.graph.add_vertex(compute_set, kind, **fields)
+        self.programs.append(Execute(compute_set))
 
     def zero(self, variable: Variable, elements: Elements) -> None:
         """Give elements the value zero."""
@@ -174,7 +176,7 @@ class Sums:
             self.graph.add_vertex(
                 compute_set, product_of, left=left, right=right, out=target, precision=found.product.precision
             )
-        self.programs.append(cl.Execute(compute_set))
+        self.programs.append(Execute(compute_set))
         if is_added:
             added = self.graph.add_compute_set(self.graph.free_name(f"{name}/add"))
             those = {made: own for own, made in sums.items()}
@@ -182,13 +184,13 @@ class Sums:
                 all_of_it = Tensor(target.source, target.index.lifted(target.axes))
                 acc, x = self._blocks(of_other_variables(all_of_it, those), all_of_it)
                 self.graph.add_vertex(added, add_to, acc=acc, x=x)
-            self.programs.append(cl.Execute(added))
+            self.programs.append(Execute(added))
         return True
 
     def _put(self, name: str, values: Tensor, target: Tensor, is_added: bool) -> None:
         """Copy values, or add them."""
         if not is_added:
-            self.programs.append(cl.Copy(values, target))
+            self.programs.append(Copy(values, target))
             return
         acc, x = self._blocks(target, values)
         self.run(f"{name}/add", add_to, acc=acc, x=x)
@@ -239,12 +241,12 @@ class Sums:
             flat = self._sums_of(f"{name}/parts", flat, order, np.diff(ends, append=len(order)))
             counts, order = parts, np.arange(len(ends))
         target = whole_view(variable).flatten()
-        i = cl.grid(len(counts))
+        i = grid(len(counts))
         if elements is None or affine_length(elements) == len(elements):
             step = 1 if elements is None or len(elements) == 1 else int(elements[1] - elements[0])
             out = target[first + step * i]
         else:
-            out = target[cl.table(elements)[i]]
+            out = target[table(elements)[i]]
         lists = flat[_lists(order, counts, i)]
         if is_added:
             self.run(f"{name}/sum", add_sum_of, acc=out, x=lists)
@@ -254,7 +256,7 @@ class Sums:
     def _sums_of(self, name: str, flat: Tensor, order: np.ndarray, counts: np.ndarray) -> Tensor:
         """The sums of lists of some values, in an order."""
         made = new_tensor(self.graph, name, (len(counts),), flat.dtype)
-        i = cl.grid(len(counts))
+        i = grid(len(counts))
         self.run(name, sum_of, x=flat[_lists(order, counts, i)], out=made[i])
         return made
 
@@ -298,5 +300,5 @@ def _in_lists(places: Index, first: int, stop: int) -> tuple[np.ndarray, np.ndar
 def _lists(order: np.ndarray, counts: np.ndarray, i: Index) -> Index | Ragged:
     """Lists one after another, for the vertices along an axis: ragged where they are of different lengths."""
     if (counts == counts[0]).all():
-        return cl.table(order.reshape(-1, counts[0]))[i]
+        return table(order.reshape(-1, counts[0]))[i]
     return Ragged(Index.from_values(order, (0,), order.shape), 0, Rows(i.axes, counts))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import codelet as cl
+from codelet.programs.copies import Copy
 from codelet.views.tensor import whole_view
 from lowering.adjoint.forward import forward_program
 from lowering.adjoint.saved import Body, parts
@@ -39,6 +39,6 @@ def go_back_again(back: Backward, body: Body, number: int, step: CallStep) -> No
         held = back.value(body, number, variable, needed.of(variable), later)
         if held is not variable:
             pairs = parts(whole_view(held), whole_view(variable), needed.of(variable))
-            back.sums.programs += [cl.Copy(a.reshape(b.shape), b) for a, b in pairs]
+            back.sums.programs += [Copy(a.reshape(b.shape), b) for a, b in pairs]
     back.disturbed.update(step.writes)
     back.sums.programs += [*back.saved.settle(inner), forward_program(back.plan, inner), *inner.prelude, *programs]

@@ -11,8 +11,8 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import codelet as cl
 from codelet.graphs.family import Family
+from codelet.programs.copies import Copy
 from codelet.views.sources import Source, Variable
 from codelet.views.tensor import Tensor
 from lowering.adjoint.added import new_tensor
@@ -155,7 +155,7 @@ def _as_they_lie(back: Backward, products: Sequence[Contribution]) -> list[Contr
         assert isinstance(source, Variable)
         held = new_tensor(back.graph, parts[0].name, source.shape, source.dtype)
         for own in parts:
-            back.sums.programs.append(cl.Copy(own.values, Tensor(held.source, own.places)))
+            back.sums.programs.append(Copy(own.values, Tensor(held.source, own.places)))
         found.append(Contribution(parts[0].step, name, {"": held}, held.index, source, received))
     return found
 
