@@ -28,6 +28,7 @@ from benchmarks.harness import (
     mean_row,
     measure,
 )
+from benchmarks.join import CASES as JOINED
 from benchmarks.memory import find_comparison, with_peaks
 from benchmarks.ops_pool import Pooling
 from ipu_backend.jobs.timing import time_in_turn
@@ -67,6 +68,7 @@ SMALL = {
     "gather_dot": {"vertices": 5, "length": 3, "elements": 20},
     "heat": {"side": 6, "steps": 4},
     "ising": {"side": 6},
+    "join": {"cases": {"matmul": JOINED["matmul"]._replace(shapes=[(5, 7), (7, 3)])}},
     "lattice_boltzmann": {"height": 6, "width": 4, "steps": 2},
     "life": {"side": 6, "steps": 2},
     "loops": {
@@ -170,6 +172,7 @@ ROWS = {
     "gather_dot": ["gather_dot", "gather_dot/gradient"],
     "heat": ["heat", "heat/there_and_back"],
     "ising": ["ising"],
+    "join": ["join/matmul"],
     "lattice_boltzmann": [
         "lattice_boltzmann/one",
         "lattice_boltzmann/one/gradient",
