@@ -22,6 +22,7 @@ from codelet.models.training import Training, loss_and_state
 from codelet.ops.blocks import add_blocks
 from codelet.ops.turns import cut_row
 from codelet.programs.program import Program
+from codelet.programs.program import Sequence as ProgramSequence
 from codelet.programs.walk import Touched
 from codelet.tracing.codelets import codelet
 from codelet.views.sources import Variable, source_variables
@@ -106,7 +107,7 @@ def with_gradient(traced: Traced) -> Step:
     """
     wrt = _floats(traced.inputs[0])
     found = gradient(traced.graph, traced.flat_outputs[0], wrt, program=traced.program)
-    program = Sequence(found.forward, found.backward)
+    program = ProgramSequence(found.forward, found.backward)
     return Step(traced.graph, program, traced.flat_inputs, (*traced.flat_outputs, *found))
 
 
@@ -116,14 +117,14 @@ def _as_soon_as_may_be(program: Program, updates: Iterable[tuple[Program, set[Va
     What such an update reads then need not be kept until all is done.
     """
     last: dict[Variable, int] = {}
-    touched, programs = Touched(is_read=True), Sequence(program).programs
+    touched, programs = Touched(is_read=True), ProgramSequence(program).programs
     for number, own in enumerate(programs):
         last |= dict.fromkeys(touched.of(own), number)
     behind: dict[int, list[Program]] = {}
     for update, variables in updates:
         behind.setdefault(max((last.get(variable, -1) for variable in variables), default=-1), []).append(update)
     parts = [[own, *behind.get(number, [])] for number, own in enumerate(programs)]
-    return Sequence(*behind.get(-1, []), *(own for part in parts for own in part))
+    return ProgramSequence(*behind.get(-1, []), *(own for part in parts for own in part))
 
 
 def training_step(traced: Traced, grain: int | None = None) -> Step:
@@ -149,5 +150,5 @@ def training_step(traced: Traced, grain: int | None = None) -> Step:
         with scopes[0], scopes[1], scopes[2], graph.record() as update:
             _add_update(graph, own, grain)
         updates.append((update, {variable for each in own.values() for variable in source_variables(each.source)}))
-    program = Sequence(found.forward, _as_soon_as_may_be(found.backward, updates))
+    program = ProgramSequence(found.forward, _as_soon_as_may_be(found.backward, updates))
     return Step(graph, program, traced.flat_inputs, (*traced.flat_outputs, *parameters, *velocity))

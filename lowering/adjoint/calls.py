@@ -223,7 +223,7 @@ def _adjoint(
         programs = back.inside(frame.body)
         left = back.present
         back.saved, back.frame, back.later, back.needed, back.present, back.shared = outer
-        program = Sequence(*frame.body.prelude, *programs)
+        program = ProgramSequence(*frame.body.prelude, *programs)
         read = {v for own in flow(collect(back.graph, program, (), ())).steps for v in own.reads}
         values = {value: frame.needed[value] for value, own in frame.parameters.items() if own in read}
         named = {own.name: whole_view(own) for own in (frame.parameters[value] for value in values)}

@@ -14,6 +14,7 @@ from codelet.ops.turns import put_turn, take_turn
 from codelet.programs.control import Repeat
 from codelet.programs.copies import Copy, Stream
 from codelet.programs.program import Program
+from codelet.programs.program import Sequence as ProgramSequence
 from codelet.views.tensor import Tensor
 from lowering.adjoint.added import new_tensor, new_vertices, zeros
 from lowering.adjoint.counting import one_more
@@ -54,7 +55,7 @@ class _Fed:
         row = new_tensor(self.graph, f"saved/fed/one of {self.stream.name}", self.stream.shape, self.stream.dtype)
         with self.graph.scope("saved"), self.graph.record() as put:
             put_turn(self.graph, row, self.values, self.place)
-        turn = Sequence(Copy(self.stream, row), put, self._next())
+        turn = ProgramSequence(Copy(self.stream, row), put, self._next())
         return [zeros(self.values), zeros(self.place), Repeat(self.count, turn), zeros(self.place)]
 
     def take(self, destination: Tensor) -> list[Program]:
@@ -65,7 +66,7 @@ class _Fed:
 
 
 def _steps(graph: Graph, programs: Sequence[Program]) -> tuple[Step, ...]:
-    return flow(collect(graph, Sequence(*programs), (), ())).steps
+    return flow(collect(graph, ProgramSequence(*programs), (), ())).steps
 
 
 def _replaced(graph: Graph, steps: Sequence[Step], fed: Mapping[Stream, _Fed]) -> tuple[Step, ...]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from codelet.graphs.graph import Graph
 from codelet.programs.program import Program
+from codelet.programs.program import Sequence as ProgramSequence
 from codelet.views.sources import Variable, source_elements, source_text
 from codelet.views.tensor import Tensor
 from lowering.adjoint.gradient import gradient
@@ -43,7 +44,7 @@ class _Whole:
         inputs = tuple(variable for variable in self.graph.variables if variable.name in values)
         self.values: dict[str, Any] = dict(values)
         found = gradient(self.graph, target, self.wrt, program=own, cotangent=cotangent)
-        both = Sequence(found.forward, found.backward)
+        both = ProgramSequence(found.forward, found.backward)
         self.forward = compiled(collect(self.graph, own, inputs, (target,)))
         self.slopes = compiled(collect(self.graph, both, inputs, tuple(found)))(self.values)
         self.eps = precision([target.dtype, *(tensor.dtype for tensor in self.wrt)])
