@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
-from benchmarks.blocks import BUILDS, GRIDS, blocks_graph, num_equations, star
+from benchmarks.blocks import BUILDS, GRIDS, RATE, blocks_graph, num_equations, star
 from lowering.fast.partial_sums import join_products
 from lowering.pipeline import plan_graph
 from lowering.plan.steps import ExecuteStep
@@ -105,6 +105,26 @@ CASES = [
 @pytest.mark.parametrize(("grid", "build"), CASES)
 def test_few_equations_whatever_the_lengths(grid, build):
     run = cl.lower(*blocks_graph(GRIDS[grid], build, 4), inputs=["u"], outputs=["u"])
+    assert num_equations(run.jaxpr) < MOST_EQUATIONS
+
+
+@pytest.mark.parametrize("length", [1, 4, 7])
+def test_vertices_that_join_places_of_their_own_are_a_few_families(length):
+    """Blocks of a ring, each given with what is before it and behind it."""
+    size, graph = 40, cl.Graph()
+    x, y = graph.add_variable("x", (size,)), graph.add_variable("y", (size,))
+    for start in range(0, size, length):
+        stop = min(start + length, size)
+        around = [x[(start - 1) % size :][:1], x[start:stop], x[stop % size :][:1]]
+        graph.add_vertex("step", star, u=cl.concat(around), out=y[start:stop])
+    run = cl.lower(graph, inputs=[x], outputs=[y])
+    values = {"x": np.random.default_rng(0).normal(size=size).astype(np.float32)}
+    expected = cl.interpret(graph, values, [y])["y"]
+    np.testing.assert_allclose(jax.jit(run)(values)["y"], expected, rtol=1e-6)
+    ring = jnp.asarray(values["x"])
+    plain = ring + RATE * (jnp.roll(ring, 1) + jnp.roll(ring, -1) - 2 * ring)
+    np.testing.assert_allclose(expected, plain, rtol=1e-5, atol=1e-6)
+    assert len(graph.families) <= 4
     assert num_equations(run.jaxpr) < MOST_EQUATIONS
 
 

@@ -33,8 +33,12 @@ from codelet.tracing.statics import restored, static_key, trace_settings
 from codelet.views.conditions import Condition
 from codelet.views.grids import Axis, whole_grids
 from codelet.views.index import Index
+from codelet.views.sources import Patchwork
 from codelet.views.symbols import symbol_names
 from codelet.views.tensor import Tensor
+
+MOST_LISTED = 1 << 12
+"""Elements of several places of one array that one vertex of many reads: the places are listed in a table."""
 
 if TYPE_CHECKING:
     from codelet.graphs.graph import Graph
@@ -86,6 +90,22 @@ The code that it is in; the compute set; the codelet; the names of the fields; f
 its static value or `WHOLE_NUMBER`; the columns it added to; the number of the line; and whether x64 was on.
 Known weakness: other settings of JAX, which one instruction hardly ever meets both ways, are not looked at again.
 """
+
+
+def listed(tensor: Tensor) -> Tensor:
+    """Parts of one array laid end to end as a view of that array, where they are few; other tensors as they are.
+
+    Vertices that have a join each, of whatever parts, are then of one kind, as those are that have an array of places.
+    """
+    source = tensor.source
+    variables = {patch.variable for patch in source.patches} if isinstance(source, Patchwork) else set()
+    if len(variables) != 1 or tensor.axes or tensor.rows is not None or not 0 < tensor.size <= MOST_LISTED:
+        return tensor
+    (variable,) = variables
+    if variable is None:
+        return tensor
+    places = tensor.elements() - variable.first_element
+    return Tensor(variable, Index.from_values(places, tuple(range(places.ndim)), places.shape))
 
 
 class VertexColumns:
@@ -259,9 +279,12 @@ class VertexColumns:
         row: list[int] = []
         objects: list[object] = []
         expected: list[object] = []
+        joins: dict[str, Tensor] = {}
         for name, value in fields.items():
             kind = type(value)
             if kind is Tensor:
+                if type(value.source) is Patchwork:
+                    value = joins[name] = listed(value)
                 layout = value.layout or value.find_layout()
                 if layout is not None:
                     key += (name, layout)
@@ -292,7 +315,8 @@ class VertexColumns:
             if isinstance(tile, np.integer):
                 tile = int(tile)
             if tile is None or type(tile) is int:
-                columns = self._columns.get(tuple(key)) or self._new_columns(tuple(key), fields, frame)
+                of_kind = tuple(key)
+                columns = self._columns.get(of_kind) or self._new_columns(of_kind, {**fields, **joins}, frame)
                 if columns is not None:
                     for name in columns.padded_outputs:
                         check_no_padding(codelet, name, fields[name])
