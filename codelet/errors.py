@@ -154,13 +154,13 @@ def _is_the_users(frame: FrameType) -> bool:
     return module.split(".")[0] not in _NOT_THE_USERS or module.startswith("codelet.models")
 
 
-class _Told(threading.local):
+class _ThreadLine(threading.local):
     """The line that a thread works for, where it is not on the stack."""
 
     line: Line | None = None
 
 
-_told = _Told()
+_told = _ThreadLine()
 
 
 @contextlib.contextmanager

@@ -726,13 +726,13 @@ def test_hundreds_of_ranges_on_all_tiles_are_placed_in_seconds_and_closely():
 
 @pytest.mark.parametrize("count", [100, 400])
 def test_ranges_are_compared_with_those_alone_that_are_live_with_them(count, monkeypatch):
-    near, lowest_free = [], offsets._Tiles.lowest_free
+    near, lowest_free = [], offsets._TileOccupancy.lowest_free
 
     def counted(self, own, sizes):
         near.append(np.count_nonzero(own))
         return lowest_free(self, own, sizes)
 
-    monkeypatch.setattr(offsets._Tiles, "lowest_free", counted)
+    monkeypatch.setattr(offsets._TileOccupancy, "lowest_free", counted)
     # Each is live with the next one alone; one size, so that no order leaves anything to the others.
     moments = np.eye(count, count + 1, dtype=bool) | np.eye(count, count + 1, 1, dtype=bool)
     found = assign_offsets(np.full((count, 3), 8), moments)

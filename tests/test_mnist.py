@@ -16,7 +16,7 @@ import codelet as cl
 from codelet.errors import MissingExtraError
 from codelet.models.mnist import SIZES, init_parameters, network, slopes
 from ipu_backend.cli import main
-from ipu_backend.jobs.mnist import DevicesError, Digits, batches, check_demo_extra, plain_network, slope_of, train
+from ipu_backend.jobs.mnist import DevicesError, DigitImages, batches, check_demo_extra, plain_network, slope_of, train
 from tests.at_once import at_once, with_slopes
 
 ROOT = Path(__file__).parents[1]
@@ -81,7 +81,7 @@ def test_parameters_that_do_not_fit():
 def test_batches_hold_every_digit_once_moved_by_at_most_two_pixels():
     images = np.zeros((7, 28, 28), np.float32)
     images[:, 14, 14] = 1 + np.arange(7)
-    digits = Digits(images.reshape(7, 784), np.arange(7, dtype=np.int32))
+    digits = DigitImages(images.reshape(7, 784), np.arange(7, dtype=np.int32))
     made = list(batches(digits, 3, np.random.default_rng(0)))
     assert [batch.images.shape for batch in made] == [(3, 784), (3, 784)]
     labels = np.concatenate([batch.labels for batch in made])

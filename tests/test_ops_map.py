@@ -17,7 +17,7 @@ import codelet as cl
 from codelet.errors import CodeletError, FieldTypeError, ForeignGraphError, OperationError
 from codelet.ops.blocks import Cut
 from codelet.ops.element_functions import element_function, value_codelets
-from codelet.ops.elementwise_planning import Elements, Operand, _price, plan_elements
+from codelet.ops.elementwise_planning import ElementOperand, Elements, _price, plan_elements
 from tests.examples import examples, few
 from tests.ops_cases import TARGET, Case, array, check
 
@@ -248,7 +248,7 @@ def test_the_choice_is_near_the_best(extents, other):
     graph = cl.Graph(cl.IPU(num_tiles=12))
     operands = graph.add_variable("x", extents), graph.add_variable("b", ())
     codelets = value_codelets(element_function("map", lambda x, b: x * b, operands))
-    own = Elements(extents, (Operand((0, 1), F32), Operand(other, F32)), (F32,))
+    own = Elements(extents, (ElementOperand((0, 1), F32), ElementOperand(other, F32)), (F32,))
     chosen = plan_elements(graph.target, own, codelets).total_cycles
     sizes = [sorted({-(-extent // parts) for parts in range(1, 13)}) for extent in extents]
     costs = []

@@ -36,7 +36,7 @@ _GROUNDS = {"dark": ("#101014", "#f0f0f4", "#1c1c24"), "light": ("#ffffff", "#18
 
 
 @dataclass(frozen=True)
-class _Box:
+class _DiagramBox:
     """A box of the diagram: what stands in it, its fields, and where it is."""
 
     title: str
@@ -199,10 +199,10 @@ def draw_diagram(
             fields = tuple(_field_text(vertex, field) for field in family.fields if field.tensor is not None)
             name = f"{family.codelet.name}({where})" if where and not family.is_gathered else family.codelet.name
             about = _about(vertex, -1 if tile is None else int(tile[point]))
-            boxes.append(_Box(name, about, fields, colour, column[point]))
+            boxes.append(_DiagramBox(name, about, fields, colour, column[point]))
         else:
             name = _stretch_text(names[int(links.input_variable[point - len(vertices)])], stretches[point])
-            boxes.append(_Box(name, f"{name}, which nobody writes", (), colour, column[point]))
+            boxes.append(_DiagramBox(name, f"{name}, which nobody writes", (), colour, column[point]))
     linked: dict[int, list[int]] = {point: [] for point in range(links.num_points)}
     for s, t in zip(links.source.tolist(), links.target.tolist(), strict=True):
         linked[s].append(t)
@@ -235,7 +235,7 @@ def _fitted(text: str) -> str:
     return html.escape(text if len(text) <= _LETTERS else text[: _LETTERS - 1] + "…")
 
 
-def _box(box: _Box, x: int, y: int, ink: str, panel: str) -> str:
+def _box(box: _DiagramBox, x: int, y: int, ink: str, panel: str) -> str:
     rows = "".join(
         f'<text x="{x + 10}" y="{y + _LINE * (k + 2) - 2}">{_fitted(field)}</text>'
         for k, field in enumerate(box.fields)
@@ -250,7 +250,7 @@ def _box(box: _Box, x: int, y: int, ink: str, panel: str) -> str:
 
 
 def _lines(
-    search: _FieldSearch, vertices: list[Vertex], boxes: list[_Box], x: dict[int, int], y: dict[int, int]
+    search: _FieldSearch, vertices: list[Vertex], boxes: list[_DiagramBox], x: dict[int, int], y: dict[int, int]
 ) -> Any:
     """A line for each vertex, field and point that it reads there."""
     numbers = {(vertex.family, vertex.number): point for point, vertex in enumerate(vertices)}

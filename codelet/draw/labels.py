@@ -40,7 +40,7 @@ class Label(NamedTuple):
     leader: tuple[tuple[float, float], tuple[float, float]]
 
 
-class _Places(NamedTuple):
+class _LabelPlaces(NamedTuple):
     """Places that a name may have, in rows: its box, the leader's start and tip, and the cost but for other names."""
 
     boxes: np.ndarray
@@ -97,7 +97,7 @@ def _outermost(points: np.ndarray, middle: np.ndarray) -> np.ndarray:
     return np.median(points[outer], axis=0)
 
 
-def _places(name: Name, side: int, height: float, crowd: _Crowd) -> _Places:
+def _places(name: Name, side: int, height: float, crowd: _Crowd) -> _LabelPlaces:
     """The places that a name may have, about the outermost of its points in all directions."""
     points = name.points[:: max(1, len(name.points) // _MOST_POINTS)] * side
     middle = np.median(points, axis=0)
@@ -127,7 +127,7 @@ def _places(name: Name, side: int, height: float, crowd: _Crowd) -> _Places:
     costs = length + 3 * np.abs(turn) + wrong[direction] + 4 * crowd.under(boxes)
     # A name over the place that it names hides it.
     costs[length < 0.5] += 10
-    return _Places(boxes, starts, tips, costs)
+    return _LabelPlaces(boxes, starts, tips, costs)
 
 
 def overlap(boxes: np.ndarray, box: Any) -> np.ndarray:
@@ -156,7 +156,7 @@ def _through(starts: np.ndarray, tips: np.ndarray, boxes: np.ndarray) -> np.ndar
     return cross(one, other, starts, tips) | cross(two, last, starts, tips)
 
 
-def _disturbed(places: _Places, label: Label, height: float) -> np.ndarray:
+def _disturbed(places: _LabelPlaces, label: Label, height: float) -> np.ndarray:
     """What it costs each place that another name stands where it does; infinite where one would lie over the other."""
     box, start, tip = np.array(label.box), np.array(label.leader[0]), np.array(label.leader[1])
     apart = np.hypot(*((places.boxes[:, :2] + places.boxes[:, 2:] - box[:2] - box[2:]) / 2).T)

@@ -32,7 +32,7 @@ SEEN = 1 << 23
 """Of how many links a window as large as the whole takes its sample; of more where it is smaller, as it sees fewer."""
 
 
-class Window(NamedTuple):
+class Viewport(NamedTuple):
     """What of the layout is seen: its left and upper edge and its side, of the whole's, which is from 0 to 1."""
 
     left: float = 0.0
@@ -63,7 +63,7 @@ class Picture:
     size: int
     style: str
     title: str
-    window: Window
+    window: Viewport
     exposures: tuple[Exposure, Exposure]
     pixels: np.ndarray
     part: str = ""
@@ -77,7 +77,7 @@ class Picture:
     @property
     def about(self) -> str:
         """What is seen of it: the counts of the whole, or which part of it is seen."""
-        if self.window == Window():
+        if self.window == Viewport():
             return self.counts
         place, window = self.layout.place, self.window
         inside = (place >= window[:2]) & (place < np.add(window[:2], window.side))
@@ -102,7 +102,7 @@ class Picture:
             side: as `left`.
             size: in pixels; the picture's when left off.
         """
-        seen = replace(self, window=Window(left, top, side), size=size or self.size, part="")
+        seen = replace(self, window=Viewport(left, top, side), size=size or self.size, part="")
         points, lines = light_of(seen.layout, seen.colouring, seen.weight, seen.size, seen.window)
         # A pixel of a part holds the light of a smaller part of the layout.
         share = float(np.log(side))
@@ -173,7 +173,7 @@ class Picture:
 
 
 def light_of(
-    layout: Layout, colouring: Colouring, weight: np.ndarray, size: int, window: Window
+    layout: Layout, colouring: Colouring, weight: np.ndarray, size: int, window: Viewport
 ) -> tuple[np.ndarray, np.ndarray]:
     """The light of points, and that of links, that falls into a window."""
     # Links first: while many are drawn there is room for little else.
@@ -185,14 +185,14 @@ def light_of(
     return draw_points(place, colouring.which, weight, colouring.colours, (size, size), radius), lines
 
 
-def _scaled(layout: Layout, size: int, window: Window) -> np.ndarray:
+def _scaled(layout: Layout, size: int, window: Viewport) -> np.ndarray:
     """Where points lie, in pixels of a window."""
     return (layout.place - np.array(window[:2], np.float32)) * np.float32(size / window.side)
 
 
-def _light_of_links(layout: Layout, colouring: Colouring, size: int, window: Window) -> np.ndarray:
+def _light_of_links(layout: Layout, colouring: Colouring, size: int, window: Viewport) -> np.ndarray:
     drawn = layout.links, colouring.links_which, colouring.layer, colouring.colours, (size, size)
-    if window != Window():
+    if window != Viewport():
         return draw_links_seen(_scaled(layout, size, window), *drawn, most=int(SEEN / window.side))
     # Vertices of near tiles lie together, with lines between the same pixels.
     order = order_of_tiles(layout.groups, layout.tile)
@@ -203,7 +203,7 @@ def picture_of(
     layout: Layout, colouring: Colouring, weight: np.ndarray, *, size: int, style: str, title: str
 ) -> Picture:
     """A picture of the whole of a layout; the arguments are attributes of it."""
-    points, lines = light_of(layout, colouring, weight, size, Window())
+    points, lines = light_of(layout, colouring, weight, size, Viewport())
     exposures = expose(points, POINTS), expose(lines, LINES)
     pixels = develop(points, lines, exposures, style)
-    return Picture(layout, colouring, weight, size, style, title, Window(), exposures, pixels)
+    return Picture(layout, colouring, weight, size, style, title, Viewport(), exposures, pixels)

@@ -39,7 +39,7 @@ def _cut(value: Value, axis: int, parts: int) -> list[Value]:
     return [moved(value, lambda own, lead, at=at: own[(slice(None),) * (lead + axis) + (at,)]) for at in items]
 
 
-class _Devices:
+class _DeviceRuns:
     """Evaluates what each device of a mesh runs.
 
     Attributes:
@@ -102,18 +102,18 @@ class _Devices:
         return [list(own) for own in zip(*each, strict=True)] if eqn.outvars else []
 
 
-def _call(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
+def _call(devices: _DeviceRuns, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
     return devices.run(called(eqn), operands)
 
 
-def _scan(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
+def _scan(devices: _DeviceRuns, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
     field = devices.field
     each = lambda own, k: [row(one, k) for one in own]  # noqa: E731
     stack = lambda rows: [piled(field, own, 0) for own in map(list, zip(*rows, strict=True))]  # noqa: E731
     return scanned(eqn, operands, devices.run, each, stack, lambda var: devices.everywhere(nothing(field, var)))
 
 
-def _while(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
+def _while(devices: _DeviceRuns, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
     return looped(eqn, operands, devices.run, lambda says: bool(_agreed(eqn, says)))
 
 
@@ -131,7 +131,7 @@ def _agreed(eqn: Any, numbers: Spread) -> int:
     return found.pop()
 
 
-def _cond(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
+def _cond(devices: _DeviceRuns, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
     branches, (which, *others) = eqn.params["branches"], operands
     numbers = [own for own in which if not isinstance(own, Unknown)]
     if len(numbers) == len(which) and len({int(np.asarray(own)) for own in numbers}) > 1:
@@ -141,7 +141,7 @@ def _cond(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Sprea
     return devices.run(branches[min(max(chosen, 0), len(branches) - 1)], others)
 
 
-_CONTROL: dict[str, Callable[[_Devices, Any, Sequence[Spread]], list[Spread]]] = {
+_CONTROL: dict[str, Callable[[_DeviceRuns, Any, Sequence[Spread]], list[Spread]]] = {
     **dict.fromkeys((*PLAIN_CALLS, *CUSTOM), _call),
     "scan": _scan,
     "while": _while,
@@ -182,8 +182,8 @@ for _kind, _name in (("sum", "psum"), ("max", "pmax"), ("min", "pmin")):
     _of_a_map(_kind, _name)
 
 
-def _reduction(kind: str) -> Callable[[_Devices, Any, Sequence[Spread]], list[Spread]]:
-    def run(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
+def _reduction(kind: str) -> Callable[[_DeviceRuns, Any, Sequence[Spread]], list[Spread]]:
+    def run(devices: _DeviceRuns, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
         along = [axis for axis in eqn.params["axes"] if isinstance(axis, int)]
         made = [[_along(devices.field, kind, each, along) for each in own] if along else list(own) for own in operands]
         operands = [list(own) for own in made]
@@ -197,7 +197,7 @@ def _reduction(kind: str) -> Callable[[_Devices, Any, Sequence[Spread]], list[Sp
     return run
 
 
-def _permuted(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
+def _permuted(devices: _DeviceRuns, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
     made = []
     for own in operands:
         result: Spread = [np.zeros(own[0].shape, own[0].dtype)] * len(own)
@@ -208,7 +208,7 @@ def _permuted(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[S
     return made
 
 
-def _gathered(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
+def _gathered(devices: _DeviceRuns, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
     join = joined if eqn.params["tiled"] else piled
     made = [list(own) for own in operands]
     for group in devices.groups(eqn, "axis_name"):
@@ -219,7 +219,7 @@ def _gathered(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[S
     return made
 
 
-def _dealt(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
+def _dealt(devices: _DeviceRuns, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
     split, behind = eqn.params["split_axis"], eqn.params["concat_axis"]
     if not eqn.params["tiled"]:
         raise NotUnderstood(eqn, "what is dealt is not tiled")
@@ -232,7 +232,7 @@ def _dealt(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spre
     return made
 
 
-def _summed_apart(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
+def _summed_apart(devices: _DeviceRuns, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
     axis, made = eqn.params["scatter_dimension"], [list(own) for own in operands]
     for group in devices.groups(eqn, "axis_name"):
         for own, result in zip(operands, made, strict=True):
@@ -244,7 +244,7 @@ def _summed_apart(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> li
     return made
 
 
-def _own_number(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
+def _own_number(devices: _DeviceRuns, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
     made = devices.everywhere(np.zeros((), np.int32))
     for group in devices.groups(eqn, "axis_name"):
         for place, k in enumerate(group):
@@ -252,11 +252,11 @@ def _own_number(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list
     return [made]
 
 
-def _unchanged(devices: _Devices, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
+def _unchanged(devices: _DeviceRuns, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
     return [*operands]
 
 
-COLLECTIVES: dict[str, Callable[[_Devices, Any, Sequence[Spread]], list[Spread]]] = {
+COLLECTIVES: dict[str, Callable[[_DeviceRuns, Any, Sequence[Spread]], list[Spread]]] = {
     **dict.fromkeys(("psum", "psum_invariant", "psum2"), _reduction("sum")),
     "pmax": _reduction("max"),
     "pmin": _reduction("min"),
@@ -275,7 +275,7 @@ def shard_map(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
     mesh = params["mesh"]
     manual = params.get("newly_manual_axes") or params.get("manual_axes") or frozenset(mesh.axis_names)
     sizes = {name: mesh.shape[name] for name in mesh.axis_names if name in manual}
-    devices = _Devices(field, sizes)
+    devices = _DeviceRuns(field, sizes)
     places = np.stack(np.unravel_index(np.arange(devices.numbers.size), tuple(sizes.values())), 1)
     at = {name: places[:, k] for k, name in enumerate(sizes)}
 

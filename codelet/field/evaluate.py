@@ -27,7 +27,7 @@ Watch = Callable[[jax_core.JaxprEqn, Sequence[Value], Sequence[Value]], None]
 """What is told of every equation that is not known: the values of its operands and its results."""
 
 
-class _Known:
+class _KnownValues:
     """What of a jaxpr is known where some of its inputs are.
 
     Attributes:
@@ -79,12 +79,12 @@ class Evaluation:
         self.draws, self.casts, self.watch = draws, casts, watch
         self.hashed, self.hashed_degree, self.degree = 0, 1, 1
         self.shifts, self.roots = Shifts(), Roots()
-        self._plans: dict[tuple[int, frozenset[int]], tuple[jax_core.Jaxpr, _Known]] = {}
+        self._plans: dict[tuple[int, frozenset[int]], tuple[jax_core.Jaxpr, _KnownValues]] = {}
 
-    def _plan(self, jaxpr: jax_core.Jaxpr, known: frozenset[Any]) -> _Known:
+    def _plan(self, jaxpr: jax_core.Jaxpr, known: frozenset[Any]) -> _KnownValues:
         key = id(jaxpr), frozenset(map(id, known))
         if key not in self._plans:
-            self._plans[key] = jaxpr, _Known(jaxpr, known)  # the jaxpr is kept, so that no other has its identity
+            self._plans[key] = jaxpr, _KnownValues(jaxpr, known)  # the jaxpr is kept, so that no other has its identity
         return self._plans[key][1]
 
     def run(self, jaxpr: Any, inputs: Sequence[Value]) -> list[Value]:

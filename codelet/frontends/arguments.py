@@ -140,20 +140,20 @@ def _type_text(kind: jax.ShapeDtypeStruct) -> str:
     return f"{kind.dtype}[{','.join(map(str, kind.shape))}]"
 
 
-class _Place(NamedTuple):
+class _LeafPath(NamedTuple):
     """Where a leaf is: its path, and whether that goes through a module."""
 
     path: str
     is_inside: bool
 
 
-_PLACES: dict[Any, tuple[_Place, ...]] = {}
+_PLACES: dict[Any, tuple[_LeafPath, ...]] = {}
 """Those of the leaves of pytrees of some structures, which take longer to find than the leaves."""
 
 _MOST_PLACES = 1024
 
 
-def _places(tree: Any, structure: Any) -> tuple[_Place, ...]:
+def _places(tree: Any, structure: Any) -> tuple[_LeafPath, ...]:
     """Where the leaves of a pytree are."""
     try:
         found = _PLACES.get(structure)
@@ -166,14 +166,14 @@ def _places(tree: Any, structure: Any) -> tuple[_Place, ...]:
     return found
 
 
-def _places_found(tree: Any) -> tuple[_Place, ...]:
+def _places_found(tree: Any) -> tuple[_LeafPath, ...]:
     nodes, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_module)
-    found: list[_Place] = []
+    found: list[_LeafPath] = []
     for path, node in nodes:
         inside = _is_module(node)
         for further, _ in jax.tree_util.tree_flatten_with_path(node)[0] if inside else [((), node)]:
             name = jax.tree_util.keystr((*path, *further), simple=True, separator="/")
-            found.append(_Place(name, inside))
+            found.append(_LeafPath(name, inside))
     return tuple(found)
 
 

@@ -122,7 +122,7 @@ class OfElements:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _ToldEquation:
     """An equation, told from others by what it says of elements and by those operands that are numbers."""
 
     key: Hashable
@@ -132,7 +132,7 @@ class _Told:
 
 
 @functools.lru_cache(maxsize=4096)
-def _function(told: _Told) -> OfElements:
+def _function(told: _ToldEquation) -> OfElements:
     eqn, numbers = told.equation, told.numbers
 
     def run(*elements: Any) -> list[Any]:
@@ -155,4 +155,4 @@ def element_function(eqn: jax_core.JaxprEqn, numbers: dict[int, np.generic]) -> 
         A function of the other operands, which gives a list of its results.
     """
     key = element_key(eqn), tuple((k, constant_key(own)) for k, own in sorted(numbers.items()))
-    return _function(_Told(key, trace_settings(), eqn, numbers))
+    return _function(_ToldEquation(key, trace_settings(), eqn, numbers))

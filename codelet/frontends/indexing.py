@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Mode = lax.GatherScatterMode
 
 
-class _Rows(NamedTuple):
+class _RowLookup(NamedTuple):
     """A look-up as one of rows: without places that say nothing, and slices without dimensions of one place each.
 
     So is `vmap(lambda i: e[i])`, whose slices are of one row and all columns, the same as `e[ids]`.
@@ -53,7 +53,7 @@ def _as_rows(
     sizes: Sequence[int],
     slices: Sequence[int],
     mode: Any,
-) -> _Rows:
+) -> _RowLookup:
     """A look-up as one of rows.
 
     A place of a dimension of which slices have all is the first, wherever places beyond the ends lead to the ends.
@@ -80,10 +80,10 @@ def _as_rows(
         parts = [walk.tensor(indices)[..., k : k + 1] for k in kept]
         indices = parts[0] if len(parts) == 1 else concat(parts, len(indices.shape) - 1)
     slices = tuple(n for at, n in enumerate(slices) if at not in out)
-    return _Rows(numbers._replace(**changed), indices, slices, len(kept) < len(indexed))
+    return _RowLookup(numbers._replace(**changed), indices, slices, len(kept) < len(indexed))
 
 
-def _promises(own: _Rows, shape: Any, sizes: Any, unique: bool, in_order: bool) -> Promises:
+def _promises(own: _RowLookup, shape: Any, sizes: Any, unique: bool, in_order: bool) -> Promises:
     """What is promised of indices, in every batch."""
     indexed = [int(d) for d in getattr(own.numbers, _NAMES[type(own.numbers)][2])]
     last, is_single = [shape[d] - sizes[d] for d in indexed], all(sizes[d] == 1 for d in indexed)

@@ -133,7 +133,7 @@ class _Given(NamedTuple):
         return of_others
 
 
-class _Compiled(NamedTuple):
+class _CompiledCalls(NamedTuple):
     """Functions of `jax.jit`: of static arguments and arrays, and of what holds others too."""
 
     of_arrays: Any
@@ -173,7 +173,7 @@ class Jitted:
 
     # --- calls ------------------------------------------------------------------------------------------------
 
-    def _compiled(self, run: Callable[[_Given], Any], named: Mapping[str, Any]) -> _Compiled:
+    def _compiled(self, run: Callable[[_Given], Any], named: Mapping[str, Any]) -> _CompiledCalls:
         """What JAX compiles of a way to run it: of static arguments and arrays, and of what holds others too."""
 
         @functools.wraps(self._function)
@@ -186,7 +186,7 @@ class Jitted:
             result = flatten(run(given.with_arrays([next(parts[own]) for own in is_donated])))
             return result.arrays, _Static(result.described, object())
 
-        return _Compiled(jax.jit(of_arrays, **named), jax.jit(of_others, static_argnums=0, donate_argnums=1))
+        return _CompiledCalls(jax.jit(of_arrays, **named), jax.jit(of_others, static_argnums=0, donate_argnums=1))
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """What the function gives, computed by its graph."""
@@ -218,7 +218,7 @@ class Jitted:
         return rest.partition("/")[0] in self._donated.names
 
     def __get__(self, owner: Any, kind: type | None = None) -> Any:
-        return self if owner is None else _Bound(self, owner)
+        return self if owner is None else _BoundMethod(self, owner)
 
     def __getattr__(self, name: str) -> Any:
         if name in _LIKE_JAX:
@@ -306,7 +306,7 @@ class Jitted:
         return given.function_of(self._function)(*given.positional, **given.keywords)
 
 
-class _Bound:
+class _BoundMethod:
     """A method: a function of `cl.jit` with its first argument."""
 
     def __init__(self, function: Jitted, owner: Any):

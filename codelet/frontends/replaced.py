@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from codelet.frontends.walk import Walk
 
 
-class _Held:
+class _Replacement:
     """What a function did that is replaced, where no pass looks for it."""
 
     def __init__(self, closed: jax_core.ClosedJaxpr):
@@ -45,12 +45,12 @@ _replaced_p.multiple_results = True
 
 
 @_replaced_p.def_impl
-def _run(*operands: Any, name: str, held: _Held, replacements: Replacements) -> list[Any]:
+def _run(*operands: Any, name: str, held: _Replacement, replacements: Replacements) -> list[Any]:
     return jax_core.jaxpr_as_fun(held.closed)(*operands)
 
 
 @_replaced_p.def_abstract_eval
-def _types(*operands: Any, name: str, held: _Held, replacements: Replacements) -> list[Any]:
+def _types(*operands: Any, name: str, held: _Replacement, replacements: Replacements) -> list[Any]:
     return list(held.closed.out_avals)
 
 
@@ -109,7 +109,7 @@ class Replacements:
             if name not in self._builders:
                 return builder.equation(bodies.changed(eqn), operands)
             self._calls[_key(name, held)] += 1
-            own = {"name": name, "held": _Held(held), "replacements": self}
+            own = {"name": name, "held": _Replacement(held), "replacements": self}
             return builder.equation(eqn.replace(primitive=_replaced_p, params=own), operands)
 
         if not self._builders:
@@ -185,6 +185,6 @@ def _key(name: str, closed: jax_core.ClosedJaxpr) -> tuple[str, Hashable]:
 
 
 @rule("replaced", by="what the user's `replace=` builds")
-def replaced(walk: Walk, *operands: Value, name: str, held: _Held, replacements: Replacements) -> Any:
+def replaced(walk: Walk, *operands: Value, name: str, held: _Replacement, replacements: Replacements) -> Any:
     """A function that the user has written by hand."""
     return replacements.added(walk, name, held.closed, operands)

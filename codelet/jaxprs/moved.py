@@ -115,7 +115,7 @@ class _Counted:
     found: Counter[str]
 
 
-class _Body:
+class _CountedBody:
     """A jaxpr while it is counted.
 
     Attributes:
@@ -213,7 +213,7 @@ class _Body:
             for atom, var in given
             if not isinstance(atom, jax_core.Literal) and atom in self.mine and self.last[atom] <= number
         ]
-        body = _Body(self.how, inner, held, mine, not self.must.isdisjoint(eqn.outvars))
+        body = _CountedBody(self.how, inner, held, mine, not self.must.isdisjoint(eqn.outvars))
         body.count(times, around)
         made = [
             out
@@ -235,7 +235,7 @@ class _Body:
         else:
             bodies = [(own.jaxpr, own.jaxpr.invars, 1) for own in params["branches"]]
         for body, mine, turns in bodies:
-            _Body(self.how, body, body.invars, mine, leaves=True).count(times * turns, around)
+            _CountedBody(self.how, body, body.invars, mine, leaves=True).count(times * turns, around)
 
 
 def moved(
@@ -260,5 +260,5 @@ def moved(
     20
     """
     how, jaxpr = _Counted(unit, turns, scope, Counter()), closed.jaxpr
-    _Body(how, jaxpr, jaxpr.invars, [jaxpr.invars[k] for k in owned], leaves=True).count(1)
+    _CountedBody(how, jaxpr, jaxpr.invars, [jaxpr.invars[k] for k in owned], leaves=True).count(1)
     return how.found

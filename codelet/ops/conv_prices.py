@@ -54,7 +54,7 @@ def _read(field: Along, results: Any, taps: Any, over: Any, kernel_over: Any) ->
     return there, alone
 
 
-class Moved(NamedTuple):
+class OperandElements(NamedTuple):
     """Elements that a tile has: of both operands, of these from others, and of results."""
 
     operands: Any
@@ -67,7 +67,7 @@ def _in_words(length: Any, of_word: int) -> Any:
     return (length + of_word - 1) / np.maximum(1, length)
 
 
-def _moved(own: Convolved, blocks: Parts, over: Parts, word_bytes: int) -> Moved:
+def _moved(own: Convolved, blocks: Parts, over: Parts, word_bytes: int) -> OperandElements:
     """What a tile has, by the sizes of its blocks and over how many tiles each dimension is cut: numbers or arrays."""
     of_word = max(1, word_bytes // own.dtype.itemsize)
     images = blocks.groups * blocks.batch * blocks.in_channels
@@ -91,16 +91,18 @@ def _moved(own: Convolved, blocks: Parts, over: Parts, word_bytes: int) -> Moved
     results = blocks.groups * blocks.batch * blocks.out_channels
     for d, field in enumerate(own.fields):
         results = results * blocks.fields[d] * len(field.phases)
-    return Moved(there + kernels, received, results)
+    return OperandElements(there + kernels, received, results)
 
 
-def moved_by(target: Target, own: Convolved, ways: Sequence[Sequence[Cut]]) -> list[Moved]:
+def moved_by(target: Target, own: Convolved, ways: Sequence[Sequence[Cut]]) -> list[OperandElements]:
     """What a tile has of each of several ways to cut a convolution."""
     blocks, over = (
         parts_of(list(np.array([[getattr(cut, size) for cut in cuts] for cuts in ways], np.int64).T))
         for size in ("block", "parts")
     )
-    return [Moved(*map(int, each)) for each in zip(*_moved(own, blocks, over, target.word_bytes), strict=True)]
+    return [
+        OperandElements(*map(int, each)) for each in zip(*_moved(own, blocks, over, target.word_bytes), strict=True)
+    ]
 
 
 def _types(own: Convolved, kind: Kind, grains: Parts) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
@@ -130,7 +132,7 @@ def _cycles(
 
 
 def price(
-    target: Target, own: Convolved, kind: Kind, codelet: Codelet, cuts: tuple[Cut, ...], moved: Moved
+    target: Target, own: Convolved, kind: Kind, codelet: Codelet, cuts: tuple[Cut, ...], moved: OperandElements
 ) -> Iterator[StepCost]:
     """What the compute sets of a convolution take, one after another, given what a tile has."""
     count = num_partials(cuts)
@@ -154,7 +156,7 @@ def price(
 # --- estimates of all ways at once ------------------------------------------------------------------------
 
 
-class _Rates(NamedTuple):
+class _TileRates(NamedTuple):
     """What a product takes on a tile, about: cycles.
 
     Attributes:
@@ -173,7 +175,7 @@ class _Rates(NamedTuple):
 
 
 @functools.lru_cache(maxsize=64)
-def _rates(target: Target, dtype: np.dtype, partials: np.dtype) -> _Rates:
+def _rates(target: Target, dtype: np.dtype, partials: np.dtype) -> _TileRates:
     """The rates of products, by the cycles of a few."""
     static = {"strides": (1, 1), "dilations": (1, 1), "partials": partials.name, "dtype": partials.name}
 
@@ -187,10 +189,10 @@ def _rates(target: Target, dtype: np.dtype, partials: np.dtype) -> _Rates:
     of_position = (large - small) / (900 - 36)
     short, long = cycles(12, 8, 1) / (144 * 9), cycles(12, 64, 1) / (144 * 9)
     of_product = (long - short) / 56
-    return _Rates(channels, max(0.0, small - 36 * of_position), of_position, short - 8 * of_product, of_product)
+    return _TileRates(channels, max(0.0, small - 36 * of_position), of_position, short - 8 * of_product, of_product)
 
 
-def _computed(own: Convolved, rates: _Rates, blocks: Parts) -> Any:
+def _computed(own: Convolved, rates: _TileRates, blocks: Parts) -> Any:
     """About the cycles in which a tile computes its block of results, however that is done."""
     parts = lambda n: -(-n // rates.channels)  # noqa: E731
     positions, taps = functools.reduce(np.multiply, blocks.fields, 1), functools.reduce(np.multiply, blocks.kernel, 1)

@@ -41,7 +41,7 @@ DimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int
 
 
 @dataclass(frozen=True)
-class _Options:
+class _PlanOptions:
     """How products are planned: see the arguments of `dot_general`."""
 
     target: Target
@@ -102,7 +102,7 @@ def dot_general(
     (a, b), own, shape = _as_product(graph, a, b, dimension_numbers, preferred_element_type, partials, name)
     if like is not None:
         own = replace(own, wanted=home_of(_checked_like(name, graph, like, shape).reshape(own.out_shape)))
-    options = _Options(graph.target, codelets, checked_grain(name, grain), memory_share)
+    options = _PlanOptions(graph.target, codelets, checked_grain(name, grain), memory_share)
     with graph.scope(name, unique=True):
         out = graph.add_variable("out", shape, own.out_dtype)
         if out.size:
@@ -216,7 +216,9 @@ def _part(own: Product, roles: Sequence[Role], d: int, part: slice) -> tuple[sli
     return tuple(part if k == d else slice(None) for k in ordered)
 
 
-def _add_turns(graph: Graph, a: Tensor, b: Tensor, out: Tensor, own: Product, plan: Plan, options: _Options) -> None:
+def _add_turns(
+    graph: Graph, a: Tensor, b: Tensor, out: Tensor, own: Product, plan: Plan, options: _PlanOptions
+) -> None:
     """The vertices of a planned product: all at once, or of one part of the results after another."""
     names = [cut.name for cut in plan.cuts]
     d = next((d for d, one in enumerate(own.dimensions) if plan.cuts and plan.cuts[d].extent < one.extent), None)

@@ -161,7 +161,7 @@ def _over_block(
 
 
 @dataclass(frozen=True)
-class _Computed:
+class _CodeletResults:
     """What the codelets of a function of elements give: its results, or some of its slopes.
 
     Attributes:
@@ -193,7 +193,7 @@ class _Computed:
 class _ElementCodelet(Codelet):
     """A codelet of blocks, which is named in a file by the function of elements that it was made of."""
 
-    def __init__(self, function: Callable[..., Any], computed: _Computed, hints: Hints):
+    def __init__(self, function: Callable[..., Any], computed: _CodeletResults, hints: Hints):
         super().__init__(function, hints)
         self.computed = computed
 
@@ -229,12 +229,12 @@ def _read_again(
 ) -> Codelet:
     with restored(settings):
         own = _element_function(operation, function.found(), dtypes, numbers)
-    pair = _codelets(_Computed(own, *how))
+    pair = _codelets(_CodeletResults(own, *how))
     return pair.shared if is_shared else pair.worker
 
 
 @functools.lru_cache(maxsize=2048)
-def _codelets(computed: _Computed) -> Pair:
+def _codelets(computed: _CodeletResults) -> Pair:
     """Codelets that give the results of a function of elements for blocks of them.
 
     Their fields are x0, x1, ..., blocks of the operands, and out0, out1, ..., or x0 again in place; their static value
@@ -259,7 +259,7 @@ def _codelets(computed: _Computed) -> Pair:
 
 def value_codelets(own: ElementFunction, is_in_place: bool = False) -> Pair:
     """Codelets that give the results of a function; in place of its first element, where that is said."""
-    return _codelets(_Computed(own, is_in_place=is_in_place))
+    return _codelets(_CodeletResults(own, is_in_place=is_in_place))
 
 
 class Slopes(NamedTuple):
@@ -299,5 +299,5 @@ def slopes_of(own: ElementFunction, given: tuple[bool, ...]) -> Slopes:
         same = next((n for n, other in enumerate(picked) if jaxpr.outvars[other] is out), len(picked))
         sources.append(("result", same))
         picked += [k] * (same == len(picked))
-    codelets = _codelets(_Computed(own, given, tuple(picked))) if picked else None
+    codelets = _codelets(_CodeletResults(own, given, tuple(picked))) if picked else None
     return Slopes(codelets, tuple(np.dtype(jaxpr.outvars[k].aval.dtype) for k in picked), tuple(sources))

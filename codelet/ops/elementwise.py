@@ -25,7 +25,7 @@ from codelet.ops.element_functions import (
     value_codelets,
 )
 from codelet.ops.element_layout import Layout, broadcast_shape, layouts
-from codelet.ops.elementwise_planning import Elements, Operand, plan_elements
+from codelet.ops.elementwise_planning import ElementOperand, Elements, plan_elements
 from codelet.ops.fill import fill
 from codelet.ops.followed import follow
 from codelet.ops.homes import home_of, settle, settle_read
@@ -262,7 +262,9 @@ class _Spread:
         dimensions = layout.dimensions(tensors)
         self.views = [layout.view(tensor, own) for own, tensor in zip(dimensions, tensors, strict=True)]
         pairs = zip(dimensions, self.views, strict=True)
-        self.operands = tuple(Operand(own, view.dtype, home_of(view), _is_scattered(view)) for own, view in pairs)
+        self.operands = tuple(
+            ElementOperand(own, view.dtype, home_of(view), _is_scattered(view)) for own, view in pairs
+        )
         own = Elements(layout.extents, self.operands, self.dtypes)
         none = Plan(str(own), (), ())
         self.plan = none if 0 in own.extents else plan_elements(graph.target, own, codelets, *options)

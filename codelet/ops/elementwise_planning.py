@@ -40,7 +40,7 @@ but for a factor of four: how fast rows are that share an operand depends on how
 
 
 @dataclass(frozen=True)
-class Operand:
+class ElementOperand:
     """An operand.
 
     Attributes:
@@ -67,7 +67,7 @@ class Elements:
     """
 
     extents: tuple[int, ...]
-    operands: tuple[Operand, ...]
+    operands: tuple[ElementOperand, ...]
     results: tuple[np.dtype, ...]
 
     @property
@@ -75,7 +75,7 @@ class Elements:
         """Of the dimensions, in print."""
         return ("elements",) if len(self.extents) == 1 else tuple(f"d{d}" for d in range(len(self.extents)))
 
-    def missing(self, operand: Operand) -> tuple[int, ...]:
+    def missing(self, operand: ElementOperand) -> tuple[int, ...]:
         """The dimensions that an operand has not."""
         return tuple(d for d in range(len(self.extents)) if d not in operand.dimensions)
 

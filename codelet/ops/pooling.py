@@ -30,7 +30,7 @@ from codelet.views.tensor import Tensor
 
 
 @dataclass(frozen=True)
-class _Window:
+class _CheckedPooling:
     """A pooling, checked; for every dimension of the tensor.
 
     Attributes:
@@ -86,7 +86,9 @@ class _Window:
         return np.asarray(counts, np.float64).astype(dtype)
 
 
-def _checked(name: str, shape: tuple[int, ...], window_shape: Any, strides: Any, padding: Any, axes: Any) -> _Window:
+def _checked(
+    name: str, shape: tuple[int, ...], window_shape: Any, strides: Any, padding: Any, axes: Any
+) -> _CheckedPooling:
     """A pooling over some axes of a tensor.
 
     Raises:
@@ -127,10 +129,10 @@ def _checked(name: str, shape: tuple[int, ...], window_shape: Any, strides: Any,
         every[d] = (k, s, pair)
     windows, steps, padded = zip(*every, strict=True) if every else ((), (), ())
     results = tuple(num_windows(n, k, pair, s, 1) for n, (k, s, pair) in zip(shape, every, strict=True))
-    return _Window(shape, windows, steps, padded, results)
+    return _CheckedPooling(shape, windows, steps, padded, results)
 
 
-def _check_cotangent(name: str, cotangent: Tensor, own: _Window) -> None:
+def _check_cotangent(name: str, cotangent: Tensor, own: _CheckedPooling) -> None:
     if cotangent.shape != own.results:
         raise OperationError(
             f"the cotangent of ops.{name} has not the shape of the results",

@@ -94,7 +94,7 @@ def _result_dtype(operation: str, dtype: np.dtype) -> np.dtype:
     return np.dtype(jax.eval_shape(REDUCTIONS[operation].reduce, jax.ShapeDtypeStruct((1,), dtype)).dtype)
 
 
-class _Reduced(NamedTuple):
+class _ReductionWork(NamedTuple):
     """A reduction as work.
 
     Attributes:
@@ -108,7 +108,7 @@ class _Reduced(NamedTuple):
     shape: tuple[int, ...]
 
 
-def _work(operation: str, x: Tensor, axes: tuple[int, ...], keepdims: bool, dtype: np.dtype | None) -> _Reduced:
+def _work(operation: str, x: Tensor, axes: tuple[int, ...], keepdims: bool, dtype: np.dtype | None) -> _ReductionWork:
     """What a reduction of a tensor is."""
     shape = tuple(1 if d in axes else n for d, n in enumerate(x.shape) if keepdims or d not in axes)
     labels = ["summed" if d in axes else "kept" for d in range(x.ndim)]
@@ -125,10 +125,10 @@ def _work(operation: str, x: Tensor, axes: tuple[int, ...], keepdims: bool, dtyp
     static = ("operation", operation), ("axes", summed)
     result = Result("out", kept, out, partials, REDUCTIONS[operation].add)
     fields = (Field("x", tuple(range(x.ndim)), x.dtype, home_of(x)),)
-    return _Reduced(x, Work("reduce", own, fields, (result,), *reduce_block, static=static), shape)
+    return _ReductionWork(x, Work("reduce", own, fields, (result,), *reduce_block, static=static), shape)
 
 
-def _checked(operation: str, graph: Graph, x: Tensor, axis: Axes, keepdims: bool, dtype: Any) -> _Reduced:
+def _checked(operation: str, graph: Graph, x: Tensor, axis: Axes, keepdims: bool, dtype: Any) -> _ReductionWork:
     """A reduction as work, its arguments checked."""
     check_tensors(operation, graph, x=x)
     axes = checked_axes(operation, "axis", axis, x.ndim)

@@ -16,7 +16,7 @@ from codelet.errors import SavingError
 from codelet.saving import reduced
 
 
-class _Bound(NamedTuple):
+class _BoundFunction(NamedTuple):
     """A function with some arguments: `functools.partial`, whose function `pickle` might not find."""
 
     function: SavedFunction
@@ -35,7 +35,7 @@ class SavedFunction(NamedTuple):
         return self.find(*self.arguments)
 
 
-def _bound(own: _Bound) -> Any:
+def _bound(own: _BoundFunction) -> Any:
     return functools.partial(own.function.found(), *own.args, **own.keywords)
 
 
@@ -55,7 +55,7 @@ def saved_function(function: Any, what: str) -> SavedFunction:
     """
     if type(function) is functools.partial:
         inner = saved_function(function.func, what)
-        return SavedFunction(_bound, (_Bound(inner, function.args, function.keywords),))
+        return SavedFunction(_bound, (_BoundFunction(inner, function.args, function.keywords),))
     found = SavedFunction(*reduced(function, function, (_itself, (function,)), what))
     if found.find is _itself:
         try:

@@ -48,7 +48,7 @@ def greatest_of(candidates, places, *, k):
 
 
 @dataclass(frozen=True)
-class _Lines:
+class _RankedLines:
     """Lines before and after, their length, how many are wanted of each, and the dtype."""
 
     before: int
@@ -65,7 +65,7 @@ class _Lines:
 _SCALAR = ((), np.dtype(np.int32))
 
 
-def _price(target: Target, own: _Lines, cuts: tuple[Cut, Cut, Cut]) -> list[StepCost]:
+def _price(target: Target, own: _RankedLines, cuts: tuple[Cut, Cut, Cut]) -> list[StepCost]:
     before, after, stretch = cuts
     vertex = vertex_cycles(
         target, greatest, {"x": ((before.grain, after.grain, stretch.grain), own.dtype), "start": _SCALAR}, k=own.k
@@ -82,13 +82,13 @@ def _price(target: Target, own: _Lines, cuts: tuple[Cut, Cut, Cut]) -> list[Step
     return [*steps, step_cost(target, "find of all", ends, last, received_bytes=received, tile_bytes=2 * received)]
 
 
-def _stretch_of(own: _Lines, grain: int) -> int:
+def _stretch_of(own: _RankedLines, grain: int) -> int:
     """About so many elements of a line that each of its stretches has k at least."""
     sizes = range(max(grain, own.k), own.length)
     return next((size for size in sizes if own.length % size == 0 or own.length % size >= own.k), own.length)
 
 
-def _options(target: Target, own: _Lines, grain: int | None) -> Iterator[Option]:
+def _options(target: Target, own: _RankedLines, grain: int | None) -> Iterator[Option]:
     each = None if grain is None else _stretch_of(own, grain)
     for size in block_sizes(own.length, each or 1, target.num_tiles):
         stretch = Cut("elements", own.length, size, each or size)
@@ -112,7 +112,7 @@ def _options(target: Target, own: _Lines, grain: int | None) -> Iterator[Option]
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(target: Target, own: _Lines, grain: int | None) -> Plan:
+def _plan(target: Target, own: _RankedLines, grain: int | None) -> Plan:
     return cheapest(str(own), target, _options(target, own, grain))
 
 
@@ -136,7 +136,7 @@ def plan_top_k(
     """
     axis = checked_axis("plan_top_k", "axis", axis, len(shape))
     before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-    own = _Lines(before, after, shape[axis], k, np.dtype(dtype))
+    own = _RankedLines(before, after, shape[axis], k, np.dtype(dtype))
     return _plan(target, own, checked_grain("plan_top_k", grain))
 
 
@@ -172,7 +172,7 @@ def top_k(
         raise OperationError(f"k of ops.{name} is not within the axis", given=repr(k), expected=f"0 to {length}")
     given, grain = as_lines(operand, axis), checked_grain(name, grain)
     before, after, _ = given.shape
-    own = _Lines(before, after, length, k, operand.dtype)
+    own = _RankedLines(before, after, length, k, operand.dtype)
     with graph.scope(name, unique=True):
         shape = (before, after, k)
         values = graph.add_variable("values", shape, operand.dtype)
@@ -182,7 +182,7 @@ def top_k(
     return from_lines(values, operand.shape, axis), from_lines(positions, operand.shape, axis)
 
 
-def _add(graph: Graph, given: Tensor, values: Tensor, positions: Tensor, own: _Lines, plan: Plan) -> None:
+def _add(graph: Graph, given: Tensor, values: Tensor, positions: Tensor, own: _RankedLines, plan: Plan) -> None:
     """The vertices, as planned."""
     stretch = plan.cut("elements")
     found, places = values, positions

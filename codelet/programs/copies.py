@@ -69,7 +69,7 @@ def _check_side(side: object, is_source: bool) -> None:
         check_plain(side, "a copy")
 
 
-class _Place(NamedTuple):
+class _Destination(NamedTuple):
     """What numbers are copied to, without its shape: they may be broadcast."""
 
     name: str
@@ -107,7 +107,7 @@ def _constant(value: Any, destination: Tensor | Stream) -> Tensor:
             fix="graph.variable(name) gives a variable by its name" if isinstance(value, str) else None,
         ) from None
     with jax.ensure_compile_time_eval():
-        array = np.asarray(as_array(value, _Place(name, shape, destination.dtype)))
+        array = np.asarray(as_array(value, _Destination(name, shape, destination.dtype)))
     return destination.graph.copied_constant(array, destination).broadcast_to(destination.shape)
 
 

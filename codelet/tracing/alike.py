@@ -44,7 +44,7 @@ def _shape(atom: Any, size: Callable[[Any], int]) -> tuple[int, ...]:
     return tuple(map(size, atom.aval.shape))
 
 
-class _Numbers:
+class _ValueNumbers:
     """A number for each value that is computed in another way, and its shape.
 
     Args:
@@ -233,7 +233,7 @@ def alike(symbolic: jax_core.ClosedJaxpr, lengths: Mapping[str, int], known: jax
 
     if symbolic.effects or known.effects:
         return False
-    numbers = _Numbers(of_one=True)
+    numbers = _ValueNumbers(of_one=True)
     try:
         types = [[(_shape(var, at), _dtype(var)) for var in jaxpr.jaxpr.outvars] for jaxpr in (known, symbolic)]
         return types[0] == types[1] and numbers.results(known, at) == numbers.results(symbolic, at)
@@ -248,7 +248,7 @@ def computed_alike(first: jax_core.ClosedJaxpr, second: jax_core.ClosedJaxpr) ->
         first: the one with the results.
         second: the other; its first inputs are those of the first.
     """
-    numbers = _Numbers(_CALLS_WITH_RULES, of_one=False)
+    numbers = _ValueNumbers(_CALLS_WITH_RULES, of_one=False)
     _, results = numbers.values(first, int)
     values, _ = numbers.values(second, int)
     given = {values[var] for var in second.jaxpr.invars}
@@ -267,7 +267,7 @@ class Kinds:
     """Tells jaxprs without symbols apart by what they compute, many of them: each is looked at once."""
 
     def __init__(self) -> None:
-        self._numbers = _Numbers(of_one=False)
+        self._numbers = _ValueNumbers(of_one=False)
         self._jaxprs: list[jax_core.ClosedJaxpr] = []  # alive, since what cannot be compared is known by its identity
 
     def kind(self, jaxpr: jax_core.ClosedJaxpr) -> Hashable:

@@ -92,7 +92,7 @@ class Capturing:
         raise NotImplementedError
 
 
-class _Uses(NamedTuple):
+class _UsedNames(NamedTuple):
     """The names that code, with the functions written in it, loads from globals and assigns to outside itself."""
 
     loaded: tuple[str, ...]
@@ -101,7 +101,7 @@ class _Uses(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4096)
-def _uses(code: CodeType) -> _Uses:
+def _uses(code: CodeType) -> _UsedNames:
     loaded: dict[str, None] = {}
     assigned, cells_assigned = set(), set()
     for instruction in dis.get_instructions(code):
@@ -118,7 +118,7 @@ def _uses(code: CodeType) -> _Uses:
             loaded.update(dict.fromkeys(own.loaded))
             assigned |= own.assigned
             cells_assigned |= own.cells_assigned
-    return _Uses(tuple(loaded), frozenset(assigned), frozenset(cells_assigned))
+    return _UsedNames(tuple(loaded), frozenset(assigned), frozenset(cells_assigned))
 
 
 def _contents(cell: CellType) -> Any:

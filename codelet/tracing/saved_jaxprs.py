@@ -36,7 +36,7 @@ class _Number(NamedTuple):
     is_weak: bool
 
 
-class _Equation(NamedTuple):
+class _SavedEquation(NamedTuple):
     """An equation, whose operands are numbers of values: of the constants, the inputs, then the results in order."""
 
     primitive: str
@@ -58,7 +58,7 @@ class SavedJaxpr(NamedTuple):
 
     types: tuple[tuple[tuple[int, ...], np.dtype, bool], ...]
     constants: tuple[np.ndarray, ...]
-    equations: tuple[_Equation, ...]
+    equations: tuple[_SavedEquation, ...]
     results: tuple[int | _Number, ...]
     is_closed: bool
     is_wide: bool
@@ -132,7 +132,7 @@ def saved_jaxpr(jaxpr: jax_core.ClosedJaxpr | jax_core.Jaxpr, name: str) -> Save
             raise _cannot(name, f"the primitive {primitive}")
         params = {key: eqn.params[key] for key in ("name", "jaxpr")} if primitive in _CALLS else eqn.params
         kept = {key: _parameter(value, name, f"{primitive} with {key}") for key, value in params.items()}
-        equations.append(_Equation(primitive, tuple(map(operand, eqn.invars)), kept))
+        equations.append(_SavedEquation(primitive, tuple(map(operand, eqn.invars)), kept))
         for var in eqn.outvars:
             numbers[var] = count
             avals.append(var.aval)
@@ -163,7 +163,7 @@ def _read_parameter(value: Any) -> Any:
     return value
 
 
-def _run(equation: _Equation, operands: list[Any]) -> list[Any]:
+def _run(equation: _SavedEquation, operands: list[Any]) -> list[Any]:
     params = {key: _read_parameter(value) for key, value in equation.params.items()}
     if equation.primitive in _CALLS:
         function = jax_core.jaxpr_as_fun(params["jaxpr"])

@@ -148,7 +148,7 @@ def source_text(source: Source) -> str:
     return f"pad({', '.join([inside, *values])})" if values else inside
 
 
-class _Numbers:
+class _ElementNumbers:
     """The element numbers of a variable, as a thing to be indexed without an array being made."""
 
     def __init__(self, first: int):
@@ -186,5 +186,5 @@ def assembled(
 def source_elements(source: Source) -> Any:
     """What gives the graph's element number for flat positions of a source, by indexing; -1 for padding."""
     if isinstance(source, Variable):
-        return _Numbers(source.first_element)
+        return _ElementNumbers(source.first_element)
     return assembled(source, np.dtype(np.int64), lambda own, positions: positions + own.first_element, lambda _: -1)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from codelet.graphs.graph import Graph
 
 
-class _Parts:
+class _TensorSlots:
     """The slots of a tensor, and what it is while they are filled: its class becomes `Tensor` when it is made.
 
     Of the ways to make what is frozen, this costs least where one is made for every edge of a graph: a change of
@@ -50,7 +50,7 @@ class _Parts:
     offset: int
 
 
-class Tensor(NoNumber, Frozen, _Parts):
+class Tensor(NoNumber, Frozen, _TensorSlots):
     """A view: an array of references to elements of variables. Made by `Graph.add_variable` and by viewing.
 
     It is indexed as NumPy arrays are, and by grid symbols and tables as well; no view makes state.
@@ -194,7 +194,7 @@ class Tensor(NoNumber, Frozen, _Parts):
                 place = place.spans.get(stop - start) or place.after_slice(stop - start)
             else:
                 return self._view(items)
-        view = _Parts()
+        view = _TensorSlots()
         view.source = self.source
         view._index = view.rows = None
         view.ragged_dimension = 0

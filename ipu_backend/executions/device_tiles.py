@@ -40,7 +40,7 @@ from lowering.plan.steps import CopyStep, ExecuteStep
 
 
 @dataclass(frozen=True, eq=False)
-class _Reading:
+class _DeviceReading:
     """A view without symbols as all devices have it: what it is taken from, and how it comes."""
 
     taking: Taking
@@ -72,7 +72,7 @@ class DeviceTiles(TileArray):
         self._loads: dict[Variable, Crossing] = {}
         self._unloads: dict[Variable, Crossing] = {}
         self._constants: dict[Variable, np.ndarray] = {}
-        self._readings: dict[Tensor, _Reading] = {}
+        self._readings: dict[Tensor, _DeviceReading] = {}
         self._writings: dict[Tensor, list[MeshPutting]] = {}
 
     # --- what is held -----------------------------------------------------------------------------------
@@ -133,7 +133,9 @@ class DeviceTiles(TileArray):
         if tensor not in self._readings:
             taking, words = plan_taking(tensor, self.layouts)
             sources = self.mesh_layouts.source(taking)[1]
-            self._readings[tensor] = _Reading(taking, self.mesh_layouts.everywhere(words.shape, words.pieces, sources))
+            self._readings[tensor] = _DeviceReading(
+                taking, self.mesh_layouts.everywhere(words.shape, words.pieces, sources)
+            )
         reading = self._readings[tensor]
         return self._cross(reading.crossing, *self._parts(arrays, reading.taking))
 

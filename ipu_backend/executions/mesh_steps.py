@@ -17,7 +17,7 @@ import numpy as np
 from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.views.sources import Variable
 from ipu_backend.executions.tile_copies import CopySet, Taking
-from ipu_backend.executions.tile_layout import Layouts, Putting, RowSelection
+from ipu_backend.executions.tile_layout import Layouts, NewWords, RowSelection
 from ipu_backend.executions.tile_receiving import Bringing
 from ipu_backend.executions.tile_steps import ComputeSet, Operand, Result, TileBatch
 from lowering.arrays import Array
@@ -185,7 +185,7 @@ class MeshLayouts:
         at = self.dealt.addresses(self.of(variable).width, size).inverse()
         return self.crossing(self.shape(variable), at, words, sources)
 
-    def put(self, own: Putting, sources: Sequence[Rows | int]) -> MeshPutting:
+    def put(self, own: NewWords, sources: Sequence[Rows | int]) -> MeshPutting:
         """Words of a variable put from sources, and from itself where it keeps any."""
         kept = [self.of(own.variable)] if own.keeps else []
         return MeshPutting(own.variable, own.keeps, self.to_rows(own.variable, own.words.pieces, [*sources, *kept]))

@@ -31,7 +31,7 @@ from codelet.views.grids import Axis, Grid, Key
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor
 from ipu_backend.executions.tile_copies import CopySet, Taking, plan_copy, plan_putting, plan_taking
-from ipu_backend.executions.tile_layout import Layouts, Putting, joined, rows_of
+from ipu_backend.executions.tile_layout import Layouts, NewWords, joined, rows_of
 from ipu_backend.executions.tile_receiving import Bringing
 from ipu_backend.executions.tile_steps import ComputeSet, Operand, Result, TileBatch, plan_compute_set
 from lowering.arrays import SMALL, Array, Arrays, arranged, constant, reshape, transpose
@@ -226,7 +226,7 @@ class TileArray(Execution):
             return [bring(source, parts)]
         return parts + ([constant(np.stack(source.padding))] if source.padding else [])
 
-    def _put(self, arrays: Arrays, putting: Putting, parts: Sequence[Array]) -> Array:
+    def _put(self, arrays: Arrays, putting: NewWords, parts: Sequence[Array]) -> Array:
         """The array of a variable, some of its words from elsewhere."""
         kept = [self.held(arrays, putting.variable)] if putting.keeps else []
         return putting.words.of(joined([*parts, *kept]))

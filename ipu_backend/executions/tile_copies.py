@@ -14,7 +14,7 @@ import numpy as np
 
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor
-from ipu_backend.executions.tile_layout import Layouts, Putting, put
+from ipu_backend.executions.tile_layout import Layouts, NewWords, put
 from ipu_backend.executions.tile_receiving import Bringing, of_variables, receive
 from ipu_backend.executions.tile_vertices import Numbers, Varying, connected
 from lowering.machine.exchange import Transfer
@@ -42,7 +42,7 @@ class CopySet:
     """
 
     source: Bringing | Taking
-    puttings: tuple[Putting, ...]
+    puttings: tuple[NewWords, ...]
 
 
 def _numbers_of(tensor: Tensor, layouts: Layouts) -> tuple[Pieces, Taking]:
@@ -65,7 +65,7 @@ def plan_taking(tensor: Tensor, layouts: Layouts) -> tuple[Taking, Selection]:
     return taking, Selection(tensor.shape, numbers.then(flat), size)
 
 
-def plan_putting(tensor: Tensor, layouts: Layouts) -> list[Putting]:
+def plan_putting(tensor: Tensor, layouts: Layouts) -> list[NewWords]:
     """The variables that a view without symbols is of, when it is written from a flat array of its size."""
     origin = _numbers_of(tensor, layouts)[0].inverse()
     made = [(variable, layouts.numbers(variable).then(origin)) for variable in source_variables(tensor.source)]

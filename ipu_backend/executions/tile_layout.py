@@ -146,7 +146,7 @@ class Layouts:
 
 
 @dataclass(frozen=True, eq=False)
-class Putting:
+class NewWords:
     """New words of a variable: of a flat array, with the variable's own array before behind it where it keeps any."""
 
     variable: Variable
@@ -154,13 +154,13 @@ class Putting:
     words: Selection
 
 
-def put(variable: Variable, words: Pieces, size: int, layouts: Layouts) -> Putting:
+def put(variable: Variable, words: Pieces, size: int, layouts: Layouts) -> NewWords:
     """The words of a variable, by where they are in a flat array of a size; those that are not are kept."""
     layout = layouts.of(variable)
     keeps = int(words.lengths.sum()) < variable.size
     if keeps:
         words = words.over(pieces_of([0], [size], math.prod(layout.shape)))
-    return Putting(variable, keeps, Selection(layout.shape, words, size + math.prod(layout.shape) * keeps))
+    return NewWords(variable, keeps, Selection(layout.shape, words, size + math.prod(layout.shape) * keeps))
 
 
 def rows_of(array: Array, rows: np.ndarray | None) -> Array:

@@ -17,7 +17,7 @@ import numpy as np
 
 from codelet.graphs.family import Family
 from codelet.views.sources import Source, Variable, source_variables
-from ipu_backend.executions.tile_layout import Layouts, Putting, RowSelection, put
+from ipu_backend.executions.tile_layout import Layouts, NewWords, RowSelection, put
 from ipu_backend.executions.tile_receiving import Bringing, Received, of_variables, receive
 from ipu_backend.executions.tile_vertices import Batch, Lanes, Numbers, Varying, batches, lanes_of
 from lowering.machine.exchange import StepExchange, Transfer
@@ -97,7 +97,7 @@ class Storing:
     """
 
     results: tuple[Result, ...]
-    putting: Putting
+    putting: NewWords
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +191,7 @@ def _bring(
 # --- storing ----------------------------------------------------------------------------------------------
 
 
-class _Store:
+class _HomeStore:
     """Gathers where what tiles have of a variable, for the planned exchange to send home, comes from."""
 
     def __init__(self, variable: Variable, planned: Transfer, layouts: Layouts):
@@ -280,7 +280,7 @@ def plan_compute_set(families: Sequence[Family], layouts: Layouts, planned: Step
             value = np.broadcast_to(alike, (*value.shape, *want.varying.extents))
             operands[k][name] = Operand(want.groups, None, None, want.varying.dimensions, value)
 
-    stores: dict[Variable, _Store] = {}
+    stores: dict[Variable, _HomeStore] = {}
     for k, (batch, lanes) in enumerate(zip(made, by_tile, strict=True)):
         everything = range(len(lanes.groups))
         for name in batch.writes:
@@ -289,7 +289,7 @@ def plan_compute_set(families: Sequence[Family], layouts: Layouts, planned: Step
             real = np.broadcast_to(lanes.real(everything, own.ndim - 1 - len(lanes.groups)), own.shape)
             for variable in source_variables(batch.sources[name]):
                 if variable not in stores:
-                    stores[variable] = _Store(variable, planned.after, layouts)
+                    stores[variable] = _HomeStore(variable, planned.after, layouts)
                 stores[variable].add(Result(k, name, varying.dimensions), own, run, real, lanes.tiles)
     storings = [store.finish() for store in stores.values()]
     on_tiles = [

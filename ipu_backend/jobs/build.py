@@ -36,7 +36,7 @@ ADJOINT_STAGES = ("trace", "differentiate", *STAGES[1:])
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryUse:
     """Bytes taken of the tiles' memories, what part of all memory that is, and how many tiles cannot hold theirs.
 
     All of it as of what keeps its memory from run to run, which `kept` says.
@@ -73,7 +73,7 @@ class BuildResult:
     compute_sets: int
     functions: int
     tiles: int
-    memory: Memory | None
+    memory: MemoryUse | None
     cycles: int | None
     layers: tuple[Layer, ...]
     seconds: Mapping[str, float]
@@ -176,7 +176,7 @@ def build(
     by_tile = profile.memory_by_tile
     fullest = profile.fullest_tiles(1)[0]
     there = target.num_tiles * target.bytes_per_tile
-    memory = Memory(
+    memory = MemoryUse(
         fullest,
         int(by_tile[fullest]),
         float(by_tile.mean()),

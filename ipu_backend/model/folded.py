@@ -63,7 +63,7 @@ def _is_scaled(eqn: Equation, value: Any) -> bool:
     return eqn.operands[0] is value and isinstance(eqn.operands[1], jax_core.Literal) and size_of(eqn.operands[1]) == 1
 
 
-class _Uses:
+class _ValueUses:
     """Where the values of equations are made and used.
 
     Attributes:
@@ -105,7 +105,7 @@ def used_by(eqn: Equation) -> list[Any]:
     return [atom for atom in eqn.operands if not isinstance(atom, jax_core.Literal)]
 
 
-def _folded_sum(eqn: Equation, uses: _Uses) -> Equation:
+def _folded_sum(eqn: Equation, uses: _ValueUses) -> Equation:
     """A sum with what stands right before and behind it."""
     while (before := uses.maker(eqn.operands[0])) is not None:
         if _is_square(before) and not eqn.params.get("squared"):
@@ -139,7 +139,7 @@ def _folded_sum(eqn: Equation, uses: _Uses) -> Equation:
     return eqn
 
 
-def _histogram(eqn: Equation, uses: _Uses) -> Equation | None:
+def _histogram(eqn: Equation, uses: _ValueUses) -> Equation | None:
     """A sum over data of how it compares with limits; None where it is not that."""
     shape, axes = eqn.operands[0].aval.shape, eqn.params["axes"]
     passed, before = [], uses.maker(eqn.operands[0])
@@ -160,7 +160,7 @@ def _histogram(eqn: Equation, uses: _Uses) -> Equation | None:
     return None
 
 
-def _scaled_add(eqn: Equation, uses: _Uses) -> Equation | None:
+def _scaled_add(eqn: Equation, uses: _ValueUses) -> Equation | None:
     """`x + s * y`, of which no more is made and no less comes in; None where it is not that."""
     shape, dtype = eqn.results[0].aval.shape, eqn.results[0].aval.dtype
     if dtype not in _FLOATS or size_of(eqn.results[0]) == 1 or uses.is_used(eqn.results[0]):
@@ -182,7 +182,7 @@ def _scaled_add(eqn: Equation, uses: _Uses) -> Equation | None:
 _UPDATES = ("dynamic_update_slice", *SCATTERS)
 
 
-def _chosen_update(eqn: Equation, uses: _Uses) -> Equation | None:
+def _chosen_update(eqn: Equation, uses: _ValueUses) -> Equation | None:
     """The update of what it is chosen with, by one predicate for all; None where a choice is not of that."""
     predicate, *cases = eqn.operands
     spread = uses.maker(predicate)
@@ -212,7 +212,7 @@ def folded(equations: Iterable[Equation], outvars: Sequence[Any], names: Mapping
     """
     held = list(equations)
     leaving = [names.get(atom, atom) for atom in outvars if not isinstance(atom, jax_core.Literal)]
-    uses = _Uses(held, [atom for atom in leaving if not isinstance(atom, jax_core.Literal)])
+    uses = _ValueUses(held, [atom for atom in leaving if not isinstance(atom, jax_core.Literal)])
     for place, eqn in enumerate(held):
         if place not in uses.equations:
             continue

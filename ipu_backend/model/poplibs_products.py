@@ -23,7 +23,7 @@ WEIGHT_LOAD_BYTES = 16
 
 
 @dataclass(frozen=True)
-class Product:
+class ProductSizes:
     """The sizes of a product.
 
     Attributes:
@@ -147,7 +147,7 @@ def matrix_unit(dtype: Any, mode: Mode, *, float_sums: bool) -> MatrixUnit | Non
     return MatrixUnit(kind, float_sums or kind == "float", inputs, units, np.dtype(dtype).itemsize)
 
 
-def _field_cycles(unit: MatrixUnit, product: Product, mode: Mode) -> Cost:
+def _field_cycles(unit: MatrixUnit, product: ProductSizes, mode: Mode) -> Cost:
     """A product without a kernel: `getConvPartial1x1SupervisorOuterLoopCycleEstimate...`, or one worker's part of it.
 
     Output channels are one group, in as many passes as the units need; in float8, groups of one pass each.
@@ -172,14 +172,14 @@ def _field_cycles(unit: MatrixUnit, product: Product, mode: Mode) -> Cost:
     return sourced(worker, 50 + groups * (12 + common + later + 11 + 19 - common + passes * (7 + load + last)))
 
 
-def _lines_of_worker(product: Product, mode: Mode) -> tuple[int, int]:
+def _lines_of_worker(product: ProductSizes, mode: Mode) -> tuple[int, int]:
     """How many lines of the field a worker has, and how long they are: cut where there are fewer than workers."""
     if product.lines >= mode.workers:
         return mode.share(product.lines), product.width
     return 1, mode.share(product.positions)
 
 
-def _kernel_cycles(unit: MatrixUnit, product: Product, height: int, mode: Mode) -> Cost:
+def _kernel_cycles(unit: MatrixUnit, product: ProductSizes, height: int, mode: Mode) -> Cost:
     """A product with a kernel, `height` rows of it in one pass: `getConvPartialnx1Supervisor...`.
 
     The results are zeroed first. Then for each group, block of input channels and of results, and position of the
@@ -213,7 +213,7 @@ def _kernel_cycles(unit: MatrixUnit, product: Product, height: int, mode: Mode) 
     return sourced(worker, supervisor)
 
 
-def matrix_unit_cycles(unit: MatrixUnit, product: Product, mode: Mode) -> Cost:
+def matrix_unit_cycles(unit: MatrixUnit, product: ProductSizes, mode: Mode) -> Cost:
     """A product on the matrix unit: for each block of weights the load of it, then the pass of all positions.
 
     A kernel of one position is none. Of a kernel, 1, 2 or 4 rows go in one pass, whatever takes least.
@@ -243,7 +243,7 @@ def dot_cycles(n: int, vector: int, *, half: bool = False, float_sums: bool = Tr
     return base + (2 if two else 1) + 2 * (n // width)
 
 
-def horizontal_mac_cycles(product: Product, vector: int, mode: Mode, *, half: bool, float_sums: bool) -> Cost:
+def horizontal_mac_cycles(product: ProductSizes, vector: int, mode: Mode, *, half: bool, float_sums: bool) -> Cost:
     """A product as dot products on the vector unit: `getConvPartialHorizontalMacSupervisorCycleEstimate`.
 
     Workers share the field's positions. Channels are padded where that is faster, as the planner does.
@@ -299,7 +299,7 @@ def scaled_add_cycles(n: int, vector: int, workers: int, *, subtracts: bool) -> 
     return worker, 21 + 6 + 11 + (13 if left else 7) + 12 + 6 + (7 if subtracts else 0)
 
 
-def vertical_mac_cycles(product: Product, mode: Mode, *, float_sums: bool) -> Cost:
+def vertical_mac_cycles(product: ProductSizes, mode: Mode, *, float_sums: bool) -> Cost:
     """A convolution of each channel by itself, in float16: `getConvPartialVerticalMacSupervisorCycleEstimate`.
 
     Workers share the field; 4 channels go together where float16 is summed in float32, else 8, and each position of

@@ -14,7 +14,7 @@ from ipu_backend.model.dtypes import is_float8, name_of, software_factor, vector
 from ipu_backend.model.equations import Equation, itemsize_of, size_of
 from ipu_backend.model.poplibs_moves import fill_cycles
 from ipu_backend.model.poplibs_products import (
-    Product,
+    ProductSizes,
     horizontal_mac_cycles,
     matrix_unit,
     matrix_unit_cycles,
@@ -29,7 +29,7 @@ MULTIPLY_ADD = 2 + 2
 """Instructions to multiply two elements and add that up: two operations, two loads."""
 
 
-def _loop_cost(product: Product, width: int, factor: int, mode: Mode) -> Cost:
+def _loop_cost(product: ProductSizes, width: int, factor: int, mode: Mode) -> Cost:
     """One loop for each result, over what it sums; workers share the results.
 
     Or each worker sums part of every result, after which one of them adds up what they have found.
@@ -43,7 +43,7 @@ def _loop_cost(product: Product, width: int, factor: int, mode: Mode) -> Cost:
     return min(whole, parts, key=lambda cost: tile_cycles(cost, mode))
 
 
-def _on_matrix_unit(product: Product, eqn: Equation, mode: Mode) -> Cost | None:
+def _on_matrix_unit(product: ProductSizes, eqn: Equation, mode: Mode) -> Cost | None:
     """What a product takes on the matrix unit; None where there is none, or one result of a pass would be of use."""
     float_sums = itemsize_of(eqn.results[0].aval.dtype) >= 4
     dtypes = eqn.operands[0].aval.dtype, eqn.dtype
@@ -52,7 +52,7 @@ def _on_matrix_unit(product: Product, eqn: Equation, mode: Mode) -> Cost | None:
     return None if unit is None or product.columns <= 1 else matrix_unit_cycles(unit, product, mode)
 
 
-def product_cost(product: Product, eqn: Equation, mode: Mode) -> Cost:
+def product_cost(product: ProductSizes, eqn: Equation, mode: Mode) -> Cost:
     """What a product takes: on the matrix unit where the machine has one, or on the vector unit.
 
     Compiled code uses neither the matrix unit nor PopLibs' vertices: it is one loop for each result. So are, by a
@@ -87,14 +87,14 @@ def product_cost(product: Product, eqn: Equation, mode: Mode) -> Cost:
     return min(forms, key=lambda cost: tile_cycles(cost, mode))
 
 
-def _dots(eqn: Equation) -> tuple[Product, Product]:
+def _dots(eqn: Equation) -> tuple[ProductSizes, ProductSizes]:
     """A matrix product with its second operand for the weights, and with its first."""
     (contracted, _), (batch, _) = eqn.params["dimension_numbers"]
     left, right = (operand.aval.shape for operand in eqn.operands)
     depth = math.prod(left[d] for d in contracted)
     groups = math.prod(left[d] for d in batch)
     rows, columns = (math.prod(shape) // max(1, depth * groups) for shape in (left, right))
-    return Product(1, rows, depth, columns, (), groups), Product(1, columns, depth, rows, (), groups)
+    return ProductSizes(1, rows, depth, columns, (), groups), ProductSizes(1, columns, depth, rows, (), groups)
 
 
 def dot_cost(eqn: Equation, mode: Mode) -> Cost:
@@ -114,7 +114,7 @@ def _sum_of_products(eqn: Equation, mode: Mode) -> Cost:
     """
     shape, axes = eqn.operands[0].aval.shape, eqn.params["axes"]
     each = math.prod(shape[axis] for axis in axes)
-    product = Product(1, 1, each, 1, (), eqn.size)
+    product = ProductSizes(1, 1, each, 1, (), eqn.size)
     if mode.compiled or eqn.size == 1 or not eqn.size * each:
         found = product_cost(product, eqn, mode)
         return found if mode.compiled else as_guess(found)
@@ -138,14 +138,14 @@ def _scaled_add(eqn: Equation, mode: Mode) -> Cost:
     return Cost(worker, supervisor if mode.workers > 1 else 0)
 
 
-def _positions(eqn: Equation) -> Product:
+def _positions(eqn: Equation) -> ProductSizes:
     """A convolution as products, one for each position of the kernel, without zeros between the field's elements."""
     numbers = eqn.params["dimension_numbers"]
     out_features, depth, *kernel = (eqn.operands[1].aval.shape[d] for d in numbers.rhs_spec)
     groups = eqn.params["feature_group_count"] * eqn.params["batch_group_count"]
     batch, _, *field = (eqn.results[0].aval.shape[d] for d in numbers.out_spec)
     *tall, width = [ceil_div(size, apart) for size, apart in zip(field, eqn.params["lhs_dilation"], strict=True)] or [1]
-    return Product(batch * math.prod(tall), width, depth, out_features // groups, tuple(kernel), groups)
+    return ProductSizes(batch * math.prod(tall), width, depth, out_features // groups, tuple(kernel), groups)
 
 
 @rule("conv_general_dilated")
@@ -182,5 +182,5 @@ def _ragged_dot(eqn: Equation, mode: Mode) -> Cost:
     sets = math.prod(right[d] for d in numbers.rhs_group_dimensions)
     rows = ceil_div(math.prod(left), max(1, depth * groups * sets))
     columns = math.prod(right) // max(1, depth * groups * sets)
-    found = product_cost(Product(1, rows, depth, columns, (), groups * sets), eqn, mode)
+    found = product_cost(ProductSizes(1, rows, depth, columns, (), groups * sets), eqn, mode)
     return as_guess(found)

@@ -157,7 +157,7 @@ class Writing:
             self._parts.pop(variable, None)
             self._written.add_variable(variable)
             return array
-        array = as_array(value, _Place(repr(tensor), tensor.shape, tensor.dtype))
+        array = as_array(value, _ViewedArray(repr(tensor), tensor.shape, tensor.dtype))
         numbers, values = tensor.elements().reshape(-1), np.asarray(array).reshape(-1)
         if (numbers < 0).any() or len(np.unique(numbers)) < len(numbers):
             what = "holds padding" if (numbers < 0).any() else "names an element twice"
@@ -193,7 +193,7 @@ class Writing:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _ViewedArray:
     """A view as a place for an array."""
 
     name: str

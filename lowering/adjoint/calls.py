@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lowering.adjoint.backward import Backward
 
 
-class Value(NamedTuple):
+class ForwardValue(NamedTuple):
     """A value of a function's forward pass that its adjoint reads.
 
     Attributes:
@@ -60,7 +60,7 @@ class Adjoint(NamedTuple):
     """
 
     function: Function
-    values: dict[Value, Elements]
+    values: dict[ForwardValue, Elements]
     left: ElementSet
 
 
@@ -85,8 +85,8 @@ class Frame:
     saved: Saved
     overlapped: ElementSet
     is_again: bool = False
-    parameters: dict[Value, Variable] = field(default_factory=dict)
-    needed: dict[Value, Elements] = field(default_factory=dict)
+    parameters: dict[ForwardValue, Variable] = field(default_factory=dict)
+    needed: dict[ForwardValue, Elements] = field(default_factory=dict)
     direct: frozenset[Variable] = frozenset()
     adjoints: dict[tuple[frozenset[Variable], frozenset[Variable]], Adjoint] = field(default_factory=dict)
     _before: list[Program] | None = None
@@ -98,7 +98,7 @@ class Frame:
             return variable
         if when == "after" and variable not in self.function.writes:
             when = "before"
-        value = Value(variable, when)
+        value = ForwardValue(variable, when)
         if value not in self.parameters and self.is_again and variable in self._read:
             self.parameters[value], self.needed[value] = variable, needed
         elif value not in self.parameters:
@@ -233,7 +233,7 @@ def _adjoint(
 
 
 def _argument(
-    back: Backward, body: Body, number: int, step: CallStep, frame: Frame, value: Value, needed: Elements
+    back: Backward, body: Body, number: int, step: CallStep, frame: Frame, value: ForwardValue, needed: Elements
 ) -> Tensor:
     """What a call gives its adjoint for a value."""
     variable, when = value

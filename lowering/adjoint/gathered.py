@@ -261,7 +261,7 @@ class Gathered(NamedTuple):
     target: Tensor
 
 
-class _Phase(NamedTuple):
+class _StridePhase(NamedTuple):
     """The elements of a dimension that are read at the same places of windows: `stride * q + phase`."""
 
     axis: Axis
@@ -273,7 +273,7 @@ class _Phase(NamedTuple):
     stop: int
 
 
-def _phases(found: Gathering, d: int, start: int, extent: int) -> list[_Phase]:
+def _phases(found: Gathering, d: int, start: int, extent: int) -> list[_StridePhase]:
     """The phases of a dimension along which windows overlap, of the elements from `start` on, `extent` of them."""
     (axis, stride), (key, _) = found.steps[d].keys
     assert isinstance(axis, Axis)
@@ -284,12 +284,12 @@ def _phases(found: Gathering, d: int, start: int, extent: int) -> list[_Phase]:
         first = max(0, -((origin + phase - start) // stride))
         stop = min(axis.extent + window - 1, -((origin + phase - start - extent) // stride))
         if first < stop:
-            made.append(_Phase(axis, key, stride, phase, window, first, stop))
+            made.append(_StridePhase(axis, key, stride, phase, window, first, stop))
     return made
 
 
 def _vertices(
-    found: Gathering, slopes: Tensor, others: Tensor, target: Target, phases: Mapping[int, _Phase]
+    found: Gathering, slopes: Tensor, others: Tensor, target: Target, phases: Mapping[int, _StridePhase]
 ) -> Gathered:
     """The vertices for one phase of each dimension along which windows overlap.
 

@@ -156,7 +156,7 @@ class Body:
 
 
 @dataclass(eq=False)
-class _Saved:
+class _SavedValue:
     """A value that is saved.
 
     Attributes:
@@ -175,7 +175,7 @@ class _Saved:
     needed: Elements
     held: Variable
     stack: Tensor | None
-    of: _Saved | None = None
+    of: _SavedValue | None = None
 
     @property
     def origin(self) -> Variable:
@@ -202,8 +202,8 @@ class Saved:
 
     def __init__(self, graph: Graph, certain: ElementSet, given: Callable[[Variable], Variable] = lambda own: own):
         self.graph, self.certain, self.given = graph, certain, given
-        self.values: dict[tuple[Body, int, Variable], _Saved] = {}
-        self.settled: set[_Saved] = set()
+        self.values: dict[tuple[Body, int, Variable], _SavedValue] = {}
+        self.settled: set[_SavedValue] = set()
         self.counters = Counters(graph)
 
     def value(self, body: Body, number: int, variable: Variable, needed: Elements, later: ElementSet) -> Variable:
@@ -224,7 +224,7 @@ class Saved:
         return self.copy_of(body, number, variable, needed) if counted is None else counted
 
     def copy_of(
-        self, body: Body, number: int, variable: Variable, needed: Elements, of: _Saved | None = None
+        self, body: Body, number: int, variable: Variable, needed: Elements, of: _SavedValue | None = None
     ) -> Variable:
         """What holds a copy of a variable's value, taken right before a step.
 
@@ -243,7 +243,7 @@ class Saved:
         own = self.values[key]
         return own.held if own.stack is not None else self.given(own.held)
 
-    def held_by(self, variable: Variable) -> _Saved | None:
+    def held_by(self, variable: Variable) -> _SavedValue | None:
         """The value that a variable, or the rows of one, hold."""
         for own in self.values.values():
             if variable is (own.held if own.stack is None else variable_of(own.stack)):
@@ -268,13 +268,15 @@ class Saved:
             return Tensor(self.given(variable), Index(0))
         return Tensor(self.copy_of(body, number + 1, variable, Elements.everything(1)), Index(0))
 
-    def _saved(self, variable: Variable, body: Body, number: int, needed: Elements, of: _Saved | None) -> _Saved:
+    def _saved(
+        self, variable: Variable, body: Body, number: int, needed: Elements, of: _SavedValue | None
+    ) -> _SavedValue:
         graph, loops = self.graph, body.loops
         with graph.scope(body.scope):
             name = graph.free_name((variable if of is None else of.origin).name)
             if not loops:
                 held = graph.add_variable(name, variable.shape, variable.dtype)
-                return _Saved(variable, body, number, needed, variable_of(held), None, of)
+                return _SavedValue(variable, body, number, needed, variable_of(held), None, of)
             turns = 1
             for loop in loops:
                 turns *= loop.turns
@@ -283,7 +285,7 @@ class Saved:
         with graph.record() as taken:
             row = take_turn(graph, whole_view(self.given(variable_of(stack))), backward)
         body.prelude.append(taken)
-        return _Saved(variable, body, number, needed, variable_of(row), stack, of)
+        return _SavedValue(variable, body, number, needed, variable_of(row), stack, of)
 
     def _places(self, body: Body) -> tuple[Tensor, Tensor]:
         """The place of a turn among those of all loops around a body, forward and backward."""
@@ -318,7 +320,7 @@ class Saved:
             found += self.settle(own)
         return found
 
-    def _save(self, own: _Saved) -> list[Program]:
+    def _save(self, own: _SavedValue) -> list[Program]:
         """Save a value where it is made."""
         graph, before = self.graph, own.body.before.setdefault(own.number, [])
         source, elements = whole_view(own.variable), own.elements

@@ -247,7 +247,7 @@ class Span(NamedTuple):
     phases: range
 
 
-class Box(NamedTuple):
+class ShiftedBox(NamedTuple):
     """Elements that have the same contributions: those of a range of `q` and a run of phases of each dimension.
 
     Attributes:
@@ -323,7 +323,7 @@ def _spans(step: int, run: range, extent: int, own: Sequence[Phase]) -> Iterator
         yield Span(range(last, last + 1), step, left)
 
 
-def boxes(members: Sequence[Located]) -> list[Box] | None:
+def boxes(members: Sequence[Located]) -> list[ShiftedBox] | None:
     """The sums of contributions to one view; None where their steps are of different lengths, or too many runs."""
     view, dimensions = members[0].view, []
     for ways in zip(*(own.along for own in members), strict=True):
@@ -344,25 +344,25 @@ def boxes(members: Sequence[Located]) -> list[Box] | None:
             _spans(step, run, view.shape[d], [phases[d] for _, phases in parts])
             for d, (step, run, _) in enumerate(runs)
         ]
-        found += [Box(own, parts) for own in itertools.product(*spans)]
+        found += [ShiftedBox(own, parts) for own in itertools.product(*spans)]
     return found
 
 
-def elements_of(box: Box, view: Tensor) -> Tensor:
+def elements_of(box: ShiftedBox, view: Tensor) -> Tensor:
     """The elements of a view that a box has."""
     shape = tuple(map(len, box.ranges))
     unit = lambda d: tuple(int(k == d) for k in range(len(shape)))  # noqa: E731
     return box.elements(view, [Index(own.start, shape, unit(d)) for d, own in enumerate(box.ranges)], shape)
 
 
-def touched(made: Sequence[Box]) -> int:
+def touched(made: Sequence[ShiftedBox]) -> int:
     """How many elements sums read and write."""
     return sum(box.volume * (box.reads + 1) for box in made)
 
 
 def grouped(
-    given: Sequence[Located], step: int, may_be: Callable[[Sequence[Located], Sequence[Box]], bool]
-) -> Iterator[tuple[list[Located], list[Box]]]:
+    given: Sequence[Located], step: int, may_be: Callable[[Sequence[Located], Sequence[ShiftedBox]], bool]
+) -> Iterator[tuple[list[Located], list[ShiftedBox]]]:
     """Contributions that are summed together, those to most elements first, and their sums.
 
     Args:
@@ -370,7 +370,7 @@ def grouped(
         step: how many elements a further step of the machine counts as.
         may_be: whether sums may be made together.
     """
-    groups: list[tuple[list[Located], list[Box]]] = []
+    groups: list[tuple[list[Located], list[ShiftedBox]]] = []
     alone = [(own, made) for own in given for made in [boxes([own])] if made]
     for own, made in sorted(alone, key=lambda pair: -sum(box.volume for box in pair[1])):
         apart = touched(made) + sum(box.volume for box in made) + step

@@ -21,12 +21,12 @@ from codelet.views.grids import Axis
 from codelet.views.index import Index
 from codelet.views.symbols import grid
 from codelet.views.tensor import Tensor
-from lowering.adjoint.shifted import Box, Located, Phase, Span
+from lowering.adjoint.shifted import Located, Phase, ShiftedBox, Span
 
 # --- what a vertex runs ---------------------------------------------------------------------------------
 
 
-class Part(NamedTuple):
+class SummedPart(NamedTuple):
     """A contribution as a vertex sums it.
 
     Attributes:
@@ -49,7 +49,7 @@ class SumOfParts(Codelet):
         is_added: whether it is added to what the field `acc` holds, which is in-out.
     """
 
-    def __init__(self, parts: tuple[Part, ...], block: int, is_added: bool):
+    def __init__(self, parts: tuple[SummedPart, ...], block: int, is_added: bool):
         self.parts, self.block, self.is_added = parts, block, is_added
         names = ["acc"] * is_added + [f"x{k}{name}" for k, part in enumerate(parts) for name in part.names]
         parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
@@ -66,7 +66,7 @@ class SumOfParts(Codelet):
         run.__name__ = run.__qualname__ = "sum_of_parts"
         super().__init__(run, NO_HINTS)
 
-    def _made(self, part: Part, fields: Sequence[Any]) -> Any:
+    def _made(self, part: SummedPart, fields: Sequence[Any]) -> Any:
         """What a part adds to each element of the block."""
         if part.adjoint is None:
             (made,) = fields
@@ -112,7 +112,7 @@ def block_of(extents: Sequence[int], wanted: int) -> tuple[int, int]:
     return len(extents), 1
 
 
-class Blocks(NamedTuple):
+class DealtBlocks(NamedTuple):
     """How the elements of a box are dealt out to vertices.
 
     Attributes:
@@ -124,7 +124,7 @@ class Blocks(NamedTuple):
     shape: tuple[int, ...]
 
 
-def blocks(ranges: Sequence[range], wanted: int) -> Blocks:
+def blocks(ranges: Sequence[range], wanted: int) -> DealtBlocks:
     """The elements of a box, dealt out to as few vertices as are wanted at least."""
     extents = [len(own) for own in ranges]
     whole, block = block_of(extents, wanted)
@@ -138,7 +138,7 @@ def blocks(ranges: Sequence[range], wanted: int) -> Blocks:
         step = block if d == whole else 1
         symbols = ((axes[d], step),) if d < len(axes) else ()
         places.append(Index(own.start, shape, strides, symbols))
-    return Blocks(tuple(places), shape)
+    return DealtBlocks(tuple(places), shape)
 
 
 def _padding(phases: Sequence[Phase], spans: Sequence[Span]) -> dict[int, tuple[int, int]]:
@@ -152,7 +152,12 @@ def _padding(phases: Sequence[Phase], spans: Sequence[Span]) -> dict[int, tuple[
 
 
 def _read(
-    part: Located, tensor: Tensor, phases: Sequence[Phase], box: Box, block: Blocks, before: Mapping[int, int]
+    part: Located,
+    tensor: Tensor,
+    phases: Sequence[Phase],
+    box: ShiftedBox,
+    block: DealtBlocks,
+    before: Mapping[int, int],
 ) -> tuple[Tensor, int]:
     """What a vertex reads of a contribution, and how many leading dimensions are summed over.
 
@@ -195,7 +200,7 @@ class Summed(NamedTuple):
     fields: dict[str, Tensor]
 
 
-def summed(group: Sequence[Box], view: Tensor, wanted: int, is_added: bool) -> Iterator[Summed]:
+def summed(group: Sequence[ShiftedBox], view: Tensor, wanted: int, is_added: bool) -> Iterator[Summed]:
     """The vertices for the sums of a group of contributions.
 
     Args:
@@ -227,7 +232,7 @@ def summed(group: Sequence[Box], view: Tensor, wanted: int, is_added: bool) -> I
                 before = {d: pair[0] for d, pair in own.items()}
                 fields[f"x{number}{name}"], lead = _read(part, padded[id(tensor)], phases, box, block, before)
                 names.append(name)
-            parts.append(Part(part.contribution.adjoint, tuple(names), lead))
+            parts.append(SummedPart(part.contribution.adjoint, tuple(names), lead))
         run = SumOfParts(tuple(parts), len(block.shape), is_added)
         fields["acc" if is_added else "out"] = box.elements(view, block.places, block.shape)
         yield Summed(run, fields)

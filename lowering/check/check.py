@@ -47,7 +47,7 @@ from lowering.plan.walk import all_steps
 # --- races --------------------------------------------------------------------------------------------
 
 
-class _Touched:
+class _TouchedElements:
     """The elements that a field of a family touches, by the graph's numbers, in both of their forms."""
 
     def __init__(self, touch: Touch):
@@ -103,7 +103,7 @@ class _Touched:
         return found[0].first_element, found[-1].first_element + found[-1].size
 
 
-def _on_tables(question, first: _Touched, second: _Touched | None, *more: bool) -> int | None:
+def _on_tables(question, first: _TouchedElements, second: _TouchedElements | None, *more: bool) -> int | None:
     """Ask a question of enumerated addresses, counted from the least one that `first`, which is written, touches."""
     low, high = first.span
     counted = [touch.addresses.counted_from(low) for touch in (first, second) if touch is not None]
@@ -111,21 +111,21 @@ def _on_tables(question, first: _Touched, second: _Touched | None, *more: bool) 
     return None if found is None else found + low
 
 
-def _aliased(touch: _Touched) -> int | None:
+def _aliased(touch: _TouchedElements) -> int | None:
     """An element that one vertex names twice in this field."""
     if touch.image is not None:
         return aliased_address(touch.image)
     return None if touch.is_one_to_one else _on_tables(aliased_table_address, touch, None)
 
 
-def _shared_within(touch: _Touched) -> int | None:
+def _shared_within(touch: _TouchedElements) -> int | None:
     """An element that two vertices touch through one field."""
     if touch.image is not None:
         return shared_by_vertices(touch.image)
     return None if touch.is_one_to_one else _on_tables(shared_by_table_vertices, touch, None)
 
 
-def _shared_between(a: _Touched, b: _Touched) -> int | None:
+def _shared_between(a: _TouchedElements, b: _TouchedElements) -> int | None:
     """An element that a vertex touches through `a` and a different vertex through `b`."""
     same = a.family is b.family
     if a.image is not None and b.image is not None:
@@ -137,16 +137,16 @@ def _shared_between(a: _Touched, b: _Touched) -> int | None:
     return _on_tables(shared_by_tables, a, b, same)
 
 
-def _shared_by_one(a: _Touched, b: _Touched) -> int | None:
+def _shared_by_one(a: _TouchedElements, b: _TouchedElements) -> int | None:
     """An element that one vertex touches through both of two fields, given that no two vertices share any."""
     if a.image is not None and b.image is not None:
         return shared_by_families(a.image, b.image)
     return _on_tables(shared_by_tables, a, b, False)
 
 
-def _overlapping(touches: Sequence[_Touched]) -> Iterator[tuple[_Touched, _Touched]]:
+def _overlapping(touches: Sequence[_TouchedElements]) -> Iterator[tuple[_TouchedElements, _TouchedElements]]:
     """Pairs whose intervals overlap and of which one at least writes, by a sweep over their starts."""
-    active: list[_Touched] = []
+    active: list[_TouchedElements] = []
     for touch in sorted(touches, key=lambda touch: touch.interval[0]):
         active = [other for other in active if other.interval[1] >= touch.interval[0]]
         for other in active:
@@ -162,7 +162,7 @@ class _Conflict(NamedTuple):
     both_write: bool
 
 
-def _find_conflict(touches: Sequence[_Touched]) -> _Conflict | None:
+def _find_conflict(touches: Sequence[_TouchedElements]) -> _Conflict | None:
     for touch in touches:
         if touch.is_written:
             if (element := _aliased(touch)) is not None:
@@ -226,7 +226,7 @@ def check_races(plan: Plan) -> None:
     """
     for step in dict.fromkeys(all_steps(plan.steps)):
         if isinstance(step, ExecuteStep):
-            conflict = _find_conflict([_Touched(touch) for touch in step.touches() if not touch.is_empty])
+            conflict = _find_conflict([_TouchedElements(touch) for touch in step.touches() if not touch.is_empty])
             if conflict is not None:
                 _raise_conflict(plan.graph, step, conflict)
 

@@ -39,7 +39,7 @@ def _everything(side: Any, given: Sequence[Value], draws: int, casts: bool) -> n
     return None if count > MOST_ELEMENTS else np.unique(np.concatenate(found))
 
 
-class _Found(Exception):
+class _EquationFound(Exception):
     """An equation was found."""
 
 
@@ -65,11 +65,11 @@ def parting_of(sides: Sequence[Side], given: Sequence[Value], draws: int, casts:
                 np.isin(_words(own), known).all() for own in results
             ):
                 to.append(Parting(side, _text(eqn), line_of(eqn)))
-                raise _Found
+                raise _EquationFound
 
         try:
             sides[side].results(Evaluation(draws, casts, watch), given)
-        except _Found:
+        except _EquationFound:
             return parting[0]
     return None
 

@@ -133,7 +133,7 @@ def _maker(atom: Any, makers: Mapping[Any, jax_core.JaxprEqn]) -> jax_core.Jaxpr
 # --- together -------------------------------------------------------------------------------------------
 
 
-class _Keys(NamedTuple):
+class _SumKeys(NamedTuple):
     """The axes of the sums, some of them split, and what is summed over: dimensions of the field."""
 
     axes: tuple[tuple[Axis, str], ...]
@@ -146,7 +146,7 @@ class _Keys(NamedTuple):
         return strided_index(index.offset, index.shape, index.strides, own)
 
 
-def _keys(sums: Products, parts: Sequence[Part]) -> _Keys:
+def _keys(sums: Products, parts: Sequence[Part]) -> _SumKeys:
     """The keys of sums, in the parts that they are split in."""
     by_axis: dict[Axis, list[Part]] = {axis: [] for axis, _ in sums.axes}
     field = []
@@ -162,10 +162,10 @@ def _keys(sums: Products, parts: Sequence[Part]) -> _Keys:
         names += [name] if len(own) == 1 else [f"{name}.{k}" for k in range(len(own))]
     axes = Grid([range(part.extent) for part in ordered]).axes
     of_axis = dict(zip(ordered, axes, strict=True))
-    return _Keys(tuple(zip(axes, names, strict=True)), of_axis, {part: k for k, part in enumerate(field)})
+    return _SumKeys(tuple(zip(axes, names, strict=True)), of_axis, {part: k for k, part in enumerate(field)})
 
 
-def _composed(factor: Tensor, along: Mapping[Axis, Along], keys: _Keys) -> Index:
+def _composed(factor: Tensor, along: Mapping[Axis, Along], keys: _SumKeys) -> Index:
     """A factor of the products over the axes of the sums, what is summed before its own dimensions."""
     index, count = factor.index, len(keys.of_field)
     offset, symbols = index.offset, dict.fromkeys(keys.of_axis.values(), 0)

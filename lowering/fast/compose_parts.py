@@ -63,34 +63,34 @@ def _within(sums: Products, part: Products) -> Products | None:
 
 
 @dataclass(frozen=True)
-class _Box:
+class _SumBox:
     """Sums of products by where they begin in each factor, and how far they go along directions, more than once."""
 
     start: Direction
     extents: dict[Direction, int]
 
-    def towards(self, other: _Box) -> Direction:
+    def towards(self, other: _SumBox) -> Direction:
         """From where it begins to where another does."""
         return tuple(b - a for a, b in zip(self.start, other.start, strict=True))
 
-    def joined(self, other: _Box, directions: Iterable[Direction]) -> tuple[_Box, Direction] | None:
+    def joined(self, other: _SumBox, directions: Iterable[Direction]) -> tuple[_SumBox, Direction] | None:
         """It and one that goes on where it ends along a direction, as one; None where the other does not."""
         apart = self.towards(other)
         for direction in directions:
             count, more = self.extents.get(direction, 1), other.extents.get(direction, 1)
             rest = [{d: n for d, n in own.extents.items() if d != direction} for own in (self, other)]
             if rest[0] == rest[1] and apart == tuple(step * count for step in direction):
-                return _Box(self.start, {**self.extents, direction: count + more}), direction
+                return _SumBox(self.start, {**self.extents, direction: count + more}), direction
         return None
 
 
-def _as_box(products: Products) -> _Box | None:
+def _as_box(products: Products) -> _SumBox | None:
     """Sums of products as a box; None where they step alike along two dimensions."""
     indices = [factor.index for factor in products.factors]
     steps = list(zip(*(index.strides for index in indices), strict=True))
     sizes = [(step, n) for step, n in zip(steps, indices[0].shape, strict=True) if n > 1]
     extents = dict(sizes)
-    return _Box(tuple(index.offset for index in indices), extents) if len(extents) == len(sizes) else None
+    return _SumBox(tuple(index.offset for index in indices), extents) if len(extents) == len(sizes) else None
 
 
 def _over(products: Products, like: Products) -> Products | None:

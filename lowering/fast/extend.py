@@ -276,7 +276,7 @@ class Extension:
         return Tensor(self, Index(offset, tensor.shape, tuple(strides), kept))  # type: ignore[arg-type]
 
 
-class _Group:
+class _ViewGroup:
     """Views of one source that one extension serves, as they are found; whole where it holds all of the source."""
 
     def __init__(self, source: Source, is_whole: bool):
@@ -324,14 +324,14 @@ def extend(tensors: Sequence[Tensor], whole: Collection[Tensor] = ()) -> tuple[l
         whole: those whose extension is to hold all of the source, and to be an array of its own, where that is
             no more than MAX_GROWTH allows.
     """
-    groups: dict[Source, list[_Group]] = {}
+    groups: dict[Source, list[_ViewGroup]] = {}
     for tensor in dict.fromkeys(tensors):
         lines = _lines(tensor.source.shape, tensor.index) if tensor.rows is None and tensor.size else None
         if lines is not None:
             own = groups.setdefault(tensor.source, [])
             if not any(group.accepts(tensor, lines) for group in own):
                 fresh = [
-                    _Group(tensor.source, is_whole) for is_whole in (True, False) if tensor in whole or not is_whole
+                    _ViewGroup(tensor.source, is_whole) for is_whole in (True, False) if tensor in whole or not is_whole
                 ]
                 own += [group for group in fresh if group.accepts(tensor, lines)][:1]
     extensions, views = [], {}

@@ -98,7 +98,7 @@ def _mapped(
 _Numbered = tuple[Any, ...]
 
 
-class _Jitted:
+class _JittedMaps:
     """The functions that were mapped over grids, each jitted, by all that they depend on beside their operands.
 
     Compute sets that are alike, as the updates of parameters are, run one function: JAX traces it once for operands
@@ -127,7 +127,7 @@ class _Jitted:
         return self.made[whole]
 
 
-_jitted = _Jitted(2048)
+_jitted = _JittedMaps(2048)
 
 
 def over_grid(

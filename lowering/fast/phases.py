@@ -51,7 +51,7 @@ from lowering.plan.steps import ExecuteStep
 
 
 @dataclass(frozen=True, eq=False)
-class _Phase:
+class _PhaseWriter:
     """A family that writes one phase of a variable.
 
     Attributes:
@@ -109,15 +109,15 @@ def _are_all(phases: Sequence[list[Line]], shape: Sequence[int], strides: Sequen
     return len(found) == len(phases) == math.prod(min(n, s) for n, s in zip(shape, strides, strict=True))
 
 
-def _as_phase(family: Family, out: list[Line]) -> _Phase | None:
+def _as_phase(family: Family, out: list[Line]) -> _PhaseWriter | None:
     """A family as a phase; None where it is neither an inner product nor zero."""
     product = as_inner_product(family.codelet)
     if product is None:
-        return _Phase(family, out, None) if _writes_zero(family) else None
+        return _PhaseWriter(family, out, None) if _writes_zero(family) else None
     tensors = [family.by_name[name].tensor for name in product.fields]
     views = [(tensor, lines_of(tensor)) for tensor in tensors if tensor is not None]
     known = [(tensor, lines) for tensor, lines in views if lines is not None]
-    return _Phase(family, out, (known[0], known[1])) if len(known) == 2 else None
+    return _PhaseWriter(family, out, (known[0], known[1])) if len(known) == 2 else None
 
 
 # --- taps -----------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def _extent(tensor: Tensor, key: int | None) -> int:
     return 1 if key is None else tensor.shape[key]
 
 
-def _kernel_dimension(own: Sequence[_Phase], at: int, image: int) -> int | None:
+def _kernel_dimension(own: Sequence[_PhaseWriter], at: int, image: int) -> int | None:
     """The dimension of the kernel that the taps along a dimension of the image, and of the result, lie along."""
     for phase in own:
         assert phase.products is not None
@@ -177,7 +177,7 @@ def _kernel_dimension(own: Sequence[_Phase], at: int, image: int) -> int | None:
     return None
 
 
-def _taps_along(own: Sequence[_Phase], at: int, image: int, stride: int) -> Taps | None:
+def _taps_along(own: Sequence[_PhaseWriter], at: int, image: int, stride: int) -> Taps | None:
     """The taps along a dimension of the image, which the result's dimension `at` moves along."""
     kernel, places = _kernel_dimension(own, at, image), {}
     phases: dict[int, set[tuple[int, int]]] = {}
@@ -223,8 +223,8 @@ class _Woven:
 
     variable: Variable
     strides: list[int]
-    own: list[_Phase]
-    zeros: list[_Phase]
+    own: list[_PhaseWriter]
+    zeros: list[_PhaseWriter]
 
     def along(self) -> list[Taps] | None:
         """The taps along every dimension that is woven."""
@@ -257,7 +257,7 @@ class _Woven:
         return computed == expected.intersection(possible)
 
 
-def _summed(phase: _Phase, taps: Sequence[Taps]) -> list[tuple[int, int, int]] | None:
+def _summed(phase: _PhaseWriter, taps: Sequence[Taps]) -> list[tuple[int, int, int]] | None:
     """What a phase sums over beside the taps: along which dimensions of image and kernel, and how many.
 
     None where that is not along one dimension of each.
@@ -275,7 +275,9 @@ def _summed(phase: _Phase, taps: Sequence[Taps]) -> list[tuple[int, int, int]] |
     return sorted(found)
 
 
-def _agree(lines: Sequence[Line], others: Sequence[Line], phase: _Phase, like: _Phase, but: set[int]) -> bool:
+def _agree(
+    lines: Sequence[Line], others: Sequence[Line], phase: _PhaseWriter, like: _PhaseWriter, but: set[int]
+) -> bool:
     """Whether a field of two phases runs alike along all dimensions but some."""
     places = {line.axis: at for at, line in enumerate(phase.out) if line.axis is not None}
     expected = {line.axis: at for at, line in enumerate(like.out) if line.axis is not None}
@@ -288,7 +290,7 @@ def _agree(lines: Sequence[Line], others: Sequence[Line], phase: _Phase, like: _
     return True
 
 
-def _as_one(woven: _Woven, like: _Phase, taps: Sequence[Taps], settings: tuple[Any, np.dtype]) -> Family | None:
+def _as_one(woven: _Woven, like: _PhaseWriter, taps: Sequence[Taps], settings: tuple[Any, np.dtype]) -> Family | None:
     """All phases as one family, like one of them."""
     assert like.products is not None
     summed = _summed(like, taps)
@@ -383,7 +385,11 @@ def _weave(families: Sequence[Family], variable: Variable) -> Family | None:
 
 
 def _of_phases(
-    variable: Variable, strides: list[int], own: list[_Phase], zeros: list[_Phase], settings: tuple[Any, np.dtype]
+    variable: Variable,
+    strides: list[int],
+    own: list[_PhaseWriter],
+    zeros: list[_PhaseWriter],
+    settings: tuple[Any, np.dtype],
 ) -> Family | None:
     """Phases that are inner products or zeros as one convolution; None where they are none."""
     for turn in (1, -1):  # either factor may be the image

@@ -29,7 +29,7 @@ from lowering.arrays import Array, Arrays, arranged, constant, take
 from lowering.fast.inputs import Input, Inputs
 from lowering.fast.over_grid import Operand, mapped_axes, over_axes
 from lowering.fast.row_rules import NoRule
-from lowering.fast.segments import BY_ELEMENT, BY_ROW, SHARED, Segments, Value, run_segments
+from lowering.fast.segments import BY_ELEMENT, BY_ROW, SHARED, RowsValue, Segments, run_segments
 
 # --- the order of the elements --------------------------------------------------------------------------
 
@@ -107,22 +107,22 @@ def _ragged(field: Field) -> int | None:
     return field.tensor.ragged_dimension if field.tensor is not None and field.tensor.rows is not None else None
 
 
-def _by_vertex(field: Field, operand: Operand, axes: Sequence[Axis]) -> Value:
+def _by_vertex(field: Field, operand: Operand, axes: Sequence[Axis]) -> RowsValue:
     """An operand with its elements, or rows over `axes`, first; where it is ragged, without an extent of 1 there."""
     array, keys = operand
     shape = field.tensor.shape if field.tensor is not None else field.type.shape
     dimensions, ragged = list(range(len(shape))), _ragged(field)
     if ragged is not None:
         order = [ragged, *(d for d in dimensions if d != ragged)]
-        return Value(arranged(array, keys, order, [shape[d] for d in order]), BY_ELEMENT, ragged)
+        return RowsValue(arranged(array, keys, order, [shape[d] for d in order]), BY_ELEMENT, ragged)
     if not set(keys) & set(axes):
-        return Value(arranged(array, keys, dimensions, shape), SHARED)
+        return RowsValue(arranged(array, keys, dimensions, shape), SHARED)
     extents = [axis.extent for axis in axes]
     spread = arranged(array, keys, [*axes, *dimensions], [*extents, *shape])
-    return Value(spread.reshape(-1, *shape), BY_ROW)
+    return RowsValue(spread.reshape(-1, *shape), BY_ROW)
 
 
-def _inputs(family: Family, operands: Sequence[Operand], axes: Sequence[Axis]) -> list[Value]:
+def _inputs(family: Family, operands: Sequence[Operand], axes: Sequence[Axis]) -> list[RowsValue]:
     """The codelet's inputs, each with its elements or rows first."""
     return [_by_vertex(field, operand, axes) for field, operand in zip(family.inputs, operands, strict=True)]
 
@@ -133,7 +133,7 @@ def _each_ragged(family: Family, results: Sequence[Array], change: Callable[[Arr
     return [result if at is None else change(result, at) for result, at in zip(results, places, strict=True)]
 
 
-def _at_once(family: Family, segments: Segments, inputs: Sequence[Value]) -> list[Array]:
+def _at_once(family: Family, segments: Segments, inputs: Sequence[RowsValue]) -> list[Array]:
     """The codelet on rows all at once: outputs by row, and ragged ones by element."""
     single = lambda array, at: array if at is None else jnp.expand_dims(array, at + 1)  # noqa: E731
     values = [value._replace(array=single(value.array, value.ragged)) for value in inputs]
@@ -175,7 +175,7 @@ def _bucketed(family: Family, axes: Sequence[Axis], at_once: bool) -> Callable[.
         assert field.tensor.rows is not None
         return some(field.tensor.rows, vertices)[1]
 
-    def taken(inputs: Sequence[Value], vertices: np.ndarray) -> Iterator[Value]:
+    def taken(inputs: Sequence[RowsValue], vertices: np.ndarray) -> Iterator[RowsValue]:
         """The inputs of some vertices."""
         for field, value in zip(family.inputs, inputs, strict=True):
             if value.level != SHARED:
@@ -183,7 +183,7 @@ def _bucketed(family: Family, axes: Sequence[Axis], at_once: bool) -> Callable[.
                 value = value._replace(array=take(value.array, constant(narrowed(numbers))))
             yield value
 
-    def call(inputs: Sequence[Value], vertices: np.ndarray, length: Lengths) -> list[Array]:
+    def call(inputs: Sequence[RowsValue], vertices: np.ndarray, length: Lengths) -> list[Array]:
         """What vertices whose rows are of one length compute."""
         arrays = []
         for field, (array, _, at) in zip(family.inputs, taken(inputs, vertices), strict=True):

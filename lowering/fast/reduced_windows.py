@@ -30,7 +30,7 @@ from lowering.fast.window_reductions import ReducedWindows
 # --- codelets that reduce their windows -------------------------------------------------------------------
 
 
-class _Reduction(NamedTuple):
+class _FieldReduction(NamedTuple):
     """An equation that reduces all of a field: of which, what is computed of its elements before, and how."""
 
     field: int
@@ -38,7 +38,7 @@ class _Reduction(NamedTuple):
     eqn: jax_core.JaxprEqn
 
 
-def _reductions(jaxpr: jax_core.Jaxpr, windows: Sequence[bool]) -> list[_Reduction] | None:
+def _reductions(jaxpr: jax_core.Jaxpr, windows: Sequence[bool]) -> list[_FieldReduction] | None:
     """How some inputs of a jaxpr are reduced; None where it does anything else with one."""
     known: dict[Any, tuple[int, tuple[jax_core.JaxprEqn, ...]]] = {
         var: (k, ()) for k, (var, is_window) in enumerate(zip(jaxpr.invars, windows, strict=True)) if is_window
@@ -52,7 +52,7 @@ def _reductions(jaxpr: jax_core.Jaxpr, windows: Sequence[bool]) -> list[_Reducti
         if not all(isinstance(atom, jax_core.Literal) and not np.shape(atom.val) for atom in others):
             return None
         if is_understood(eqn, *REDUCTIONS) and eqn.outvars[0].aval.size == 1:  # type: ignore[attr-defined]
-            found.append(_Reduction(*given[0], eqn))
+            found.append(_FieldReduction(*given[0], eqn))
         elif is_understood(eqn, *ELEMENTWISE) and len({field for field, _ in given}) == 1:
             before = dict.fromkeys(one for _, mapped in given for one in mapped)
             known[eqn.outvars[0]] = given[0][0], (*before, eqn)
@@ -61,7 +61,9 @@ def _reductions(jaxpr: jax_core.Jaxpr, windows: Sequence[bool]) -> list[_Reducti
     return None if any(atom in known for atom in jaxpr.outvars if not isinstance(atom, jax_core.Literal)) else found
 
 
-def _rest(closed: jax_core.ClosedJaxpr, windows: Sequence[bool], found: Sequence[_Reduction]) -> jax_core.ClosedJaxpr:
+def _rest(
+    closed: jax_core.ClosedJaxpr, windows: Sequence[bool], found: Sequence[_FieldReduction]
+) -> jax_core.ClosedJaxpr:
     """A jaxpr with, in the place of each input that is a window, what is reduced of it."""
     jaxpr = closed.jaxpr
     inside = {eqn for reduction in found for eqn in reduction.mapped}

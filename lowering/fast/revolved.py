@@ -24,7 +24,7 @@ from lowering.plan.revolve import Schedule, schedule
 _Arrays = list[jax.Array]
 
 
-class _Loop(NamedTuple):
+class _JaxprLoop(NamedTuple):
     """A loop whose turns are one jaxpr.
 
     Attributes:
@@ -73,11 +73,11 @@ def _put(arrays: Sequence[Any], rows: Sequence[Any], number: Any) -> _Arrays:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _run(loop: _Loop, held: _Arrays, state: _Arrays, fed: _Arrays) -> tuple[_Arrays, _Arrays]:
+def _run(loop: _JaxprLoop, held: _Arrays, state: _Arrays, fed: _Arrays) -> tuple[_Arrays, _Arrays]:
     return lax.scan(lambda state, row: loop.turn(held, state, row), state, fed, length=loop.schedule.turns)
 
 
-def _forward(loop: _Loop, held: _Arrays, state: _Arrays, fed: _Arrays) -> Any:
+def _forward(loop: _JaxprLoop, held: _Arrays, state: _Arrays, fed: _Arrays) -> Any:
     """Run the turns, and keep states on the way."""
     plan = loop.schedule
     starts = [turn for turn, _ in plan.kept]
@@ -100,7 +100,7 @@ def _forward(loop: _Loop, held: _Arrays, state: _Arrays, fed: _Arrays) -> Any:
     return (state, sent), (held, fed, kept)
 
 
-def _backward(loop: _Loop, residuals: Any, slopes: Any) -> Any:
+def _backward(loop: _JaxprLoop, residuals: Any, slopes: Any) -> Any:
     """Go back through the turns."""
     held, fed, kept = residuals
     of_state, of_sent = (_floats(own) for own in slopes)
@@ -155,7 +155,7 @@ def revolved_scan(turn: Callable[..., Any], start: Any, fed: Any, count: int, sn
     closed = trace_simplified(turn, start, some)
     state, kinds = jax.tree.flatten(start)
     sends = jax.tree.structure(jax.eval_shape(turn, start, some)[1])
-    loop = _Loop(closed.jaxpr, len(state), schedule(count, snapshots))
+    loop = _JaxprLoop(closed.jaxpr, len(state), schedule(count, snapshots))
     state, sent = _run(  # type: ignore[misc]
         loop, list(map(jnp.asarray, closed.consts)), state, jax.tree.leaves(fed)
     )

@@ -87,7 +87,7 @@ class _Equals(Analysis[Equal]):
 
 
 @dataclass(frozen=True)
-class _Chain:
+class _CopyChain:
     """Copies next to each other in a body, `body[start:stop]`, that pass on the arrays of `variables`.
 
     The last step copies the first variable to the second, the one before it the second to the third.
@@ -98,16 +98,16 @@ class _Chain:
     variables: tuple[Variable, ...]
 
 
-def _chains(body: Sequence[Step], stop: int) -> list[_Chain]:
+def _chains(body: Sequence[Step], stop: int) -> list[_CopyChain]:
     """The chains of copies that end before `stop`, the longest first."""
-    found: list[_Chain] = []
+    found: list[_CopyChain] = []
     variables: tuple[Variable, ...] = ()
     for start in reversed(range(stop)):
         copied = _whole_copy(body[start])
         if copied is None or copied[1] in variables or (variables and copied[0] is not variables[-1]):
             break
         variables = (*(variables or copied[:1]), copied[1])
-        found.append(_Chain(start, stop, variables))
+        found.append(_CopyChain(start, stop, variables))
     return found[::-1]
 
 
@@ -116,7 +116,7 @@ def _count(index: Index) -> int:
     return math.prod((*index.shape, *(axis.extent for axis in index.axes)))
 
 
-def _may_rotate(body: Sequence[Step], chain: _Chain, index: Variable | None) -> bool:
+def _may_rotate(body: Sequence[Step], chain: _CopyChain, index: Variable | None) -> bool:
     """Whether a rotation does what the chain does, once its variables agree where the first is not written."""
     first, *others = chain.variables
     following = [*body[chain.stop :], *body[: chain.start]]  # as they run after the chain, in this turn and the next
@@ -136,7 +136,7 @@ def _may_rotate(body: Sequence[Step], chain: _Chain, index: Variable | None) -> 
     return bool(through) and isinstance(writes, InTurn) and writes.needs_old
 
 
-def _rotated_body(step: RepeatStep) -> tuple[tuple[Step, ...], list[_Chain]]:
+def _rotated_body(step: RepeatStep) -> tuple[tuple[Step, ...], list[_CopyChain]]:
     """The body of a repeat with rotations for chains of copies, and the chains, the last first."""
     body, rotated = list(step.body), []
     stop = len(body)
@@ -152,7 +152,7 @@ def _rotated_body(step: RepeatStep) -> tuple[tuple[Step, ...], list[_Chain]]:
     return tuple(body), rotated
 
 
-def _restored(body: Sequence[Step], chain: _Chain) -> list[Step]:
+def _restored(body: Sequence[Step], chain: _CopyChain) -> list[Step]:
     """The copy that a loop needs behind it, where its last turn leaves in the chain's first an array of old."""
     first, second = chain.variables[:2]
     if any(first in step.writes for step in body[chain.stop :]):

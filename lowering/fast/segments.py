@@ -80,7 +80,7 @@ class Segments:
         )
 
 
-class Value(NamedTuple):
+class RowsValue(NamedTuple):
     """A value of the codelet for all vertices.
 
     Attributes:
@@ -100,7 +100,7 @@ _CUSTOM = "a derivative rule in it is not by element"
 # --- running equations ----------------------------------------------------------------------------------
 
 
-class _Run:
+class _RowRun:
     """Runs the equations of a codelet on all rows."""
 
     def __init__(self, segments: Segments, custom: list[jax_core.JaxprEqn]):
@@ -108,7 +108,7 @@ class _Run:
         self.custom = custom
         """Equations with derivative rules of their own that are still to come, as traced for a row of one element."""
 
-    def spread(self, value: Value, level: int) -> Value:
+    def spread(self, value: RowsValue, level: int) -> RowsValue:
         """A value with one for each row, or for each element of each row, as the level says; or for more already."""
         if value.level >= level:
             return value
@@ -120,7 +120,7 @@ class _Run:
             array = jnp.broadcast_to(value.array, (count, *jnp.shape(value.array)))
         return value._replace(array=array, level=level)
 
-    def apply(self, eqn: jax_core.JaxprEqn, values: Sequence[Value], level: int) -> list[Value]:
+    def apply(self, eqn: jax_core.JaxprEqn, values: Sequence[RowsValue], level: int) -> list[RowsValue]:
         """An equation, as for a row of one element, at all rows or elements."""
         values = [value if value.level == SHARED else self.spread(value, level) for value in values]
         if eqn.primitive.name in CUSTOM:
@@ -138,10 +138,10 @@ class _Run:
             run = jax.vmap(run, in_axes=axes, axis_size=None)
         arrays = run(*(value.array for value in values))
         return [
-            Value(array, level, ragged_place(shape_of(var))) for var, array in zip(eqn.outvars, arrays, strict=True)
+            RowsValue(array, level, ragged_place(shape_of(var))) for var, array in zip(eqn.outvars, arrays, strict=True)
         ]
 
-    def reduce(self, eqn: jax_core.JaxprEqn, values: Sequence[Value]) -> Value:
+    def reduce(self, eqn: jax_core.JaxprEqn, values: Sequence[RowsValue]) -> RowsValue:
         """A reduction of rows: each element's part of it, then that of the segments."""
         segments, name = self.segments, eqn.primitive.name
         values = [value if value.ragged is None else self.spread(value, BY_ELEMENT) for value in values]
@@ -160,20 +160,20 @@ class _Run:
             indices_are_sorted=segments.order is None,
             mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS,
         )
-        return Value(combined > 0 if dtype == jnp.bool_ else combined.astype(dtype), BY_ROW)
+        return RowsValue(combined > 0 if dtype == jnp.bool_ else combined.astype(dtype), BY_ROW)
 
-    def equation(self, eqn: jax_core.JaxprEqn, values: Sequence[Value]) -> list[Value]:
+    def equation(self, eqn: jax_core.JaxprEqn, values: Sequence[RowsValue]) -> list[RowsValue]:
         name = eqn.primitive.name
         out = ragged_place(shape_of(eqn.outvars[0]))
         if name == "dim_as_value":
             check_understood(eqn)
-            return [Value(self.segments.computed(eqn.params["dim"], dtype_of(eqn.outvars[0])), BY_ROW)]
+            return [RowsValue(self.segments.computed(eqn.params["dim"], dtype_of(eqn.outvars[0])), BY_ROW)]
         if name == "iota" and out is not None and eqn.params["dimension"] == out:
             check_understood(eqn)
             shape = [1 if d == out else n for d, n in enumerate(shape_of(eqn.outvars[0]))]
             places = self.segments.places.astype(dtype_of(eqn.outvars[0]))
             own = places.reshape(places.shape[0], *[1] * len(shape))
-            return [Value(jnp.broadcast_to(own, (places.shape[0], *shape)), BY_ELEMENT, out)]
+            return [RowsValue(jnp.broadcast_to(own, (places.shape[0], *shape)), BY_ELEMENT, out)]
         if reduces_rows(eqn):
             return [self.reduce(eqn, values)]
         concerned = out is not None or any(value.ragged is not None for value in values)
@@ -206,7 +206,7 @@ ORDERS = 2
 """Up to which derivative rules are looked at: a rule that calls itself has one of every order."""
 
 
-class _Rule:
+class _SegmentRule:
     """What a derivative rule does in a codelet traced with a symbol for the length, and traced for lengths."""
 
     def __init__(self, symbolic: jax_core.JaxprEqn, at: Callable[[int], jax_core.JaxprEqn | None]):
@@ -242,7 +242,7 @@ class _Rule:
             return False
         inner = _custom(self.jaxpr)
         return order == ORDERS or all(
-            _Rule(eqn, functools.partial(self._inner, k)).is_elementwise(lengths, order + 1)
+            _SegmentRule(eqn, functools.partial(self._inner, k)).is_elementwise(lengths, order + 1)
             for k, eqn in enumerate(inner)
         )
 
@@ -276,8 +276,8 @@ def _custom_of_one_element(codelet: TracedCodelet, lengths: Sequence[int]) -> li
     def at(length: int) -> list[jax_core.JaxprEqn]:
         return _custom(known(length))
 
-    def rule(k: int, eqn: jax_core.JaxprEqn) -> _Rule:
-        return _Rule(eqn, lambda length: at(length)[k] if len(at(length)) == count else None)
+    def rule(k: int, eqn: jax_core.JaxprEqn) -> _SegmentRule:
+        return _SegmentRule(eqn, lambda length: at(length)[k] if len(at(length)) == count else None)
 
     try:
         rules = [rule(k, eqn) for k, eqn in enumerate(_custom(codelet.anew().jaxpr))]
@@ -289,7 +289,7 @@ def _custom_of_one_element(codelet: TracedCodelet, lengths: Sequence[int]) -> li
         raise NoRule(_CUSTOM) from None
 
 
-def run_segments(codelet: TracedCodelet, segments: Segments, inputs: Sequence[Value]) -> list[Array]:
+def run_segments(codelet: TracedCodelet, segments: Segments, inputs: Sequence[RowsValue]) -> list[Array]:
     """What a codelet computes for all rows: outputs by row, and ragged ones by element.
 
     Args:
@@ -306,7 +306,7 @@ def run_segments(codelet: TracedCodelet, segments: Segments, inputs: Sequence[Va
     """
     if codelet.jaxpr.effects:
         raise NoRule("it has effects")
-    run = _Run(segments, _custom_of_one_element(codelet, segments.rows.occurring.tolist()))
-    results = evaluate(inline(codelet.jaxpr), inputs, run.equation, known=lambda value: Value(value, SHARED))
+    run = _RowRun(segments, _custom_of_one_element(codelet, segments.rows.occurring.tolist()))
+    results = evaluate(inline(codelet.jaxpr), inputs, run.equation, known=lambda value: RowsValue(value, SHARED))
     levels = [BY_ELEMENT if kind.is_ragged else BY_ROW for kind in codelet.outputs.values()]
     return [run.spread(value, level).array for value, level in zip(results, levels, strict=True)]

@@ -35,7 +35,7 @@ from lowering.fast.sources import Viewed
 # --- along one dimension ----------------------------------------------------------------------------------
 
 
-class Moving(NamedTuple):
+class MovingReduction(NamedTuple):
     """How windows move along a dimension: `count` of them by `stride`, each of `size` elements `step` apart."""
 
     dimension: int
@@ -62,7 +62,7 @@ def _shifted(arrays: Parts, at: int, start: int, length: int, stride: int = 1) -
     return [one(array) for array in arrays]
 
 
-def _by_slices(arrays: Parts, moving: Moving, combine: Combine) -> Parts:
+def _by_slices(arrays: Parts, moving: MovingReduction, combine: Combine) -> Parts:
     at, count, stride, size, step = moving
     found = _shifted(arrays, at, 0, count, stride)
     for k in range(1, size):
@@ -70,7 +70,7 @@ def _by_slices(arrays: Parts, moving: Moving, combine: Combine) -> Parts:
     return found
 
 
-def _by_doubling(arrays: Parts, moving: Moving, combine: Combine) -> Parts:
+def _by_doubling(arrays: Parts, moving: MovingReduction, combine: Combine) -> Parts:
     at, count, stride, size, step = moving
     length, found, done, width = (count - 1) * stride + 1, None, 0, 1
     while True:
@@ -86,7 +86,7 @@ def _by_doubling(arrays: Parts, moving: Moving, combine: Combine) -> Parts:
     return _shifted(found, at, 0, count, stride) if stride > 1 else found
 
 
-def _along(arrays: Parts, moving: Moving, combine: Combine) -> Parts:
+def _along(arrays: Parts, moving: MovingReduction, combine: Combine) -> Parts:
     """Arrays that begin with the first window, reduced along a dimension."""
     slices = (moving.size - 1) / moving.stride
     doubling = moving.size.bit_length() - 1 + moving.size.bit_count() - 1
@@ -96,13 +96,13 @@ def _along(arrays: Parts, moving: Moving, combine: Combine) -> Parts:
 # --- along all --------------------------------------------------------------------------------------------
 
 
-def _reduced(arrays: Parts, windows: Sequence[Moving], combine: Combine) -> Parts:
+def _reduced(arrays: Parts, windows: Sequence[MovingReduction], combine: Combine) -> Parts:
     for moving in windows:
         arrays = _along(arrays, moving, combine)
     return arrays
 
 
-def _extreme(operation: Callable[[Any, Any], Any], windows: Sequence[Moving]) -> Callable[[Array], Array]:
+def _extreme(operation: Callable[[Any, Any], Any], windows: Sequence[MovingReduction]) -> Callable[[Array], Array]:
     """The greatest or least of every window, with JAX's derivative: those that tie share the slope alike."""
     plain: Combine = lambda one, other: (operation(one[0], other[0]),)  # noqa: E731
     function = jax.custom_jvp(lambda array: _reduced((array,), windows, plain)[0])
@@ -116,7 +116,7 @@ def _extreme(operation: Callable[[Any, Any], Any], windows: Sequence[Moving]) ->
     return function
 
 
-def reduce_windows(name: str, array: Array, windows: Sequence[Moving]) -> Array:
+def reduce_windows(name: str, array: Array, windows: Sequence[MovingReduction]) -> Array:
     """A reduction of every window of an array that begins with the first one.
 
     Args:
@@ -165,12 +165,12 @@ class ReducedWindows:
         return tuple(line.axis.extent for line in self.lines if line.axis is not None)
 
     @property
-    def windows(self) -> list[Moving]:
+    def windows(self) -> list[MovingReduction]:
         """How the windows move along dimensions of what is read of the view."""
         found = []
         for d, line in enumerate(self.lines):
             if line.key is not None and line.axis is not None:
-                found.append(Moving(d, line.axis.extent, line.step, self.sizes[line.key], line.inner))
+                found.append(MovingReduction(d, line.axis.extent, line.step, self.sizes[line.key], line.inner))
         return found
 
     def of(self, arrays: Arrays) -> Array:

@@ -160,7 +160,7 @@ def _element(name: str, shape: Sequence[int], place: int) -> str:
     return f"{name}[{at}]" if at else name
 
 
-class _Group:
+class _SiteGroup:
     """Vertices of a site whose fields have the same shapes."""
 
     def __init__(self, checker: Checker, fields: Sequence[Mapping[str, Any]], options: Options):
@@ -273,7 +273,7 @@ def _check_site(site: Site, seen: Seen, options: Options, known: _Checkers) -> t
             notes.append("not in float64, since it casts, or is of one dtype: looser")
         if not checker.has_forward:
             notes.append("no jax.jvp of a custom_vjp")
-        group = _Group(checker, fields, options)
+        group = _SiteGroup(checker, fields, options)
         told = defaultdict(int)
         for k, name, verdict in group.verdicts():
             verdicts.append(verdict)

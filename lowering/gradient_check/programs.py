@@ -26,7 +26,7 @@ from lowering.gradient_check.vertices import ROUNDING, precision
 from lowering.plan.collect import collect
 
 
-class _Whole:
+class _BothPasses:
     """A program, and its gradient as a graph, as functions of values; all in a copy of the graph."""
 
     def __init__(
@@ -123,7 +123,7 @@ def check_program(
 
     A gradient that is wrong is told of each tensor by itself, where it is.
     """
-    whole = _Whole(graph, of, wrt, values, program, cotangent, options)
+    whole = _BothPasses(graph, of, wrt, values, program, cotangent, options)
     random = np.random.default_rng(options.seed)
     verdicts, findings = [], []
     for _ in range(directions):
@@ -137,7 +137,7 @@ def check_program(
     return Checked("the whole program", "", directions, 0, name, tuple(verdicts), notes), findings
 
 
-def _told(whole: _Whole, wrt: Sequence[Tensor], along: Sequence[np.ndarray], verdict: Verdict) -> list[Finding]:
+def _told(whole: _BothPasses, wrt: Sequence[Tensor], along: Sequence[np.ndarray], verdict: Verdict) -> list[Finding]:
     """What is told of a slope of a program that is not right: by which tensor it is wrong, where it is by one alone."""
     names = [source_text(tensor.source) for tensor in wrt]
     if verdict.kind == "wrong" and len(wrt) > 1:

@@ -30,7 +30,7 @@ Makers = Mapping[Any, jax_core.JaxprEqn]
 
 
 @dataclass(frozen=True)
-class _Step:
+class _PathStep:
     """What leads from a part of an array to what is put there: a sum, a difference or a reshape.
 
     Attributes:
@@ -59,7 +59,7 @@ class _Added:
 
     put: jax_core.JaxprEqn
     taken: jax_core.JaxprEqn
-    steps: tuple[_Step, ...]
+    steps: tuple[_PathStep, ...]
 
     @property
     def sources(self) -> list[Atomic]:
@@ -153,7 +153,7 @@ def _added(put: jax_core.JaxprEqn, makers: Makers) -> _Added | None:
     if not starts or not jnp.issubdtype(array.aval.dtype, jnp.inexact):  # type: ignore[attr-defined]
         return None
 
-    def steps_to(atom: Atomic, left: int) -> tuple[jax_core.JaxprEqn, list[_Step]] | None:
+    def steps_to(atom: Atomic, left: int) -> tuple[jax_core.JaxprEqn, list[_PathStep]] | None:
         eqn = makers.get(atom) if isinstance(atom, jax_core.Var) else None
         if eqn is None or not left:
             return None
@@ -166,7 +166,7 @@ def _added(put: jax_core.JaxprEqn, makers: Makers) -> _Added | None:
             same = len(eqn.invars) == 1 or all(own.aval.shape == eqn.outvars[0].aval.shape for own in eqn.invars)  # type: ignore[attr-defined]
             found = steps_to(eqn.invars[at], left - 1) if same else None
             if found is not None:
-                return found[0], [*found[1], _Step(eqn, at)]
+                return found[0], [*found[1], _PathStep(eqn, at)]
         return None
 
     found = steps_to(update, _MOST_STEPS)

@@ -48,7 +48,7 @@ def _digits_without(view: Rearrangement, d: int) -> list[Digit]:
 
 
 @dataclass(frozen=True)
-class _Repeated:
+class _RepeatedArray:
     """An array that is the same all along a dimension, as one without that dimension.
 
     Attributes:
@@ -60,13 +60,13 @@ class _Repeated:
     run: Callable[..., Any]
 
 
-def _repeated(atom: Atomic, d: int, makers: Makers) -> _Repeated | None:
+def _repeated(atom: Atomic, d: int, makers: Makers) -> _RepeatedArray | None:
     """An array without a dimension along which it is the same; None where it is not known to be."""
     view, shape = rearrangement(atom, makers, stop=lambda _: False), shape_of(atom)
     left = [n for k, n in enumerate(shape) if k != d]
     if all(not digit.step for digit in view.dims[d]):
         rest = [own for k, dim in enumerate(view.dims) if k != d for own in dim]
-        return _Repeated((view.root,), lambda root: rearrange(root, rest, left))
+        return _RepeatedArray((view.root,), lambda root: rearrange(root, rest, left))
     maker, along = makers.get(view.root), _whole_dimension(view, d)
     if maker is None or along is None or not is_understood(maker, "dynamic_update_slice"):
         return None
@@ -85,7 +85,7 @@ def _repeated(atom: Atomic, d: int, makers: Makers) -> _Repeated | None:
         made = lax.dynamic_update_slice(under.run(*given[:count]), over.run(*given[count:]), places)
         return rearrange(made, digits, left)
 
-    return _Repeated((*under.sources, *over.sources), run)
+    return _RepeatedArray((*under.sources, *over.sources), run)
 
 
 def known_value(atom: Atomic, makers: Makers, constants: dict[Any, Any]) -> np.ndarray | None:
@@ -106,7 +106,9 @@ def known_value(atom: Atomic, makers: Makers, constants: dict[Any, Any]) -> np.n
         return np.asarray(bind(maker, given)[0])
 
 
-def _counts_down(indices: Atomic, d: int, rows: int, makers: Makers, constants: dict[Any, Any]) -> _Repeated | None:
+def _counts_down(
+    indices: Atomic, d: int, rows: int, makers: Makers, constants: dict[Any, Any]
+) -> _RepeatedArray | None:
     """The indices of the first block, where those of each block along a dimension are `rows` less; else None."""
     view, shape = rearrangement(indices, makers, stop=lambda _: False), shape_of(indices)
     maker = makers.get(view.root)
@@ -131,7 +133,7 @@ def _counts_down(indices: Atomic, d: int, rows: int, makers: Makers, constants: 
     def run(*given: Any) -> Any:
         return rearrange(jnp.broadcast_to(found.run(*given), of_root), digits, left)
 
-    return _Repeated(found.sources, run)
+    return _RepeatedArray(found.sources, run)
 
 
 def _rows_of(
@@ -212,7 +214,7 @@ def one_scatter(eqn: jax_core.JaxprEqn, makers: Makers, constants: dict[Any, Any
     indexed = numbers.scatter_dims_to_operand_dims
     found = _rows_of(numbers, shape_of(table), numbers.inserted_window_dims, indexed, of_indices)
 
-    def in_blocks(own: tuple[int, int]) -> _Repeated | None:
+    def in_blocks(own: tuple[int, int]) -> _RepeatedArray | None:
         return _counts_down(indices, own[0], shape_of(table)[own[1]], makers, constants)
 
     batch = next((d for d, own in found.items() if in_blocks(own) is not None), None)

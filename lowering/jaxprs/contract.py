@@ -50,7 +50,7 @@ def _has_elements(var: Any) -> bool:
     return 0 not in getattr(var.aval, "shape", (0,))
 
 
-class _Found:
+class _Contractions:
     """What is to be contracted in a jaxpr, and what to be rearranged from further back."""
 
     def __init__(self, jaxpr: jax_core.Jaxpr):
@@ -90,13 +90,13 @@ class _Found:
 def contract(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with sums of products contracted and rearrangements shortened, in the bodies of loops as well."""
     closed = inline(closed)
-    while (found := _Found(closed.jaxpr)).contractions:  # a product made by one may be summed by another
+    while (found := _Contractions(closed.jaxpr)).contractions:  # a product made by one may be summed by another
         closed = rebuild(closed, found.add, sources=found.sources)
     return rebuild(closed, found.add, sources=found.sources)
 
 
 def _has_contractions(jaxpr: jax_core.Jaxpr) -> bool:
-    return bool(_Found(jaxpr).contractions) or any(
+    return bool(_Contractions(jaxpr).contractions) or any(
         _has_contractions(body.jaxpr) for eqn in jaxpr.eqns for body in bodies_of(eqn)
     )
 

@@ -17,7 +17,7 @@ Spot = tuple[Any, int]
 """A dimension of a variable."""
 
 
-class Window(NamedTuple):
+class WindowSteps(NamedTuple):
     """How a spatial dimension of an image moves along one of the result.
 
     Attributes:
@@ -35,7 +35,7 @@ class Window(NamedTuple):
     is_picked: bool = False
 
 
-def _together(windows: set[Window]) -> set[Window]:
+def _together(windows: set[WindowSteps]) -> set[WindowSteps]:
     """Windows of one dimension, those of slices that move alike as one."""
     longest = max(windows, key=lambda window: window.length)
     alike = {window._replace(length=longest.length) for window in windows}
@@ -48,7 +48,7 @@ class Classes:
     def __init__(self) -> None:
         self._above: dict[Spot, Spot] = {}
         self._kept: list[Spot] = []
-        self._windows: list[tuple[Spot, Window]] = []
+        self._windows: list[tuple[Spot, WindowSteps]] = []
 
     def root(self, spot: Spot) -> Spot:
         """What stands for the class of a dimension."""
@@ -65,7 +65,7 @@ class Classes:
         """Keep dimensions."""
         self._kept += spots
 
-    def move(self, spot: Spot, window: Window) -> None:
+    def move(self, spot: Spot, window: WindowSteps) -> None:
         """Let a dimension be one of windows."""
         self._windows.append((spot, window))
 
@@ -75,9 +75,9 @@ class Classes:
         return set(map(self.root, self._kept))
 
     @property
-    def windows(self) -> dict[Spot, set[Window]]:
+    def windows(self) -> dict[Spot, set[WindowSteps]]:
         """How classes of windows move."""
-        found: dict[Spot, set[Window]] = {}
+        found: dict[Spot, set[WindowSteps]] = {}
         for spot, window in self._windows:
             found.setdefault(self.root(spot), set()).add(window._replace(result=self.root(window.result)))
         return {root: _together(windows) for root, windows in found.items()}

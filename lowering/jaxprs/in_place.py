@@ -110,7 +110,7 @@ def _is_scattered(eqn: jax_core.JaxprEqn) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class _Value:
+class _InlinedValue:
     """A value that XLA sees, after it has inlined what it inlines.
 
     Attributes:
@@ -125,8 +125,8 @@ class _Value:
     """
 
     size: float
-    sources: tuple[_Value, ...] = ()
-    held: tuple[_Value, ...] = ()
+    sources: tuple[_InlinedValue, ...] = ()
+    held: tuple[_InlinedValue, ...] = ()
     is_joined: bool = False
     is_written: bool = False
     is_pinned: bool = False
@@ -144,10 +144,10 @@ def _reached(first: Iterable[Item], following: Callable[[Item], Iterable[Item]])
     return found
 
 
-def _held_by(array: _Value) -> set[_Value]:
+def _held_by(array: _InlinedValue) -> set[_InlinedValue]:
     """The values whose elements an array may hold all of, itself among them."""
 
-    def following(own: tuple[_Value, float]) -> list[tuple[_Value, float]]:
+    def following(own: tuple[_InlinedValue, float]) -> list[tuple[_InlinedValue, float]]:
         value, least = own
         each = [(held, min(least, held.size) if value.is_joined else least) for held in value.held]
         return [(held, size) for held, size in each if held.size >= size]
@@ -155,45 +155,45 @@ def _held_by(array: _Value) -> set[_Value]:
     return {held for held, _ in _reached([(array, array.size)], following) if held.size >= array.size}
 
 
-def _is_in_danger(array: _Value, others: Sequence[_Value]) -> bool:
+def _is_in_danger(array: _InlinedValue, others: Sequence[_InlinedValue]) -> bool:
     """Whether an update of an array may run where it still reads what it overwrites, for its values or its place."""
     if array.is_pinned:
         return False
     overwritten = _held_by(array)
     first = min(own.number for own in overwritten)
 
-    def recent(values: Iterable[_Value]) -> list[_Value]:
+    def recent(values: Iterable[_InlinedValue]) -> list[_InlinedValue]:
         return [own for own in values if own.number >= first]
 
-    def following(own: _Value) -> list[_Value]:
+    def following(own: _InlinedValue) -> list[_InlinedValue]:
         return recent(own.sources)
 
     return not overwritten.isdisjoint(_reached(recent(others), following))
 
 
-def _constant(value: Any) -> _Value:
-    return _Value(np.size(value), is_pinned=True, is_known=True)
+def _constant(value: Any) -> _InlinedValue:
+    return _InlinedValue(np.size(value), is_pinned=True, is_known=True)
 
 
-def _pinned(var: Any) -> _Value:
+def _pinned(var: Any) -> _InlinedValue:
     """What XLA makes before whatever reads it, in its own shape."""
-    return _Value(_size(var.aval), is_pinned=True)
+    return _InlinedValue(_size(var.aval), is_pinned=True)
 
 
-def _anything(var: Any, sources: Sequence[_Value], **attributes: bool) -> _Value:
+def _anything(var: Any, sources: Sequence[_InlinedValue], **attributes: bool) -> _InlinedValue:
     """What may have been made of its sources."""
     own = tuple(sources)
-    return _Value(_size(var.aval), own, own, is_known=all(source.is_known for source in own), **attributes)
+    return _InlinedValue(_size(var.aval), own, own, is_known=all(source.is_known for source in own), **attributes)
 
 
-def _of_one_origin(variables: Iterable[Any], sources: Iterable[_Value] = ()) -> list[_Value]:
+def _of_one_origin(variables: Iterable[Any], sources: Iterable[_InlinedValue] = ()) -> list[_InlinedValue]:
     """What may have been made of its sources in any way, and each of them of another."""
     own = tuple(sources)
-    origin = _Value(math.inf, own, own, is_known=bool(own) and all(source.is_known for source in own))
+    origin = _InlinedValue(math.inf, own, own, is_known=bool(own) and all(source.is_known for source in own))
     return [_anything(var, [origin]) for var in variables]
 
 
-def _keeps_pins(eqn: jax_core.JaxprEqn, inputs: Sequence[_Value]) -> bool:
+def _keeps_pins(eqn: jax_core.JaxprEqn, inputs: Sequence[_InlinedValue]) -> bool:
     """Whether a result is pinned: by element of pinned operands or one number, or a part that is chosen."""
     if is_understood(eqn, "select_n") and inputs[0].is_written and any(own.is_written for own in inputs[1:]):
         return True  # it is no part alone, and XLA moves reshapes past an operation where all its operands are such
@@ -203,7 +203,7 @@ def _keeps_pins(eqn: jax_core.JaxprEqn, inputs: Sequence[_Value]) -> bool:
     return all(not shape or (shape == own and value.is_pinned) for shape, value in zip(shapes, inputs, strict=True))
 
 
-def _is_counted(eqn: jax_core.JaxprEqn, inputs: Sequence[_Value]) -> bool:
+def _is_counted(eqn: jax_core.JaxprEqn, inputs: Sequence[_InlinedValue]) -> bool:
     """Whether XLA may know how often a loop on a condition runs: it leaves out one that runs once, or never."""
     condition, num_consts = eqn.params["cond_jaxpr"].jaxpr, eqn.params["cond_nconsts"]
     used = {atom for one in condition.eqns for atom in variables(one.invars)} | set(variables(condition.outvars))
@@ -211,20 +211,20 @@ def _is_counted(eqn: jax_core.JaxprEqn, inputs: Sequence[_Value]) -> bool:
     return all(value.is_known for var, value in zip(condition.invars, given, strict=True) if var in used)
 
 
-class _Search:
+class _DangerSearch:
     """Looks for updates in danger, through the jaxprs within a jaxpr."""
 
     def __init__(self) -> None:
         self.found: set[jax_core.JaxprEqn] = set()
 
-    def run(self, jaxpr: jax_core.ClosedJaxpr, inputs: Iterable[_Value]) -> list[_Value]:
+    def run(self, jaxpr: jax_core.ClosedJaxpr, inputs: Iterable[_InlinedValue]) -> list[_InlinedValue]:
         """What a jaxpr makes of its inputs."""
         return evaluate(jaxpr, list(inputs), self.results, known=_constant)
 
-    def results(self, eqn: jax_core.JaxprEqn, inputs: Sequence[_Value]) -> list[_Value]:
+    def results(self, eqn: jax_core.JaxprEqn, inputs: Sequence[_InlinedValue]) -> list[_InlinedValue]:
         name = eqn.primitive.name
         if is_function(eqn):
-            return _Search().run(eqn.params["jaxpr"], inputs)  # its own updates were looked at when it was made
+            return _DangerSearch().run(eqn.params["jaxpr"], inputs)  # its own updates were looked at when it was made
         if name == "while" and not _is_counted(eqn, inputs):
             return self.loop(eqn, inputs)
         if name == "scan" and eqn.params["length"] // eqn.params["unroll"] > 1:
@@ -246,7 +246,7 @@ class _Search:
             for var in eqn.outvars
         ]
 
-    def update(self, eqn: jax_core.JaxprEqn, inputs: Sequence[_Value]) -> _Value:
+    def update(self, eqn: jax_core.JaxprEqn, inputs: Sequence[_InlinedValue]) -> _InlinedValue:
         """What comes of an update."""
         (var,), array, written = eqn.outvars, inputs[0], _written(eqn)
         if written in (0, array.size):
@@ -256,9 +256,9 @@ class _Search:
             if not _is_scattered(eqn):
                 return _anything(var, inputs, is_pinned=True)
         is_pinned, is_known = _in_place(eqn) or _is_by_element(eqn), all(own.is_known for own in inputs)
-        return _Value(array.size, tuple(inputs), is_written=True, is_pinned=is_pinned, is_known=is_known)
+        return _InlinedValue(array.size, tuple(inputs), is_written=True, is_pinned=is_pinned, is_known=is_known)
 
-    def loop(self, eqn: jax_core.JaxprEqn, inputs: Sequence[_Value]) -> list[_Value]:
+    def loop(self, eqn: jax_core.JaxprEqn, inputs: Sequence[_InlinedValue]) -> list[_InlinedValue]:
         """What comes of a loop that XLA keeps. What never changes in it is what it was before."""
         params = eqn.params
         if eqn.primitive.name == "scan":
@@ -292,10 +292,10 @@ def updates_in_danger(closed: jax_core.ClosedJaxpr, inputs: Inputs = "any") -> s
         closed: what is to run.
         inputs: what its inputs are.
     """
-    search, own = _Search(), closed.jaxpr.invars
-    made: dict[Inputs, Callable[[], list[_Value]]] = {
+    search, own = _DangerSearch(), closed.jaxpr.invars
+    made: dict[Inputs, Callable[[], list[_InlinedValue]]] = {
         "carried": lambda: [_pinned(var) for var in own],
-        "apart": lambda: [_Value(_size(var.aval)) for var in own],
+        "apart": lambda: [_InlinedValue(_size(var.aval)) for var in own],
         "any": lambda: _of_one_origin(own),
     }
     search.run(closed, made[inputs]())

@@ -40,7 +40,7 @@ MOST_PARTS = 64
 
 
 @dataclass(frozen=True)
-class _Part:
+class _ReducedElements:
     """Some elements of an array, and where they go.
 
     Attributes:
@@ -82,7 +82,9 @@ def _shape(atom: Any) -> tuple[int, ...]:
     return atom.aval.shape
 
 
-def _divided(part: _Part, source: Atomic, starts: Sequence[int], sizes: Sequence[int]) -> _Part | None:
+def _divided(
+    part: _ReducedElements, source: Atomic, starts: Sequence[int], sizes: Sequence[int]
+) -> _ReducedElements | None:
     """A slice as a part of what it is of: along one dimension that is summed, or, where all are, in memory.
 
     A dimension may have been merged of one that is summed and of others behind that, which are not cut.
@@ -92,13 +94,13 @@ def _divided(part: _Part, source: Atomic, starts: Sequence[int], sizes: Sequence
     if cut and all(map(_is_summed, part.dims)) and math.prod(sizes[: cut[-1]]) == 1:
         strides = row_major_strides(shape)
         start = sum(first * stride for first, stride in zip(starts, strides, strict=True))
-        return _Part(source, tuple(map(_summed, shape)), 0, start, math.prod(sizes), is_stretch=True)
+        return _ReducedElements(source, tuple(map(_summed, shape)), 0, start, math.prod(sizes), is_stretch=True)
     if cut and all(map(_is_summed, part.dims[: cut[-1] + 1])) and math.prod(sizes[: cut[-1]]) == 1:
         last = cut[-1]
         strides = row_major_strides(shape[: last + 1])
         start = sum(first * stride for first, stride in zip(starts, strides, strict=False))
         dims = (*map(_summed, shape[: last + 1]), *part.dims[last + 1 :])
-        return _Part(source, dims, last, start, sizes[last], is_rows=True)
+        return _ReducedElements(source, dims, last, start, sizes[last], is_rows=True)
     if len(cut) != 1:
         return None
     (d,) = cut
@@ -107,7 +109,7 @@ def _divided(part: _Part, source: Atomic, starts: Sequence[int], sizes: Sequence
     if starts[d] % stretch or sizes[d] % stretch or shape[d] % stretch or (inner and len(inner) == len(part.dims[d])):
         return None
     along = (*_summed(shape[d] // stretch), *inner)
-    return _Part(source, (*part.dims[:d], along, *part.dims[d + 1 :]), d, starts[d], sizes[d])
+    return _ReducedElements(source, (*part.dims[:d], along, *part.dims[d + 1 :]), d, starts[d], sizes[d])
 
 
 def _keeps_order(maker: jax_core.JaxprEqn) -> bool:
@@ -120,7 +122,9 @@ def _keeps_order(maker: jax_core.JaxprEqn) -> bool:
     return maker.primitive.name == "squeeze" or maker.params["dimensions"] is None
 
 
-def _behind(part: _Part, maker: jax_core.JaxprEqn, name: str, uses: Counter[Any]) -> list[_Part] | None:
+def _behind(
+    part: _ReducedElements, maker: jax_core.JaxprEqn, name: str, uses: Counter[Any]
+) -> list[_ReducedElements] | None:
     """What a whole array is made of, by one equation; None where that is no part of a reduction."""
     source, dims = maker.invars[0], part.dims
     if any(isinstance(atom, jax_core.Literal) for atom in maker.invars):
@@ -128,16 +132,16 @@ def _behind(part: _Part, maker: jax_core.JaxprEqn, name: str, uses: Counter[Any]
     match maker.primitive.name:
         case "reshape" | "squeeze" | "broadcast_in_dim" if _keeps_order(maker):
             own = regrouped(merged(digit for dim in dims for digit in dim), _shape(source))
-            return None if own is None else [_Part(source, own)]
+            return None if own is None else [_ReducedElements(source, own)]
         case "transpose":
             order = [int(d) for d in maker.params["permutation"]]
-            return [_Part(source, tuple(dims[order.index(d)] for d in range(len(order))))]
+            return [_ReducedElements(source, tuple(dims[order.index(d)] for d in range(len(order))))]
         case "concatenate":
             d = int(maker.params["dimension"])
             if not _is_summed(dims[d]) or len(maker.invars) > MOST_PARTS:
                 return None
             of = lambda atom: (*dims[:d], _summed(_shape(atom)[d]), *dims[d + 1 :])  # noqa: E731
-            return [_Part(atom, of(atom)) for atom in maker.invars]
+            return [_ReducedElements(atom, of(atom)) for atom in maker.invars]
         case "slice" if maker.params["strides"] is None or set(maker.params["strides"]) <= {1}:
             starts = maker.params["start_indices"]
             own = _divided(part, source, starts, _shape(part.array))
@@ -150,7 +154,11 @@ def _behind(part: _Part, maker: jax_core.JaxprEqn, name: str, uses: Counter[Any]
             return None if own is None else [own]
         case own_name if own_name == name and uses[part.array] == 1:
             left, axes = iter(dims), {int(axis) for axis in maker.params["axes"]}
-            return [_Part(source, tuple(_summed(n) if d in axes else next(left) for d, n in enumerate(_shape(source))))]
+            return [
+                _ReducedElements(
+                    source, tuple(_summed(n) if d in axes else next(left) for d, n in enumerate(_shape(source)))
+                )
+            ]
     return None
 
 
@@ -160,10 +168,10 @@ def _identity(array: Atomic, makers: dict[Any, jax_core.JaxprEqn]) -> Any:
     return (view.root, tuple(merged(view.digits))), _shape(array)
 
 
-def _with_neighbours(parts: list[_Part], makers: dict[Any, jax_core.JaxprEqn]) -> list[_Part]:
+def _with_neighbours(parts: list[_ReducedElements], makers: dict[Any, jax_core.JaxprEqn]) -> list[_ReducedElements]:
     """Parts that are all of an array between them made one."""
-    found: list[_Part] = []
-    waiting: dict[Any, list[_Part]] = {}
+    found: list[_ReducedElements] = []
+    waiting: dict[Any, list[_ReducedElements]] = {}
     for part in parts:
         if part.along is None:
             found.append(part)
@@ -178,7 +186,7 @@ def _with_neighbours(parts: list[_Part], makers: dict[Any, jax_core.JaxprEqn]) -
         own.sort(key=lambda part: part.start)
         ends = [part.start + part.size for part in own]
         if [part.start for part in own] == [0, *ends[:-1]] and ends[-1] == own[0].whole:
-            found.append(_Part(own[0].array, own[0].dims))
+            found.append(_ReducedElements(own[0].array, own[0].dims))
         else:
             found += own
     return found
@@ -200,7 +208,7 @@ def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Co
     axes = {int(axis) for axis in eqn.params["axes"]}
     kept = iter(row_major_digits(_shape(eqn.outvars[0])))
     digits = [Digit(0, n) if d in axes else next(kept) for d, n in enumerate(_shape(operand))]
-    parts = [_Part(operand, tuple((digit,) if digit.extent != 1 else () for digit in digits))]
+    parts = [_ReducedElements(operand, tuple((digit,) if digit.extent != 1 else () for digit in digits))]
     joins = turns = False
     while len(parts) <= MOST_PARTS:
         parts = _with_neighbours(parts, makers)
@@ -224,7 +232,7 @@ def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Co
     return whole or (_as_it_is(parts[0]) if len(parts) == 1 else None)
 
 
-def _numbered(part: _Part) -> Dims:
+def _numbered(part: _ReducedElements) -> Dims:
     """The digits of a part with those that are summed told apart: by positions among them."""
     found, step = [], SUMMED
     for dim in reversed(part.dims):
@@ -236,7 +244,7 @@ def _numbered(part: _Part) -> Dims:
     return tuple(found[::-1])
 
 
-def _as_it_is(part: _Part) -> Whole:
+def _as_it_is(part: _ReducedElements) -> Whole:
     """All of an array."""
     digits = merged(digit for dim in part.dims for digit in dim)
     labels = [("kept" if digit.step else "summed", digit.step, digit.extent) for digit in digits]

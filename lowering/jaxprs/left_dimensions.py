@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from codelet.jaxprs.equations import Atomic
-from lowering.jaxprs.dimension_classes import Classes, Spot, Window, spots_of
+from lowering.jaxprs.dimension_classes import Classes, Spot, WindowSteps, spots_of
 
 
 class Place(NamedTuple):
@@ -36,7 +36,7 @@ class Left:
 
     classes: Classes
     axes: dict[Spot, int | None]
-    windows: dict[Spot, Window]
+    windows: dict[Spot, WindowSteps]
 
     def places(self, atom: Atomic) -> tuple[Place, ...]:
         """What becomes of each dimension of a variable."""

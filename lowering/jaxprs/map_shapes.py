@@ -55,7 +55,7 @@ def _regrouped(own: Shape, was: Shape, shape: Shape) -> Shape | None:
     return tuple(made)
 
 
-class _Form(NamedTuple):
+class _ShapeForm(NamedTuple):
     """How a value is brought to another form: with its dimensions in another order, or reshaped where that is None."""
 
     shape: Shape
@@ -100,7 +100,7 @@ def _fills(own: Shape, made: Shape) -> bool:
     return all(n in (1, m) for n, m in zip(own, made, strict=True))
 
 
-class _Groups:
+class _MapGroups:
     """Maps that are made from each other (union and find)."""
 
     def __init__(self) -> None:
@@ -117,16 +117,16 @@ class _Groups:
         self._above[self.root(other)] = self.root(var)
 
 
-def _before(atom: Atomic, maker: jax_core.JaxprEqn | None) -> _Form:
+def _before(atom: Atomic, maker: jax_core.JaxprEqn | None) -> _ShapeForm:
     """The form that a value had before it was reshaped or transposed; its own where it was not."""
     if maker is not None and is_understood(maker, "transpose"):
-        return _Form(_shape(maker.invars[0]), inverse_of(maker.params["permutation"]))
-    return _Form(_shape(maker.invars[0] if maker is not None and is_reshape(maker) else atom))
+        return _ShapeForm(_shape(maker.invars[0]), inverse_of(maker.params["permutation"]))
+    return _ShapeForm(_shape(maker.invars[0] if maker is not None and is_reshape(maker) else atom))
 
 
-def _after(eqn: jax_core.JaxprEqn) -> _Form:
+def _after(eqn: jax_core.JaxprEqn) -> _ShapeForm:
     """The form that a transpose brings a value to."""
-    return _Form(_shape(eqn.outvars[0]), tuple(map(int, eqn.params["permutation"])))
+    return _ShapeForm(_shape(eqn.outvars[0]), tuple(map(int, eqn.params["permutation"])))
 
 
 class _Maps:
@@ -136,7 +136,7 @@ class _Maps:
         self._jaxpr = jaxpr
         self._makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
         self.maps = {eqn.outvars[0]: eqn for eqn in jaxpr.eqns if _is_map(eqn)}
-        self._groups = _Groups()
+        self._groups = _MapGroups()
         for made, atom in self._given():
             if (before := self._unshaped(atom)) in self.maps:
                 self._groups.unite(made, before)
@@ -162,7 +162,7 @@ class _Maps:
             found.setdefault(self._groups.root(made), []).append(made)
         return found
 
-    def _comes_in(self) -> Iterator[tuple[Any, _Form]]:
+    def _comes_in(self) -> Iterator[tuple[Any, _ShapeForm]]:
         """Groups with the forms of what they are given; what is repeated to fill a shape is small, in any form."""
         for root, atom in dict.fromkeys((self._groups.root(made), atom) for made, atom in self._given()):
             maker = self._makers.get(atom)
@@ -170,7 +170,7 @@ class _Maps:
             if not repeats and self._unshaped(atom) not in self.maps:
                 yield root, _before(atom, maker)
 
-    def _goes_out(self) -> Iterator[tuple[Any, _Form, jax_core.JaxprEqn | None]]:
+    def _goes_out(self) -> Iterator[tuple[Any, _ShapeForm, jax_core.JaxprEqn | None]]:
         """Groups with the forms in which their results are read, and by which equation; None: they are results."""
         for eqn in self._jaxpr.eqns:
             reader = self._groups.root(eqn.outvars[0]) if eqn.outvars and eqn.outvars[0] in self.maps else None
@@ -178,14 +178,14 @@ class _Maps:
                 made = self._unshaped(atom)
                 if made in self.maps and self._groups.root(made) is not reader:
                     is_turned = made is atom and is_understood(eqn, "transpose")
-                    yield self._groups.root(made), _after(eqn) if is_turned else _Form(_shape(atom)), eqn
+                    yield self._groups.root(made), _after(eqn) if is_turned else _ShapeForm(_shape(atom)), eqn
         for atom in variables(self._jaxpr.outvars):
             if (made := self._unshaped(atom)) in self.maps:
-                yield self._groups.root(made), _Form(_shape(atom)), None
+                yield self._groups.root(made), _ShapeForm(_shape(atom)), None
 
-    def votes(self) -> dict[Any, Counter[_Form]]:
+    def votes(self) -> dict[Any, Counter[_ShapeForm]]:
         """How many values each group is given, or gives, in which form; what is reduced in each that allows it."""
-        votes: dict[Any, Counter[_Form]] = {root: Counter() for root in self.members()}
+        votes: dict[Any, Counter[_ShapeForm]] = {root: Counter() for root in self.members()}
         for root, form in self._comes_in():
             votes[root][form] += 1
         read = list(self._goes_out())
@@ -199,9 +199,9 @@ class _Maps:
         return votes
 
 
-def _forms(jaxpr: jax_core.Jaxpr) -> dict[Any, _Form]:
+def _forms(jaxpr: jax_core.Jaxpr) -> dict[Any, _ShapeForm]:
     """The form in which each map is to be made, by its result, where that is another than its own."""
-    found, chosen = _Maps(jaxpr), dict[Any, _Form]()
+    found, chosen = _Maps(jaxpr), dict[Any, _ShapeForm]()
     votes = found.votes()
     for root, members in found.members().items():
         shapes = {_shape(made) for made in members}
@@ -211,7 +211,7 @@ def _forms(jaxpr: jax_core.Jaxpr) -> dict[Any, _Form]:
         possible = [form for form in possible if all(form.takes(*own) for own in repeated)]
         best = max((votes[root][form] for form in possible), default=0)
         for made in members:
-            if votes[root][_Form(_shape(made))] < best:
+            if votes[root][_ShapeForm(_shape(made))] < best:
                 chosen[made] = min((form for form in possible if votes[root][form] == best), key=str)
     return chosen
 

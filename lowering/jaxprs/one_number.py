@@ -37,7 +37,7 @@ def _of_constant(const: Any) -> np.ndarray | None:
     return flat[0] if is_one else None
 
 
-class _Numbers:
+class _OneNumbers:
     """Which values of a jaxpr are one number.
 
     Attributes:
@@ -102,7 +102,7 @@ def as_one_number(
     constants = [_of_constant(const) for const in closed.consts]
     if all(number is None for number in (*given, *constants)) and not any(map(bodies_of, jaxpr.eqns)):
         return closed
-    numbers, builder = _Numbers(closed, given), Builder(jaxpr.invars, jaxpr.debug_info)
+    numbers, builder = _OneNumbers(closed, given), Builder(jaxpr.invars, jaxpr.debug_info)
     read = {var for eqn in jaxpr.eqns for var in variables(eqn.invars)}
 
     def broadcast(number: np.ndarray, var: Any) -> Atomic:

@@ -33,13 +33,13 @@ class _Shared(NamedTuple):
     shape: tuple[int, ...]
 
 
-class _Product(NamedTuple):
+class _PartProduct(NamedTuple):
     """A product, and what its operands are, of which one at least is a part."""
 
     eqn: jax_core.JaxprEqn
     operands: tuple[Part | _Shared, Part | _Shared]
 
-    def is_like(self, other: _Product) -> bool:
+    def is_like(self, other: _PartProduct) -> bool:
         """Whether it differs from another in the part alone that it is of."""
         return self.eqn.params == other.eqn.params and all(map(_are_alike, self.operands, other.operands))
 
@@ -68,13 +68,13 @@ def _are_alike(own: Part | _Shared, other: Part | _Shared) -> bool:
     return own == other
 
 
-class _Sum(NamedTuple):
+class _ProductSum(NamedTuple):
     """A value that a product is added to, part by part."""
 
     whole: Part
     at: int
     """Which operand of the sums the value is."""
-    product: _Product
+    product: _PartProduct
 
     @property
     def roots(self) -> list[Atomic]:
@@ -87,7 +87,7 @@ class _Sum(NamedTuple):
         return lax.add(*(terms if self.at == 0 else terms[::-1]))
 
 
-class _Piece(NamedTuple):
+class _StretchPiece(NamedTuple):
     """A piece of a value in memory: the same stretch of every block, of which there are so many."""
 
     value: Atomic
@@ -96,7 +96,7 @@ class _Piece(NamedTuple):
     size: int
 
 
-def _piece(eqn: jax_core.JaxprEqn) -> _Piece | None:
+def _piece(eqn: jax_core.JaxprEqn) -> _StretchPiece | None:
     """What a `dynamic_update_slice` writes; None where that is not known, or is cut along several dimensions."""
     whole, update, *starts = eqn.invars
     shape, own = whole.aval.shape, update.aval.shape  # type: ignore[attr-defined]
@@ -105,17 +105,17 @@ def _piece(eqn: jax_core.JaxprEqn) -> _Piece | None:
         return None
     (d,) = cut
     start = int(starts[d].val) * math.prod(shape[d + 1 :])  # type: ignore[attr-defined]
-    return _Piece(update, math.prod(shape[:d]), start, math.prod(own[d:]))
+    return _StretchPiece(update, math.prod(shape[:d]), start, math.prod(own[d:]))
 
 
-class _Found:
+class _SideBySide:
     """The values of a jaxpr that are products side by side."""
 
     def __init__(self, jaxpr: jax_core.Jaxpr):
         self.makers: Makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
         lists = (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars)
         self.uses = Counter(atom for atoms in lists for atom in variables(atoms))
-        self.products: dict[jax_core.JaxprEqn, _Product | _Sum] = {}
+        self.products: dict[jax_core.JaxprEqn, _PartProduct | _ProductSum] = {}
         if not any(is_understood(eqn, "dot_general") for eqn in jaxpr.eqns):
             return
         for eqn in reversed(jaxpr.eqns):
@@ -123,14 +123,16 @@ class _Found:
             if product is not None:
                 self.products[eqn] = product
 
-    def _pieces(self, eqn: jax_core.JaxprEqn) -> list[_Piece]:
+    def _pieces(self, eqn: jax_core.JaxprEqn) -> list[_StretchPiece]:
         """What together are all of a value; nothing where that is not known."""
         if is_understood(eqn, "concatenate"):
             d = int(eqn.params["dimension"])
             sizes = [math.prod(atom.aval.shape[d:]) for atom in eqn.invars]  # type: ignore[attr-defined]
             blocks = math.prod(eqn.outvars[0].aval.shape[:d])  # type: ignore[attr-defined]
             starts = itertools.accumulate(sizes, initial=0)
-            return [_Piece(*own) for own in zip(eqn.invars, itertools.repeat(blocks), starts, sizes, strict=False)]
+            return [
+                _StretchPiece(*own) for own in zip(eqn.invars, itertools.repeat(blocks), starts, sizes, strict=False)
+            ]
         size, found = math.prod(eqn.outvars[0].aval.shape), []  # type: ignore[attr-defined]
         maker: jax_core.JaxprEqn | None = eqn
         while maker is not None and is_understood(maker, "dynamic_update_slice"):
@@ -146,7 +148,7 @@ class _Found:
         is_all = [*(own.start for own in found), size] == [*ends[:-1], ends[-1] * (found[0].blocks if found else 0)]
         return found if is_all and len({own.blocks for own in found}) == 1 else []
 
-    def _product(self, piece: _Piece) -> _Product | None:
+    def _product(self, piece: _StretchPiece) -> _PartProduct | None:
         """A piece as a product of parts; None if it is none."""
         value, eqn = behind(piece.value, self.makers)
         if eqn is None or not is_understood(eqn, "dot_general") or 0 in value.aval.shape:
@@ -159,10 +161,10 @@ class _Found:
                 continue
             left, right = (self._operand(operand, at) for operand, at in zip(eqn.invars, own[:2], strict=True))
             if left is not None and right is not None:
-                return _Product(eqn, (left, right))
+                return _PartProduct(eqn, (left, right))
         return None
 
-    def _of_one(self, piece: _Piece, like: _Product) -> _Product | None:
+    def _of_one(self, piece: _StretchPiece, like: _PartProduct) -> _PartProduct | None:
         """A piece of one row, which its product has no dimension for, as a product like another; None if it is none."""
         value, eqn = behind(piece.value, self.makers)
         sides = [k for k, own in enumerate(like.operands) if isinstance(own, Part)]
@@ -179,7 +181,7 @@ class _Found:
         shape = (*own[: part.dimension], 1, *own[part.dimension :])
         found = [part_of(eqn.invars[k], part.dimension, self.makers, shape), self._operand(eqn.invars[1 - k], None)]
         left, right = found if k == 0 else found[::-1]
-        return None if left is None or right is None else _Product(like.eqn, (left, right))
+        return None if left is None or right is None else _PartProduct(like.eqn, (left, right))
 
     def _operand(self, operand: Any, d: int | None) -> Part | _Shared | None:
         """What an operand is: a part along a dimension, or, without one, shared."""
@@ -189,14 +191,14 @@ class _Found:
             return part_of(operand, d, self.makers)
         return _Shared(behind(operand, self.makers)[0], tuple(operand.aval.shape))
 
-    def _whole(self, eqn: jax_core.JaxprEqn) -> _Product | _Sum | None:
+    def _whole(self, eqn: jax_core.JaxprEqn) -> _PartProduct | _ProductSum | None:
         """What is put together as a product of the whole, or what that is added to; None if it is none."""
         pieces = self._pieces(eqn)
         if len(pieces) < 2:
             return None
         return self._as_product(pieces) or (self._as_sum(eqn, pieces) if is_understood(eqn, "concatenate") else None)
 
-    def _as_product(self, pieces: Sequence[_Piece]) -> _Product | None:
+    def _as_product(self, pieces: Sequence[_StretchPiece]) -> _PartProduct | None:
         """All pieces as a product; None if they are none."""
         found = [self._product(piece) for piece in pieces]
         first = next((own for own in found if own is not None), None)
@@ -211,7 +213,7 @@ class _Found:
                 return None
         return products[0]
 
-    def _as_sum(self, eqn: jax_core.JaxprEqn, pieces: Sequence[_Piece]) -> _Sum | None:
+    def _as_sum(self, eqn: jax_core.JaxprEqn, pieces: Sequence[_StretchPiece]) -> _ProductSum | None:
         """All pieces of what is concatenated as a product and what it is added to; None if they are none."""
         makers = [self.makers.get(piece.value) for piece in pieces]
         sums = [maker for maker in makers if maker is not None and is_understood(maker, "add", "add_any")]
@@ -227,7 +229,7 @@ class _Found:
             others = [piece._replace(value=own.invars[1 - at]) for piece, own in zip(pieces, sums, strict=True)]
             product = self._as_product(others)
             if product is not None and parts[0].shape == eqn.outvars[0].aval.shape:  # type: ignore[attr-defined]
-                return _Sum(parts[0], at, product)
+                return _ProductSum(parts[0], at, product)
         return None
 
 
@@ -240,4 +242,4 @@ def _are_all(parts: Sequence[Part]) -> bool:
 
 def join_side_by_side(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with the products of all parts of a value as one product, in the bodies of loops as well."""
-    return with_wholes(closed, lambda jaxpr: _Found(jaxpr).products)
+    return with_wholes(closed, lambda jaxpr: _SideBySide(jaxpr).products)

@@ -21,14 +21,14 @@ from lowering.jaxprs.rearrangement import Rearrangement, rearrange, rearrangemen
 _PARTS = ("slice", "split")
 
 
-class _Repeated(NamedTuple):
+class _RepeatedParts(NamedTuple):
     """Parts of a rearrangement, each as one of its root: the digits of all parts, in order."""
 
     view: Rearrangement
     parts: tuple[tuple[Digit, ...], ...]
 
 
-def _found(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> _Repeated | None:
+def _found(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> _RepeatedParts | None:
     """What an equation takes parts of, where it takes less than all along repeated dimensions alone."""
     (given,), parts = eqn.invars, []
     view = rearrangement(given, makers, stop=lambda _: False)
@@ -42,7 +42,7 @@ def _found(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> _Rep
             return None
         dims = [(Digit(0, n),) if d in cut else dim for d, (n, dim) in enumerate(zip(made, view.dims, strict=True))]
         parts.append(tuple(digit for dim in dims for digit in dim if digit.extent > 1))
-    return _Repeated(view, tuple(parts))
+    return _RepeatedParts(view, tuple(parts))
 
 
 def repeat_less(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
@@ -53,7 +53,7 @@ def repeat_less(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     given = (
         eqn for eqn in closed.jaxpr.eqns if is_understood(eqn, *_PARTS) and isinstance(eqn.invars[0], jax_core.Var)
     )
-    found: Mapping[int, _Repeated] = {id(eqn): own for eqn in given if (own := _found(eqn, makers)) is not None}
+    found: Mapping[int, _RepeatedParts] = {id(eqn): own for eqn in given if (own := _found(eqn, makers)) is not None}
 
     def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
         return [found[id(eqn)].view.root] if id(eqn) in found else eqn.invars

@@ -18,7 +18,7 @@ from lowering.arrays import slice_
 
 
 @dataclass(frozen=True)
-class _Slice:
+class _OneSlice:
     """A slice of an array that has elements: along each dimension from where to where, in which steps."""
 
     array: Atomic
@@ -26,33 +26,33 @@ class _Slice:
     limits: tuple[int, ...]
     strides: tuple[int, ...]
 
-    def of_slice(self, other: _Slice) -> _Slice:
+    def of_slice(self, other: _OneSlice) -> _OneSlice:
         """This slice of another, of what that is of."""
         starts = tuple(a + b * s for a, b, s in zip(other.starts, self.starts, other.strides, strict=True))
         strides = tuple(a * b for a, b in zip(other.strides, self.strides, strict=True))
         counts = (-(-(b - a) // s) for a, b, s in zip(self.starts, self.limits, self.strides, strict=True))
         # One more than the last element, so that none lies beyond the other's limit.
         limits = tuple(a + (n - 1) * s + 1 for a, n, s in zip(starts, counts, strides, strict=True))
-        return _Slice(other.array, starts, limits, strides)
+        return _OneSlice(other.array, starts, limits, strides)
 
-    def of_part(self, parts: Sequence[Atomic], dimension: int) -> _Slice | None:
+    def of_part(self, parts: Sequence[Atomic], dimension: int) -> _OneSlice | None:
         """This slice of what is joined of parts, of one of these; None where it is of several."""
         begin = 0
         for part in parts:
             end = begin + part.aval.shape[dimension]  # type: ignore[attr-defined]
             if begin <= self.starts[dimension] and self.limits[dimension] <= end:
                 moved = lambda own, by=begin: tuple(n - by * (d == dimension) for d, n in enumerate(own))  # noqa: E731
-                return _Slice(part, moved(self.starts), moved(self.limits), self.strides)
+                return _OneSlice(part, moved(self.starts), moved(self.limits), self.strides)
             begin = end
         return None
 
 
-def _as_slice(eqn: jax_core.JaxprEqn) -> _Slice:
+def _as_slice(eqn: jax_core.JaxprEqn) -> _OneSlice:
     starts, limits, strides = (eqn.params[name] for name in ("start_indices", "limit_indices", "strides"))
-    return _Slice(eqn.invars[0], tuple(starts), tuple(limits), tuple(strides or (1,) * len(starts)))
+    return _OneSlice(eqn.invars[0], tuple(starts), tuple(limits), tuple(strides or (1,) * len(starts)))
 
 
-def _root(eqn: jax_core.JaxprEqn, makers: Mapping[Any, jax_core.JaxprEqn]) -> _Slice | None:
+def _root(eqn: jax_core.JaxprEqn, makers: Mapping[Any, jax_core.JaxprEqn]) -> _OneSlice | None:
     """A slice, of what it is a slice of in the end; None where that is its operand."""
     first = own = _as_slice(eqn)
     while isinstance(own.array, jax_core.Var):

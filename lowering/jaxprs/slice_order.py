@@ -28,7 +28,7 @@ from lowering.jaxprs.rearrangement import Rearrangement, rearrangement
 
 
 @dataclass(frozen=True)
-class _Part:
+class _DimensionPart:
     """A part of a dimension of what is indexed, whose elements lie `step` apart; all of it where it is not free."""
 
     dimension: int
@@ -41,7 +41,7 @@ class _Part:
 class _Order:
     """Parts of the dimensions of what is indexed, in order, and which of them, in the order of memory, are together."""
 
-    parts: tuple[_Part, ...]
+    parts: tuple[_DimensionPart, ...]
     groups: tuple[tuple[int, ...], ...]
 
     @property
@@ -73,12 +73,12 @@ def _ordered(shape: Sequence[int], free: dict[int, Sequence[Any]], steps: dict[i
         free: the digits of the free dimensions.
         steps: how far apart elements of the others lie.
     """
-    parts: list[_Part] = []
+    parts: list[_DimensionPart] = []
     for d, extent in enumerate(shape):
         if d in free:
-            parts += [_Part(d, digit.extent, digit.step, True) for digit in free[d]]
+            parts += [_DimensionPart(d, digit.extent, digit.step, True) for digit in free[d]]
         else:
-            parts.append(_Part(d, extent, steps[d], False))
+            parts.append(_DimensionPart(d, extent, steps[d], False))
     order = sorted(range(len(parts)), key=lambda k: -parts[k].step)
     groups: list[tuple[int, ...]] = []
     for k in order:

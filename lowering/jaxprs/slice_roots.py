@@ -28,7 +28,7 @@ SLICES = ("slice", "dynamic_slice", "dynamic_update_slice")
 
 
 @dataclass(frozen=True)
-class _Slice:
+class _RootSlice:
     """A slice of a rearrangement, as one of its root.
 
     Attributes:
@@ -57,7 +57,7 @@ class _Slice:
         return made
 
 
-def _of_root(view: Rearrangement, shape: Sequence[int], sizes: Sequence[int]) -> _Slice | None:
+def _of_root(view: Rearrangement, shape: Sequence[int], sizes: Sequence[int]) -> _RootSlice | None:
     """A slice of a rearrangement of a `shape` as one of its root; None where it is none, or that is no gain."""
     extents = view.root.aval.shape
     if not all(digit.step for digit in view.digits):
@@ -79,10 +79,10 @@ def _of_root(view: Rearrangement, shape: Sequence[int], sizes: Sequence[int]) ->
         extent = own[of_root] if of_root in along.values() and of_root is not None else digit.extent
         if extent > 1:
             digits.append(Digit(step, extent))
-    return _Slice(view, along, tuple(own), tuple(digits))
+    return _RootSlice(view, along, tuple(own), tuple(digits))
 
 
-def _found(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> _Slice | None:
+def _found(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> _RootSlice | None:
     """A slice of a rearrangement as one of its root; None where it is of none, or that is no gain."""
     if not isinstance(eqn.invars[0], jax_core.Var):
         return None
@@ -95,7 +95,7 @@ def _found(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> _Sli
     return _of_root(view, shape, sizes) if eqn.primitive.name != "slice" or view.is_in_order else None
 
 
-def _run(eqn: jax_core.JaxprEqn, own: _Slice) -> Callable[..., list[Any]]:
+def _run(eqn: jax_core.JaxprEqn, own: _RootSlice) -> Callable[..., list[Any]]:
     """A slice taken of the root, or put there."""
     made = tuple(eqn.outvars[0].aval.shape)  # type: ignore[attr-defined]
 

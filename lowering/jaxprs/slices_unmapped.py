@@ -14,7 +14,7 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from lowering.arrays import reshape
-from lowering.jaxprs.dimension_classes import Classes, Window, spots_of
+from lowering.jaxprs.dimension_classes import Classes, WindowSteps, spots_of
 from lowering.jaxprs.left_dimensions import Left
 
 
@@ -35,7 +35,7 @@ def link_slice(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
         if is_all:
             classes.unite(spot, made)
         else:
-            classes.move(spot, Window(made, stride, start + 1, 1, is_picked=True))
+            classes.move(spot, WindowSteps(made, stride, start + 1, 1, is_picked=True))
 
 
 def keep_slice(classes: Classes, eqn: jax_core.JaxprEqn) -> None:

@@ -30,7 +30,7 @@ _PRODUCTS = ("dot_general", "mul")
 """What a sum of rows may be contracted with."""
 
 
-class _Rows(NamedTuple):
+class _RowStretch(NamedTuple):
     """Rows of a value as it lies in memory: from the first up to, but not including, the last, for some of its uses."""
 
     root: Any
@@ -70,19 +70,19 @@ def _stretch_of(eqn: jax_core.JaxprEqn) -> tuple[int, int] | None:
     return starts[cut[0]] * inner, stops[cut[0]] * inner
 
 
-def _merged(rows: list[_Rows]) -> list[_Rows]:
+def _merged(rows: list[_RowStretch]) -> list[_RowStretch]:
     """Rows, those of one value that follow each other together."""
-    by_root: dict[Any, list[_Rows]] = {}
+    by_root: dict[Any, list[_RowStretch]] = {}
     for own in rows:
         by_root.setdefault(own.root, []).append(own)
     found = []
     for own in by_root.values():
         for chain in chains(sorted(own, key=lambda part: part.first), lambda row, part: row[-1].last == part.first):
-            found.append(_Rows(chain[0].root, chain[0].first, chain[-1].last, sum(part.uses for part in chain)))
+            found.append(_RowStretch(chain[0].root, chain[0].first, chain[-1].last, sum(part.uses for part in chain)))
     return found
 
 
-def _sum(rows: Sequence[_Rows], roots: Sequence[Any], shape: Sequence[int]) -> Any:
+def _sum(rows: Sequence[_RowStretch], roots: Sequence[Any], shape: Sequence[int]) -> Any:
     """The sum of rows of some values, in the shape of one."""
     row, total = math.prod(shape), None
     for own, root in zip(rows, roots, strict=True):
@@ -95,7 +95,7 @@ def _sum(rows: Sequence[_Rows], roots: Sequence[Any], shape: Sequence[int]) -> A
     return total
 
 
-class _Sums:
+class _RowSums:
     """The sums of rows in a jaxpr."""
 
     def __init__(self, jaxpr: jax_core.Jaxpr):
@@ -104,7 +104,7 @@ class _Sums:
         self.uses = Counter(atom for atoms in lists for atom in variables(atoms))
         self.found = {eqn: rows for eqn in jaxpr.eqns if (rows := self._of(eqn))}
 
-    def _behind(self, rows: _Rows, row: int) -> list[_Rows]:
+    def _behind(self, rows: _RowStretch, row: int) -> list[_RowStretch]:
         """The rows behind some rows, which are each as long as `row`, a step back; themselves where there are none."""
         maker = self.makers.get(rows.root)
         if maker is None or not maker.invars or self.uses[rows.root] != rows.uses:
@@ -112,7 +112,7 @@ class _Sums:
         if isinstance(maker.invars[0], jax_core.Literal):
             return [rows]
         operand: Any = maker.invars[0]
-        every, found = _Rows(operand, 0, _size(operand) // row), None
+        every, found = _RowStretch(operand, 0, _size(operand) // row), None
         if rearranges(maker):
             view = rearrangement(rows.root, {rows.root: maker}, stop=lambda _: False)
             if view.root is operand and view.is_in_order and _size(operand) == _size(rows.root):
@@ -123,20 +123,20 @@ class _Sums:
             stretch = _stretch_of(maker)
             if stretch is not None and stretch[0] % row == 0:
                 first = stretch[0] // row
-                found = [_Rows(operand, first + rows.first, first + rows.last)]
+                found = [_RowStretch(operand, first + rows.first, first + rows.last)]
         elif is_understood(maker, "reduce_sum") and not rows.is_part(row):
             lead = _lead(operand.aval.shape, row)
             found = [every] if lead is not None and all(axis < lead for axis in maker.params["axes"]) else None
         return [rows] if found is None else found
 
-    def _rows(self, operand: Any, row: int) -> list[_Rows]:
+    def _rows(self, operand: Any, row: int) -> list[_RowStretch]:
         """The rows furthest behind all of a value."""
-        rows, before = [_Rows(operand, 0, _size(operand) // row)], None
+        rows, before = [_RowStretch(operand, 0, _size(operand) // row)], None
         while rows != before:
             before, rows = rows, _merged([own for part in rows for own in self._behind(part, row)])
         return rows
 
-    def _pieces(self, eqn: jax_core.JaxprEqn, rows: _Rows, row: int) -> list[_Rows] | None:
+    def _pieces(self, eqn: jax_core.JaxprEqn, rows: _RowStretch, row: int) -> list[_RowStretch] | None:
         """The rows of the pieces of a concatenation."""
         if math.prod(eqn.outvars[0].aval.shape[: eqn.params["dimension"]]) != 1:  # type: ignore[attr-defined]
             return None
@@ -147,11 +147,11 @@ class _Sums:
             stop = start + _size(piece) // row
             first, last = max(start, rows.first), min(stop, rows.last)
             if first < last:
-                found.append(_Rows(piece, first - start, last - start))
+                found.append(_RowStretch(piece, first - start, last - start))
             start = stop
         return None if any(isinstance(own.root, jax_core.Literal) for own in found) else found
 
-    def _of(self, eqn: jax_core.JaxprEqn) -> list[_Rows]:
+    def _of(self, eqn: jax_core.JaxprEqn) -> list[_RowStretch]:
         """The rows behind a sum; none where that is what it is a sum of."""
         (made,) = eqn.outvars if is_understood(eqn, "reduce_sum") else (None,)
         operand = eqn.invars[0] if eqn.invars else None
@@ -187,7 +187,7 @@ class _Sums:
 def sum_rows(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with sums over pieces as sums of what these are made of, in the bodies of loops as well."""
     closed = inline(closed)
-    sums = _Sums(closed.jaxpr)
+    sums = _RowSums(closed.jaxpr)
     if not sums.found and not any(map(bodies_of, closed.jaxpr.eqns)):
         return closed
     return rebuild(closed, sums.add, sources=sums.sources)

@@ -135,7 +135,7 @@ def one_start(eqn: jax_core.JaxprEqn, makers: Makers, uses: Counter[Any]) -> Joi
 
 
 @dataclass(frozen=True)
-class _Listed:
+class _SliceList:
     """Updates, or indices, as a list of slices, of an array whose slices lie along a dimension.
 
     Attributes:
@@ -157,11 +157,11 @@ class _Listed:
         """How many elements of the array lie side by side before the dimension, and behind it."""
         return math.prod(self.shape[: self.along]), math.prod(self.shape[self.along + 1 :])
 
-    def is_like(self, other: _Listed) -> bool:
+    def is_like(self, other: _SliceList) -> bool:
         """Whether the lists are of slices that lie alike."""
         return (self.sides, self.digits, self.slices) == (other.sides, other.digits, other.slices)
 
-    def before(self, other: _Listed, first: Any, second: Any) -> Any:
+    def before(self, other: _SliceList, first: Any, second: Any) -> Any:
         """One list of this one's slices and another's behind them."""
         outer, inner = self.sides
         shapes, along = [self.shape, other.shape], self.along
@@ -177,7 +177,7 @@ class _Listed:
         return rearrange(whole, [Digit(inner, n), *rest], (n, *self.slices))
 
 
-def _listed(atom: Atomic, leading: int, makers: Makers) -> _Listed | None:
+def _listed(atom: Atomic, leading: int, makers: Makers) -> _SliceList | None:
     """An array with some leading dimensions that list slices as a list; None where these do not lie so."""
     view, shape = rearrangement(atom, makers, stop=lambda _: False), shape_of(atom)
     listed = merged(digit for dim in view.dims[:leading] for digit in dim)
@@ -191,7 +191,7 @@ def _listed(atom: Atomic, leading: int, makers: Makers) -> _Listed | None:
         along, extents = 1, (math.prod(extents) // (n * inner), n, inner)
     rest = (digit for dim in view.dims[leading:] for digit in dim)
     digits = tuple(Digit(own.step // n if own.step > inner else own.step, own.extent) for own in rest)
-    return _Listed(view.root, extents, along, digits, shape[leading:])
+    return _SliceList(view.root, extents, along, digits, shape[leading:])
 
 
 def one_list(eqn: jax_core.JaxprEqn, makers: Makers, uses: Counter[Any]) -> Joined | None:

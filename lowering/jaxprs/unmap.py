@@ -28,7 +28,7 @@ from codelet.jaxprs.equations import Atomic, bind, evaluate, variables
 from codelet.jaxprs.primitives import CUSTOM, ELEMENTWISE, POOLINGS, REDUCTIONS, is_understood
 from codelet.jaxprs.rebuild import Builder, inline, rebuild, struct
 from lowering.arrays import reshape
-from lowering.jaxprs.dimension_classes import Classes, Spot, Window, extent_of, spots_of
+from lowering.jaxprs.dimension_classes import Classes, Spot, WindowSteps, extent_of, spots_of
 from lowering.jaxprs.dimension_rules import (
     equation_left,
     left_by_element,
@@ -114,7 +114,7 @@ def _link_convolution(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
     for a, b, c, stride, spread in zip(
         left[2:], right[2:], result[2:], params["window_strides"], params["rhs_dilation"], strict=True
     ):
-        classes.move(image[a], Window(made[c], stride, sizes[b], spread))
+        classes.move(image[a], WindowSteps(made[c], stride, sizes[b], spread))
 
 
 def _beside(eqn: jax_core.JaxprEqn) -> Iterator[tuple[int, int]]:
@@ -151,7 +151,7 @@ def _link_pooling(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
         if length == stride == 1:
             classes.unite(spot, made)
         else:
-            classes.move(spot, Window(made, stride, length, spread))
+            classes.move(spot, WindowSteps(made, stride, length, spread))
 
 
 def _link_unknown(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
@@ -222,30 +222,30 @@ def _pooled(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list
     return [reshape(own, left.shape(eqn.outvars[0])) for own in bind(eqn.replace(params=params), operands)]
 
 
-class _Rule(NamedTuple):
+class _UnmapRule(NamedTuple):
     """Of equations: which dimensions they take through, and what is left of them."""
 
     link: Any
     run: Any
 
 
-_UNKNOWN = _Rule(_link_unknown, _as_it_is)
+_UNKNOWN = _UnmapRule(_link_unknown, _as_it_is)
 
 _RULES = (
-    ((*ELEMENTWISE, "threefry2x32", "bitcast_convert_type"), _Rule(link_by_element, left_by_element)),
-    (tuple(REDUCTIONS), _Rule(_link_reduced, left_reduced)),
-    (("sort", "top_k"), _Rule(_link_ordered, _ordered)),
-    (("transpose", "reshape", "squeeze", "broadcast_in_dim"), _Rule(link_moved, left_moved)),
-    (("dot_general",), _Rule(_link_product, _product)),
-    (("gather",), _Rule(_link_gather, _gathered)),
-    (("conv_general_dilated",), _Rule(_link_convolution, _inner_product)),
-    (POOLINGS, _Rule(_link_pooling, _pooled)),
-    (("slice",), _Rule(link_slice, sliced)),
-    (("dynamic_slice", "dynamic_update_slice"), _Rule(link_late, late_slice)),
+    ((*ELEMENTWISE, "threefry2x32", "bitcast_convert_type"), _UnmapRule(link_by_element, left_by_element)),
+    (tuple(REDUCTIONS), _UnmapRule(_link_reduced, left_reduced)),
+    (("sort", "top_k"), _UnmapRule(_link_ordered, _ordered)),
+    (("transpose", "reshape", "squeeze", "broadcast_in_dim"), _UnmapRule(link_moved, left_moved)),
+    (("dot_general",), _UnmapRule(_link_product, _product)),
+    (("gather",), _UnmapRule(_link_gather, _gathered)),
+    (("conv_general_dilated",), _UnmapRule(_link_convolution, _inner_product)),
+    (POOLINGS, _UnmapRule(_link_pooling, _pooled)),
+    (("slice",), _UnmapRule(link_slice, sliced)),
+    (("dynamic_slice", "dynamic_update_slice"), _UnmapRule(link_late, late_slice)),
 )
 
 
-def _rule(eqn: jax_core.JaxprEqn) -> _Rule:
+def _rule(eqn: jax_core.JaxprEqn) -> _UnmapRule:
     """What is known of an equation."""
     if eqn.primitive.name == "reshape" and eqn.params["dimensions"] is not None:
         return _UNKNOWN  # in another order

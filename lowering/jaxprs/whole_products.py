@@ -38,7 +38,7 @@ class _Alone(NamedTuple):
         return self.dimension == other.dimension and free(self) == free(other) and same_dtype
 
 
-class _Product(NamedTuple):
+class _ProductOfParts(NamedTuple):
     """A product of parts, one of them of something that is known, and how what is added up is arranged of it."""
 
     view: Rearrangement
@@ -50,7 +50,7 @@ class _Product(NamedTuple):
         """Where the parts lie along what is contracted, as far as it is known."""
         return [part.place for part in self.parts if isinstance(part, Part)]
 
-    def is_like(self, other: _Product) -> bool:
+    def is_like(self, other: _ProductOfParts) -> bool:
         """Whether it differs from another in the part alone that it is of."""
         (_, batch), kept = self.eqn.params["dimension_numbers"], ("precision", "preferred_element_type")
         if any(self.eqn.params[name] != other.eqn.params[name] for name in kept) or self.view.dims != other.view.dims:
@@ -61,7 +61,7 @@ class _Product(NamedTuple):
         return alike and (same or batch == ((), ()))
 
 
-class _Whole(NamedTuple):
+class _WholeProduct(NamedTuple):
     """Products of parts that together are all of what was divided.
 
     Attributes:
@@ -69,8 +69,8 @@ class _Whole(NamedTuple):
         products: all, in the order of the parts.
     """
 
-    like: _Product
-    products: list[_Product]
+    like: _ProductOfParts
+    products: list[_ProductOfParts]
 
     def _values(self, side: int) -> list[Atomic]:
         part = self.like.parts[side]
@@ -93,14 +93,14 @@ class _Whole(NamedTuple):
         return rearrange(dot_of(eqn, left, right, shapes), view.digits, shape)
 
 
-class _Sums:
+class _WholeSums:
     """The sums in a jaxpr that are whole products."""
 
     def __init__(self, jaxpr: jax_core.Jaxpr):
         self.makers: dict[Any, jax_core.JaxprEqn] = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
         lists = (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars)
         self.uses = Counter(atom for atoms in lists for atom in variables(atoms))
-        self.found: dict[jax_core.JaxprEqn, _Whole] = {}
+        self.found: dict[jax_core.JaxprEqn, _WholeProduct] = {}
         for eqn in jaxpr.eqns if any(is_understood(eqn, "split", "slice") for eqn in jaxpr.eqns) else ():
             whole = self._whole(eqn) if is_understood(eqn, "add") else None
             if whole is not None:
@@ -115,7 +115,7 @@ class _Sums:
             found += self._terms(maker) if maker is not None and is_sum else [atom]
         return found
 
-    def _product(self, atom: Atomic) -> _Product | None:
+    def _product(self, atom: Atomic) -> _ProductOfParts | None:
         """What is added up as a product of parts; None if it is none."""
         view = rearrangement(atom, self.makers, stop=lambda own: self.uses[own] > 1)
         eqn = None if isinstance(view.root, jax_core.Literal) else self.makers.get(view.root)
@@ -128,14 +128,14 @@ class _Sums:
         left, right = (part_of(operand, d, self.makers) or self._alone(operand, d) for operand, d in pairs)
         if left is None or right is None or not (isinstance(left, Part) or isinstance(right, Part)):
             return None
-        return _Product(view, eqn, (left, right))
+        return _ProductOfParts(view, eqn, (left, right))
 
     def _alone(self, operand: Atomic, d: int) -> _Alone | None:
         if isinstance(operand, jax_core.Literal):
             return None
         return _Alone(operand, d, tuple(operand.aval.shape))  # type: ignore[attr-defined]
 
-    def _whole(self, eqn: jax_core.JaxprEqn) -> _Whole | None:
+    def _whole(self, eqn: jax_core.JaxprEqn) -> _WholeProduct | None:
         """A sum as a product of the whole; None if it is none."""
         terms = [self._product(atom) for atom in self._terms(eqn)]
         products = [term for term in terms if term is not None]
@@ -150,9 +150,9 @@ class _Sums:
             return None
         sizes = [math.prod(part.shape) for part in parts]
         joined = [part for own in products for part in own.parts if isinstance(part, _Alone)]
-        return _Whole(first, products) if sum(math.prod(part.shape) for part in joined) <= max(sizes) else None
+        return _WholeProduct(first, products) if sum(math.prod(part.shape) for part in joined) <= max(sizes) else None
 
 
 def join_products(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with sums of the products of all parts as products, in the bodies of loops as well."""
-    return with_wholes(closed, lambda jaxpr: _Sums(jaxpr).found)
+    return with_wholes(closed, lambda jaxpr: _WholeSums(jaxpr).found)

@@ -76,7 +76,7 @@ def moves_between_chips(
 # --- what that takes ------------------------------------------------------------------------------------
 
 
-class _Links(NamedTuple):
+class _ChipLinks(NamedTuple):
     """The links that what goes from chip to chip takes: `pairs` and `links` side by side; `widths` of each link."""
 
     pairs: np.ndarray
@@ -101,7 +101,7 @@ def _route(sender: int, receiver: int, num_chips: int) -> list[tuple[str, int]]:
 
 
 @functools.cache
-def _links(num_chips: int) -> _Links:
+def _links(num_chips: int) -> _ChipLinks:
     names = [(way, chip) for way in _LINKS for chip in range(num_chips)]
     number = {name: k for k, name in enumerate(names)}
     taken = [
@@ -112,7 +112,7 @@ def _links(num_chips: int) -> _Links:
         for link in _route(sender, receiver, num_chips)
     ]
     pairs, links = np.array(taken, np.int64).reshape(-1, 2).T
-    return _Links(pairs, links, np.array([_LINKS[way] for way, _ in names], np.int64))
+    return _ChipLinks(pairs, links, np.array([_LINKS[way] for way, _ in names], np.int64))
 
 
 def external_exchange_cycles(bytes_between: np.ndarray, target: Target) -> int:

@@ -35,7 +35,7 @@ def count_values(digits: Iterable[Digit]) -> int:
 
 
 @dataclass(frozen=True)
-class Reading:
+class AlikeReads:
     """Views of one source that a family reads through, alike but for where they start.
 
     Attributes:
@@ -94,7 +94,7 @@ def _steps(family: Family, index: Index) -> tuple[int, tuple[int, ...], tuple[Di
     return here, tuple(map(step, family.axes)), tuple(Digit(step(d), n) for d, n in enumerate(index.shape))
 
 
-def readings_of(family: Family) -> list[Reading]:
+def readings_of(family: Family) -> list[AlikeReads]:
     """What a family reads, by source, and what of that source lives with it; ragged fields are left out.
 
     What lives with a vertex is taken to stand where its outputs stand in arrays of that shape.
@@ -113,5 +113,5 @@ def readings_of(family: Family) -> list[Reading]:
     readings = []
     for (source, steps, own), starts in found.items():
         apart = _distances([*starts, *homes.get((source.shape, steps), ())], (*steps, *(digit.step for digit in own)))
-        readings.append(Reading(steps, (*own, *apart), source.dtype.itemsize))
+        readings.append(AlikeReads(steps, (*own, *apart), source.dtype.itemsize))
     return readings

@@ -165,7 +165,7 @@ def _overwrites(step: Step, old: Variable, new: Variable) -> bool:
     return True
 
 
-class _Places:
+class _SharedPlaces:
     """Which variables share a place, and when it is live: sets that are joined."""
 
     def __init__(self, live: dict[Variable, int]):
@@ -188,7 +188,7 @@ def _share_places(
     """The variables, those that share a place together, and when each place is live, by bits."""
     number = {variable: 1 << k for k, variable in enumerate(variables)}
     during = {v: sum(1 << k for k, live in enumerate(flow.during) if live & number[v]) for v in variables}
-    places = _Places(during)
+    places = _SharedPlaces(during)
 
     def alike(old: Variable, new: Variable) -> bool:
         same_type = old.size == new.size and old.dtype.itemsize == new.dtype.itemsize

@@ -29,7 +29,7 @@ def _together(num_ranges: int, span: int) -> int:
     return tiles
 
 
-class _Tiles:
+class _TileOccupancy:
     """What lies on some tiles already.
 
     Offsets are those of all tiles in one row, `span` for each tile, so that they are compared and sorted together.
@@ -98,7 +98,7 @@ def _first_fit(
     """
     offsets, peaks = np.zeros(sizes.shape, np.int64), np.zeros(len(sizes), np.int64)
     num_tiles, num_ranges = sizes.shape
-    tiles, numbers = _Tiles(num_tiles, num_ranges, span), np.arange(num_tiles)
+    tiles, numbers = _TileOccupancy(num_tiles, num_ranges, span), np.arange(num_tiles)
     for k in range(num_ranges):
         which = order[numbers, k]
         size = sizes[numbers, which]

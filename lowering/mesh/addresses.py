@@ -26,7 +26,7 @@ MOST_STRETCHES = 8
 """So many stretches of rows are taken apart from the rest of what is held."""
 
 
-class Rows(NamedTuple):
+class DevicePositions(NamedTuple):
     """Some positions along the dimension that is cut, of what every device holds of a variable.
 
     Attributes:
@@ -62,7 +62,7 @@ class Rows(NamedTuple):
         return join(held, cut, [(rows.start, 1, len(rows)) for rows in self.chosen])
 
 
-def _rows(home: Home, needed: Sequence[Elements]) -> Rows | None:
+def _rows(home: Home, needed: Sequence[Elements]) -> DevicePositions | None:
     """The rows of a variable that hold all that devices need of it; None where these are most, or it is not cut."""
     if home.cut is None:
         return None
@@ -74,10 +74,10 @@ def _rows(home: Home, needed: Sequence[Elements]) -> Rows | None:
     starts, stops = runs_of(np.flatnonzero(flags))
     if len(starts) > MOST_STRETCHES:
         return None
-    return Rows(home, tuple(map(range, starts.tolist(), stops.tolist())))
+    return DevicePositions(home, tuple(map(range, starts.tolist(), stops.tolist())))
 
 
-def located(home: Home | Rows, held: int, base: int, known_base: int) -> Pieces:
+def located(home: Home | DevicePositions, held: int, base: int, known_base: int) -> Pieces:
     """The address of each element of a variable, or of each in some rows.
 
     Args:
@@ -112,7 +112,7 @@ class Located:
     held: int
     known_size: int
     addresses: Pieces
-    rows: Mapping[Variable, Rows] = field(default_factory=dict)
+    rows: Mapping[Variable, DevicePositions] = field(default_factory=dict)
 
     def parts(self, arrays: Mapping[Any, Array]) -> tuple[list[Array], list[Array]]:
         """What a crossing takes them from: what devices hold, and what all have."""

@@ -47,7 +47,7 @@ MOST_TRIED = 4000
 # --- what a step costs ------------------------------------------------------------------------------------
 
 
-class _Moved(NamedTuple):
+class _FamilyTraffic(NamedTuple):
     """What the vertices of a family on one device read and write, and how many elements, each as often as it does."""
 
     read: ElementSet
@@ -55,7 +55,7 @@ class _Moved(NamedTuple):
     work: int
 
 
-def _moved(family: Family, devices: np.ndarray | None, device: int, across: SumAcross | None) -> _Moved:
+def _moved(family: Family, devices: np.ndarray | None, device: int, across: SumAcross | None) -> _FamilyTraffic:
     read, written, work = ElementSet(), ElementSet(), 0
     own = subfamily(family, chosen(devices, device, family.extents), inner_extents(family))
     for here in () if across is None else across.on_device(device):  # for all vertices, and no other's elements
@@ -70,7 +70,7 @@ def _moved(family: Family, devices: np.ndarray | None, device: int, across: SumA
             read.add(field.tensor, own.axes)
         if field.is_written:
             written.add(field.tensor, own.axes)
-    return _Moved(read, written, work)
+    return _FamilyTraffic(read, written, work)
 
 
 def _ways(variables: Iterable[Variable], homes: Homes) -> tuple[int, ...]:
@@ -97,7 +97,7 @@ class _Costs:
         self.steps = list(_steps(plan.steps))
         self.tried = 0
         self._devices: dict[tuple[Family, tuple[int, ...]], np.ndarray | None] = {}
-        self._moved: dict[tuple[Family, tuple[int, ...], SumAcross | None], _Moved] = {}
+        self._moved: dict[tuple[Family, tuple[int, ...], SumAcross | None], _FamilyTraffic] = {}
         self._sums: dict[tuple[Family, tuple[int, ...]], SumAcross | None] = {}
         self._known: dict[tuple[int, tuple[int, ...]], float] = {}
         self.results = {v for tensor in plan.outputs for v in source_variables(tensor.source)}
@@ -123,7 +123,7 @@ class _Costs:
             self._sums[key] = sum_across(family, self.devices(family, homes), homes)
         return self._sums[key]
 
-    def moved(self, family: Family, homes: Homes, across: SumAcross | None) -> _Moved:
+    def moved(self, family: Family, homes: Homes, across: SumAcross | None) -> _FamilyTraffic:
         key = family, _ways(written_by(family), homes), across
         if key not in self._moved:
             self._moved[key] = _moved(family, self.devices(family, homes), self.device, across)

@@ -23,14 +23,14 @@ from codelet.views.grids import Axis
 from codelet.views.sources import Variable, source_variables
 from lowering.mesh.dealing import written_by
 from lowering.mesh.homes import Home, Homes
-from lowering.mesh.subfamilies import Box, box_of, inner_extents, within_box
+from lowering.mesh.subfamilies import GridBox, box_of, inner_extents, within_box
 from lowering.plan.access import Dimension, take_apart
 
 LocalFamilies = list[list[Family]]
 """The families of each device."""
 
 
-class Split(NamedTuple):
+class CoreAndEdges(NamedTuple):
     """The vertices of a compute set on each device.
 
     Attributes:
@@ -42,7 +42,7 @@ class Split(NamedTuple):
     core: LocalFamilies
 
 
-class _Along(NamedTuple):
+class _AxisStretches(NamedTuple):
     """The vertices of devices as stretches along one axis of a family's grid.
 
     Attributes:
@@ -53,7 +53,7 @@ class _Along(NamedTuple):
     """
 
     family: Family
-    boxes: tuple[Box, ...]
+    boxes: tuple[GridBox, ...]
     number: int
     begins: np.ndarray
     ends: np.ndarray
@@ -66,11 +66,11 @@ class _Along(NamedTuple):
         """The vertices of a device from one position along the axis to another."""
         extents, slices = self.boxes[device]
         return within_box(
-            self.family, Box(extents, (*slices[: self.number], slice(begin, end), *slices[self.number + 1 :]))
+            self.family, GridBox(extents, (*slices[: self.number], slice(begin, end), *slices[self.number + 1 :]))
         )
 
 
-def _along(family: Family, devices: np.ndarray, count: int) -> _Along | None:
+def _along(family: Family, devices: np.ndarray, count: int) -> _AxisStretches | None:
     """The stretches along one axis; None where devices have none, or differ in more."""
     inner = inner_extents(family)
     boxes = [box for k in range(count) if (box := box_of(family, devices == k, inner)) is not None]
@@ -84,12 +84,12 @@ def _along(family: Family, devices: np.ndarray, count: int) -> _Along | None:
     own = by_axis[number]
     if any(stretch.step != 1 for stretch in own):
         return None
-    whole = within_box(family, Box(boxes[0].extents, tuple(map(slice, boxes[0].extents))))
+    whole = within_box(family, GridBox(boxes[0].extents, tuple(map(slice, boxes[0].extents))))
     begins, ends = (np.array(column) for column in zip(*((each.start, each.stop) for each in own), strict=True))
-    return _Along(whole, tuple(boxes), number, begins, ends)
+    return _AxisStretches(whole, tuple(boxes), number, begins, ends)
 
 
-class _Rows(NamedTuple):
+class _FieldPositions(NamedTuple):
     """Which positions of a variable, along the dimension that is cut, a field of the vertices along an axis touches.
 
     Attributes:
@@ -116,7 +116,7 @@ class _Rows(NamedTuple):
         return -((self.first - begin) // self.step), (end - 1 - self.reach - self.first) // self.step + 1
 
 
-def _rows(field: Field, axis: Axis, homes: Homes) -> _Rows | None:
+def _rows(field: Field, axis: Axis, homes: Homes) -> _FieldPositions | None:
     """Those of a field that touches a variable in blocks; None where they are not that regular."""
     tensor = field.tensor
     assert tensor is not None
@@ -131,10 +131,10 @@ def _rows(field: Field, axis: Axis, homes: Homes) -> _Rows | None:
     if len(own) != 1 or own[0].table is not None:
         return None
     reach = sum(term.reach for term in dimension.terms) - own[0].reach
-    return _Rows(own[0].grain, dimension.start, reach, home)
+    return _FieldPositions(own[0].grain, dimension.start, reach, home)
 
 
-def _every_rows(along: _Along, homes: Homes) -> list[tuple[Field, _Rows]] | None:
+def _every_rows(along: _AxisStretches, homes: Homes) -> list[tuple[Field, _FieldPositions]] | None:
     """Those of all fields that touch what is cut, of which there are some that are written; None as above."""
     found = []
     for field in along.family.fields:
@@ -150,7 +150,7 @@ def _every_rows(along: _Along, homes: Homes) -> list[tuple[Field, _Rows]] | None
     return found if is_regular else None
 
 
-def _cut(along: _Along, homes: Homes) -> Split | None:
+def _cut(along: _AxisStretches, homes: Homes) -> CoreAndEdges | None:
     """The core and the edges of one family; None where there are none."""
     found = _every_rows(along, homes)
     if found is None:
@@ -174,7 +174,7 @@ def _cut(along: _Along, homes: Homes) -> Split | None:
     lower = [[along.part(k, along.begins[k], along.begins[k] + before)] if before else [] for k in devices]
     upper = [[along.part(k, along.ends[k] - behind, along.ends[k])] if behind else [] for k in devices]
     core = [[along.part(k, first + shifts[k], last + shifts[k])] for k in devices]
-    return Split(tuple(own for own in (lower, upper) if own[0]), core)
+    return CoreAndEdges(tuple(own for own in (lower, upper) if own[0]), core)
 
 
 def _may_run_twice(families: Sequence[Family]) -> bool:
@@ -187,7 +187,7 @@ def _may_run_twice(families: Sequence[Family]) -> bool:
     return not any(family.codelet.has_effects for family in families)
 
 
-def split_core(devices: Mapping[Family, np.ndarray | None], homes: Homes, count: int) -> Split | None:
+def split_core(devices: Mapping[Family, np.ndarray | None], homes: Homes, count: int) -> CoreAndEdges | None:
     """The core and the edges of a compute set; None where it has none.
 
     Args:
@@ -209,4 +209,4 @@ def split_core(devices: Mapping[Family, np.ndarray | None], homes: Homes, count:
         edges += split.edges
         for made, more in zip(core, split.core, strict=True):
             made += more
-    return Split(tuple(edges), core) if edges else None
+    return CoreAndEdges(tuple(edges), core) if edges else None

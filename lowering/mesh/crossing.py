@@ -269,7 +269,7 @@ class Crossing:
         return told(self)
 
 
-class Gathering:
+class WholeGathering:
     """A variable that is cut in even blocks brought whole to all devices: a `Crossing` that puts nothing in order.
 
     Args:
@@ -325,7 +325,7 @@ class Summing:
         return told(self)
 
 
-def told(own: Crossing | Gathering | Summing) -> str:
+def told(own: Crossing | WholeGathering | Summing) -> str:
     """What crosses, as text."""
     what = "nothing crosses" if own.kind == "none" else f"{own.elements_crossing:,} elements cross by {own.kind}"
     return f"<Crossing to {own.devices} devices: {what}, {own.elements_carried:,} carried>"

@@ -20,11 +20,11 @@ from codelet.views.tensor import Tensor, whole_view
 from lowering.arrays import Array, Arrays, reshape, slice_
 from lowering.fast.execution import Execution
 from lowering.mesh.addresses import Located, Putting, elements_at, everywhere, locate, put
-from lowering.mesh.crossing import Crossing, Gathering, Summing
+from lowering.mesh.crossing import Crossing, Summing, WholeGathering
 from lowering.mesh.devices import Devices
 from lowering.mesh.homes import Homes
 from lowering.mesh.local_steps import Branch, Layer, LocalStep, plan_local_step
-from lowering.mesh.windows import Placing, Window
+from lowering.mesh.windows import DeviceWindow, Placing
 from lowering.plan.steps import AddUpStep, CopyStep, ExecuteStep
 
 
@@ -46,7 +46,7 @@ class DeviceFused(Execution):
 
     def __init__(self, homes: Homes, devices: Devices, fed: Collection[Stream] = ()):
         self.homes, self.devices, self.fed = homes, devices, fed
-        self.crossed: list[Crossing | Gathering | Summing] = []
+        self.crossed: list[Crossing | WholeGathering | Summing] = []
         self.steps: dict[tuple, LocalStep] = {}
         self.sums: dict[Variable, Summing] = {}
         self._loads: dict[Variable, Putting] = {}
@@ -55,7 +55,7 @@ class DeviceFused(Execution):
         self._arguments: dict[tuple[Tensor, Variable, bool], CopyStep] = {}
         self._copies: dict[CopyStep, tuple[Located, list[Putting]]] = {}
 
-    def _cross(self, crossing: Crossing | Gathering, held: Sequence[Array], known: Sequence[Array]) -> Array:
+    def _cross(self, crossing: Crossing | WholeGathering, held: Sequence[Array], known: Sequence[Array]) -> Array:
         self.crossed.append(crossing)
         return crossing.of(held, known, self.devices)
 
@@ -208,7 +208,7 @@ class DeviceFused(Execution):
 
     # --- compute sets -------------------------------------------------------------------------------------------
 
-    def _brought(self, arrays: Arrays, window: Window) -> Array:
+    def _brought(self, arrays: Arrays, window: DeviceWindow) -> Array:
         """A window, flat or in its shape."""
         if window.starts:
             assert isinstance(window.source, Variable)

@@ -21,13 +21,13 @@ from codelet.views.tensor import Tensor
 from lowering.fast.compute_sets import Running, plan_running
 from lowering.mesh.addresses import Putting
 from lowering.mesh.core_and_edges import LocalFamilies, split_core
-from lowering.mesh.crossing import Crossing, Gathering
+from lowering.mesh.crossing import Crossing, WholeGathering
 from lowering.mesh.dealing import chosen, vertex_devices, written_by
 from lowering.mesh.homes import Homes
 from lowering.mesh.parts import Part, in_part
 from lowering.mesh.subfamilies import inner_extents, subfamily
 from lowering.mesh.touching import Touched, touched_by
-from lowering.mesh.windows import Placing, Window, at_home, own_box, placing_of, sending, window_of
+from lowering.mesh.windows import DeviceWindow, Placing, at_home, own_box, placing_of, sending, window_of
 from lowering.plan.steps import ExecuteStep
 from lowering.plan.structure import family_key
 
@@ -63,8 +63,8 @@ class Layer:
     """
 
     held: tuple[Variable, ...]
-    windows: tuple[Window, ...]
-    sent: tuple[Window, ...]
+    windows: tuple[DeviceWindow, ...]
+    sent: tuple[DeviceWindow, ...]
     written: tuple[int, ...]
     sendings: tuple[tuple[Putting | Placing, ...], ...]
     branches: tuple[Branch, ...]
@@ -72,7 +72,7 @@ class Layer:
     is_edge: bool
 
     @property
-    def crossings(self) -> list[Crossing | Gathering]:
+    def crossings(self) -> list[Crossing | WholeGathering]:
         """All that crosses."""
         found = [own.crossing for own in (*self.windows, *self.sent) if own.crossing is not None]
         return found + [own.crossing for sending in self.sendings for own in sending if isinstance(own, Putting)]
@@ -100,7 +100,7 @@ class LocalStep:
 # --- local families -----------------------------------------------------------------------------------------
 
 
-class _Held(NamedTuple):
+class _DevicePart(NamedTuple):
     """What stands for a source on devices: a part of each, and its number among all that a step is run on."""
 
     parts: tuple[Part, ...]
@@ -114,17 +114,17 @@ class _Operands:
     sources: list[Source] = field(default_factory=list)
     parts: list[tuple[Part, ...]] = field(default_factory=list)
 
-    def add(self, source: Source, parts: tuple[Part, ...]) -> _Held:
+    def add(self, source: Source, parts: tuple[Part, ...]) -> _DevicePart:
         """One more."""
         self.sources.append(source)
         self.parts.append(parts)
-        return _Held(parts, len(self.parts) - 1)
+        return _DevicePart(parts, len(self.parts) - 1)
 
-    def held(self, variable: Variable, parts: tuple[Part, ...]) -> _Held:
+    def held(self, variable: Variable, parts: tuple[Part, ...]) -> _DevicePart:
         """What devices hold of a variable: once by its dimensions, once flat, if need be."""
         for number, (source, own) in enumerate(zip(self.sources, self.parts, strict=True)):
             if source is variable and own[0].shape == parts[0].shape:
-                return _Held(own, number)
+                return _DevicePart(own, number)
         return self.add(variable, parts)
 
     def variables(self, device: int) -> list[Variable]:
@@ -142,8 +142,8 @@ class _Operands:
 def _local_family(
     family: Family,
     device: int,
-    reads: Mapping[Source, _Held],
-    writes: Mapping[Source, _Held],
+    reads: Mapping[Source, _DevicePart],
+    writes: Mapping[Source, _DevicePart],
     own: Sequence[Variable],
 ) -> Family:
     """A family over a device's local variables."""
@@ -162,8 +162,8 @@ def _local_family(
 def _branches(
     families: Sequence[Sequence[Family]],
     operands: _Operands,
-    reads: Mapping[Source, _Held],
-    writes: Mapping[Source, _Held],
+    reads: Mapping[Source, _DevicePart],
+    writes: Mapping[Source, _DevicePart],
 ) -> tuple[list[Branch], list[int]]:
     """What devices run, once for those that are equal in structure; and which each device runs."""
     numbers = sorted({held.number for held in writes.values()})
@@ -195,7 +195,7 @@ def _own_families(devices: Mapping[Family, np.ndarray | None], count: int) -> Lo
 
 
 @dataclass(eq=False)
-class _Standing:
+class _SourceStandIns:
     """What stands for the sources that some vertices touch, as it is found.
 
     Attributes:
@@ -210,14 +210,14 @@ class _Standing:
     by_all: Collection[Variable]
     is_edge: bool
     operands: _Operands = field(default_factory=_Operands)
-    reads: dict[Source, _Held] = field(default_factory=dict)
-    writes: dict[Source, _Held] = field(default_factory=dict)
+    reads: dict[Source, _DevicePart] = field(default_factory=dict)
+    writes: dict[Source, _DevicePart] = field(default_factory=dict)
 
     def is_by_all(self, source: Source) -> bool:
         """Whether all devices write all of a source."""
         return set(self.by_all).issuperset(source_variables(source))
 
-    def _held(self, touched: Touched) -> _Held | None:
+    def _held(self, touched: Touched) -> _DevicePart | None:
         """What devices hold of a source, where vertices touch nothing else."""
         source = touched.source
         if not isinstance(source, Variable) or (self.is_edge and not self.homes[source].is_everywhere):
@@ -237,7 +237,7 @@ class _Standing:
             if held is not None:
                 self.reads[source] = held
 
-    def bring(self, read: Mapping[Source, Touched], boxes: Mapping[Source, Window]) -> tuple[Window, ...]:
+    def bring(self, read: Mapping[Source, Touched], boxes: Mapping[Source, DeviceWindow]) -> tuple[DeviceWindow, ...]:
         """The windows of what else is read."""
         windows = []
         for source, touched in read.items():
@@ -248,7 +248,7 @@ class _Standing:
 
     def send(
         self, written: Mapping[Source, Touched], updated: Mapping[Source, Touched]
-    ) -> tuple[tuple[Window, ...], tuple[tuple[Putting | Placing, ...], ...]] | None:
+    ) -> tuple[tuple[DeviceWindow, ...], tuple[tuple[Putting | Placing, ...], ...]] | None:
         """The windows of what else is written, and how each comes home; None where that of an edge is no box."""
         sent, sendings = [], []
         for source, touched in written.items():
@@ -277,7 +277,7 @@ def _plan_layer(families: LocalFamilies, homes: Homes, by_all: Collection[Variab
     updated = touched_by(families, lambda own: own.kind == "inout")
     written = touched_by(families, lambda own: own.is_written)
     boxes = {source: box for source, touched in read.items() if (box := own_box(touched, homes)) is not None}
-    standing = _Standing(homes, by_all, is_edge)
+    standing = _SourceStandIns(homes, by_all, is_edge)
     standing.hold({source: touched for source, touched in read.items() if source not in boxes}, written)
     held = tuple(standing.operands.sources)
     windows = standing.bring(read, boxes)

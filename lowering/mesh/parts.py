@@ -110,7 +110,7 @@ def _positions(term: Term, is_reversed: bool) -> np.ndarray:
     return term.grain * (places[::-1] if is_reversed else places)
 
 
-class _Sum:
+class _IndexSum:
     """An index as it is added up."""
 
     def __init__(self, shape: tuple[int, ...]):
@@ -128,7 +128,7 @@ class _Sum:
         return Index(self.offset, self.shape, strides, sorted_symbols(symbols), tuple(self.tables))
 
 
-def _add_stretch(made: _Sum, own: Dimension, first: int, weight: int, backwards: frozenset[Key]) -> None:
+def _add_stretch(made: _IndexSum, own: Dimension, first: int, weight: int, backwards: frozenset[Key]) -> None:
     """Positions along a dimension of which there is a stretch."""
     made.offset += weight * (own.start - first)
     for term in own.terms:
@@ -141,7 +141,7 @@ def _add_stretch(made: _Sum, own: Dimension, first: int, weight: int, backwards:
         made.step(key, -weight * term.grain if key in backwards else weight * term.grain)
 
 
-def _add_places(made: _Sum, own: Dimension, held: np.ndarray, weight: int, backwards: frozenset[Key]) -> None:
+def _add_places(made: _IndexSum, own: Dimension, held: np.ndarray, weight: int, backwards: frozenset[Key]) -> None:
     """Positions along a dimension, by their places among those that there are."""
     keys = tuple(dict.fromkeys(key for term in own.terms for key in term.keys))
     total = np.full((1,) * len(keys), own.start, np.int64)
@@ -170,7 +170,7 @@ def in_part(index: Index, shape: tuple[int, ...], part: Part) -> Index:
         shape: of the source.
         part: by the dimensions of the source, if the index is, or by its flat form.
     """
-    made = _Sum(index.shape)
+    made = _IndexSum(index.shape)
     if index.is_empty:
         return Index(0, index.shape, (0,) * index.ndim)
     access = _dimensions(index, shape, part.shape)

@@ -59,7 +59,7 @@ def _changed(
     )
 
 
-class Box(NamedTuple):
+class GridBox(NamedTuple):
     """Some vertices of a family, as a box of its grid.
 
     Attributes:
@@ -71,7 +71,7 @@ class Box(NamedTuple):
     slices: tuple[slice, ...]
 
 
-def box_of(family: Family, chosen: np.ndarray, inner: Sequence[int] = ()) -> Box | None:
+def box_of(family: Family, chosen: np.ndarray, inner: Sequence[int] = ()) -> GridBox | None:
     """The box that some vertices of a family are; None where they are none. See `subfamily`."""
     if family.rows or not family.axes or not chosen.any():
         return None
@@ -81,11 +81,11 @@ def box_of(family: Family, chosen: np.ndarray, inner: Sequence[int] = ()) -> Box
             extents = chosen.shape if size == n else (*chosen.shape[:-1], n // size, size)
             slices = _box(chosen.reshape(extents))
             if slices is not None:
-                return Box(extents, slices)
+                return GridBox(extents, slices)
     return None
 
 
-def within_box(family: Family, box: Box) -> Family:
+def within_box(family: Family, box: GridBox) -> Family:
     """The vertices in a box of a family's grid."""
     extents, slices = box
     lengths = [len(range(*own.indices(n))) for own, n in zip(slices, extents, strict=True)]

@@ -13,14 +13,14 @@ import numpy as np
 
 from codelet.views.sources import Source, Variable
 from lowering.mesh.addresses import Located, Putting, elements_at, locate, put, to_places
-from lowering.mesh.crossing import Crossing, Gathering
+from lowering.mesh.crossing import Crossing, WholeGathering
 from lowering.mesh.homes import Homes
 from lowering.mesh.parts import Part
 from lowering.mesh.touching import Touched, count_of, runs_in
 from lowering.plan.pieces import Pieces, pieces_of
 
 
-class Window(NamedTuple):
+class DeviceWindow(NamedTuple):
     """An array of elements of a source, of one size on all devices, which each holds a part of its own in.
 
     Attributes:
@@ -37,7 +37,7 @@ class Window(NamedTuple):
     parts: tuple[Part, ...]
     size: int
     located: Located | None
-    crossing: Crossing | Gathering | None
+    crossing: Crossing | WholeGathering | None
     starts: tuple[np.ndarray, ...] = ()
 
 
@@ -81,7 +81,7 @@ def _places(parts: Sequence[Part], touched: Touched) -> list[Pieces]:
     return found
 
 
-def _gathering(touched: Touched, homes: Homes, parts: Sequence[Part]) -> Gathering | None:
+def _gathering(touched: Touched, homes: Homes, parts: Sequence[Part]) -> WholeGathering | None:
     """How all of a variable comes to all devices; None where not all need all of it, or it is not cut evenly."""
     source = touched.source
     if not isinstance(source, Variable) or homes[source].cut is None or homes[source].padding != 1:
@@ -89,24 +89,24 @@ def _gathering(touched: Touched, homes: Homes, parts: Sequence[Part]) -> Gatheri
     if any(count_of(own) < source.size for own in touched.elements) or any(part.size > source.size for part in parts):
         return None
     home = homes[source]
-    return Gathering(home.shape, home.cut or 0, home.count)
+    return WholeGathering(home.shape, home.cut or 0, home.count)
 
 
-def window_of(touched: Touched, homes: Homes, brought: Touched | None) -> Window:
+def window_of(touched: Touched, homes: Homes, brought: Touched | None) -> DeviceWindow:
     """A window for all that devices touch of a source, to which some of it is brought."""
     parts = touched.parts()
     size = max(part.size for part in parts)
     if brought is None or not size:
-        return Window(touched.source, parts, size, None, None)
+        return DeviceWindow(touched.source, parts, size, None, None)
     gathering = _gathering(touched, homes, parts)
     if gathering is not None:
-        return Window(touched.source, parts, size, locate(touched.source, homes), gathering)
+        return DeviceWindow(touched.source, parts, size, locate(touched.source, homes), gathering)
     located = locate(touched.source, homes, brought.elements)
     places = _places(parts, brought)
-    return Window(touched.source, parts, size, located, to_places(size, places, located))
+    return DeviceWindow(touched.source, parts, size, located, to_places(size, places, located))
 
 
-def own_box(touched: Touched, homes: Homes) -> Window | None:
+def own_box(touched: Touched, homes: Homes) -> DeviceWindow | None:
     """A window of what all devices have of a variable, where each touches a box of its own, all of one shape.
 
     So that no device needs a branch for where in it that lies.
@@ -119,10 +119,10 @@ def own_box(touched: Touched, homes: Homes) -> Window | None:
     alike = len({part.extents for part in parts}) == len({part.shape for part in parts}) == 1
     if not alike or any(len(own) < len(parts[0].shape) for own in starts) or all(own == starts[0] for own in starts):
         return None
-    return Window(source, parts, parts[0].size, None, None, tuple(np.array(starts, np.int32).T.copy()))
+    return DeviceWindow(source, parts, parts[0].size, None, None, tuple(np.array(starts, np.int32).T.copy()))
 
 
-def sending(window: Window, touched: Touched, homes: Homes, *, by_all: bool) -> tuple[Putting, ...]:
+def sending(window: DeviceWindow, touched: Touched, homes: Homes, *, by_all: bool) -> tuple[Putting, ...]:
     """How what devices have written of a window comes home."""
     found: dict[Variable, list[tuple[np.ndarray, np.ndarray]]] = {}
     for k, part in enumerate(window.parts):
@@ -142,7 +142,7 @@ def sending(window: Window, touched: Touched, homes: Homes, *, by_all: bool) -> 
     return tuple(made)
 
 
-def placing_of(window: Window, touched: Touched, homes: Homes) -> Placing | None:
+def placing_of(window: DeviceWindow, touched: Touched, homes: Homes) -> Placing | None:
     """How a window comes home that is a box of what its device holds; None where it is none."""
     source = window.source
     if not isinstance(source, Variable) or homes[source].cut is None:

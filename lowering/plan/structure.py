@@ -73,7 +73,7 @@ _FOUND = ("reads", "writes", "line", "carried", "kept", "turns")
 """What of a step follows from the rest of it, says where it was written, or is for profiles alone."""
 
 
-class _Keys:
+class _StepKeys:
     """The keys of what steps are made of; that of a function is made once."""
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ def structure(plan: Plan) -> Hashable:
         variables,
         tuple(variable.number for variable in plan.inputs),
         tuple(_tensor_key(tensor, ()) for tensor in plan.outputs),
-        tuple(map(_Keys().of, plan.steps)),
+        tuple(map(_StepKeys().of, plan.steps)),
         plan.messages,
         tuple((stream.name, stream.shape, stream.dtype.name) for stream in plan.streams),
     )

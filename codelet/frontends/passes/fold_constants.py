@@ -28,7 +28,7 @@ _SPREAD = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose",
 """What moves elements of one operand, and so keeps one number everywhere."""
 
 
-class _Known:
+class _FoldedValues:
     """What is known of a jaxpr's values.
 
     Attributes:
@@ -115,7 +115,7 @@ def _spread(builder: Builder, number: Any, var: Any) -> Atomic:
 
 
 def _fold(closed: jax_core.ClosedJaxpr, bodies: Bodies) -> jax_core.ClosedJaxpr:
-    known = _Known(closed)
+    known = _FoldedValues(closed)
     computed = [eqn for eqn in known.todo if not _needs_nothing(eqn)]
     folded = set(map(id, computed))
     rest = [atom for eqn in closed.jaxpr.eqns if id(eqn) not in folded for atom in eqn.invars]

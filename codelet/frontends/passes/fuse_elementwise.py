@@ -133,7 +133,7 @@ def _outgrown(jaxpr: jax_core.Jaxpr, readers: Mapping[Any, set[int]]) -> set[int
     return found
 
 
-class _Places:
+class _EquationPlaces:
     """Where equations are: neighbours are in the same scopes, and what parameters they read are of one layer, or one
     parameter and what is held beside it.
 
@@ -174,7 +174,7 @@ def groups(jaxpr: jax_core.Jaxpr, paths: Paths, readers: Mapping[Any, set[int]])
         paths: those of its inputs that are parameters of the user's.
         readers: the equations that read each variable, by position.
     """
-    places, joined = _Places(jaxpr, paths, _outgrown(jaxpr, readers)), Contraction()
+    places, joined = _EquationPlaces(jaxpr, paths, _outgrown(jaxpr, readers)), Contraction()
     made_by: dict[Any, int] = {}
     last_effect: list[int] = []
     shapes: list[tuple[int, ...] | None] = []

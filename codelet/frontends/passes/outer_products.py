@@ -62,7 +62,7 @@ def _multiplied(eqn: jax_core.JaxprEqn, order: Sequence[int]) -> jax_core.Closed
     return jax.make_jaxpr(multiply)(*(jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in eqn.invars))  # type: ignore[attr-defined]
 
 
-class _Products:
+class _OuterProducts:
     """The products of a jaxpr that sum over nothing, and transposes of them that nothing else reads."""
 
     def __init__(self, jaxpr: jax_core.Jaxpr):
@@ -84,7 +84,7 @@ def outer_products(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr whose products that sum over nothing are elementwise, in each of its bodies too."""
 
     def change(own: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-        products = _Products(own.jaxpr)
+        products = _OuterProducts(own.jaxpr)
 
         def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> list[Atomic]:
             if eqn not in products.of:
