@@ -224,6 +224,8 @@ class Columns:
         integers: for each vertex the offsets and whole numbers of its fields, and its tile, if they have tiles.
         line: the number of the line that added the last vertex.
         padded_outputs: the fields written through a source with padding, which each vertex must keep off.
+        joins: what fields of the first vertex are given that joins parts of an array; of several vertices, their places
+            in that array are listed.
     """
 
     __slots__ = (
@@ -235,6 +237,7 @@ class Columns:
         "fields",
         "has_tile",
         "integers",
+        "joins",
         "line",
         "padded_outputs",
         "width",
@@ -255,6 +258,7 @@ class Columns:
                 column += 1
             else:
                 self.fields.append(ColumnField(field, None, []))
+        self.joins: dict[str, Tensor] = {}
         self.has_tile = has_tile
         self.width = column + has_tile
         self.line = -1
@@ -297,6 +301,8 @@ class Columns:
         integers = np.asarray(self.integers, np.int64).reshape(count, self.width).T.copy()
         integers.flags.writeable = False
         fields = {entry.field.name: _over_axis(entry, axis, integers) for entry in self.fields}
+        for name, join in self.joins.items() if count == 1 else ():
+            fields[name] = replace(fields[name], tensor=join)
         used, line_of_run = np.unique(np.array(self._lines, np.int64), return_inverse=True)
         line_of_vertex = np.repeat(line_of_run, np.diff([*self._line_starts, count]))
         self._family = Family(

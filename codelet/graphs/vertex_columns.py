@@ -108,6 +108,14 @@ def listed(tensor: Tensor) -> Tensor:
     return Tensor(variable, Index.from_values(places, tuple(range(places.ndim)), places.shape))
 
 
+def _joins(fields: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Those of the fields of a vertex that join parts of an array, as views of that array."""
+    joined = {
+        name: value for name, value in fields.items() if type(value) is Tensor and type(value.source) is Patchwork
+    }
+    return {name: view for name, value in joined.items() if (view := listed(value)) is not value}
+
+
 class VertexColumns:
     """The vertices of a graph: families, and columns of those that are added one at a time.
 
@@ -163,7 +171,9 @@ class VertexColumns:
             self._lines.append(line)
         return number
 
-    def _new_columns(self, key: tuple[object, ...], fields: Mapping[str, Any], frame: FrameType) -> Columns | None:
+    def _new_columns(
+        self, key: tuple[object, ...], fields: Mapping[str, Any], frame: FrameType, joins: dict[str, Tensor]
+    ) -> Columns | None:
         """Columns for vertices of a new kind; None when an output is left off, so that one must be made."""
         compute_set, codelet = key[0], key[1]
         assert isinstance(compute_set, ComputeSet)
@@ -175,6 +185,7 @@ class VertexColumns:
         by_name = {field.name: field for field in connected}
         has_tile = not key[2]
         columns = Columns(compute_set, traced, [by_name[name] for name in fields if name in by_name], has_tile)
+        columns.joins = joins
         self._columns[key] = columns
         self.entries.append(columns)
         return columns
@@ -279,12 +290,10 @@ class VertexColumns:
         row: list[int] = []
         objects: list[object] = []
         expected: list[object] = []
-        joins: dict[str, Tensor] = {}
-        for name, value in fields.items():
+        joins = _joins(fields)
+        for name, value in ({**fields, **joins} if joins else fields).items():
             kind = type(value)
             if kind is Tensor:
-                if type(value.source) is Patchwork:
-                    value = joins[name] = listed(value)
                 layout = value.layout or value.find_layout()
                 if layout is not None:
                     key += (name, layout)
@@ -316,7 +325,9 @@ class VertexColumns:
                 tile = int(tile)
             if tile is None or type(tile) is int:
                 of_kind = tuple(key)
-                columns = self._columns.get(of_kind) or self._new_columns(of_kind, {**fields, **joins}, frame)
+                columns = self._columns.get(of_kind) or self._new_columns(
+                    of_kind, {**fields, **joins}, frame, {name: fields[name] for name in joins}
+                )
                 if columns is not None:
                     for name in columns.padded_outputs:
                         check_no_padding(codelet, name, fields[name])
