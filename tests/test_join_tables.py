@@ -268,6 +268,24 @@ def test_many_updates_of_two_tables_stay_apart(count):
     assert _count(_joined(of_parts, jnp.concatenate([one, 2 * one])), "scatter-add") == 1
 
 
+def test_parts_of_rows_that_change_by_other_functions_stay_apart():
+    numbers, updates = lax.ScatterDimensionNumbers((), (0,), (0,)), jnp.zeros(3)
+
+    def function(table, at):
+        def applied(change, rows, places):
+            own = jax.make_jaxpr(lambda x, i: lax.scatter_apply(x, i, change, numbers, update_shape=(3,), mode="drop"))
+            (eqn,) = (eqn for eqn in own(rows, places).jaxpr.eqns if eqn.primitive.name == "scatter")
+            return eqn.primitive.bind(rows, places, updates, **eqn.params)
+
+        left = applied(lambda x: 2 * x, table[:2], at[:, None])
+        return jnp.concatenate([left, applied(lambda x: x + 100, table[2:], at[:, None] - 2)])
+
+    given = array((5,)), jnp.array([0, 4, 2])
+    closed = join_tables(inline(jax.make_jaxpr(function)(*given)))
+    assert _count(closed, "scatter") == 2
+    np.testing.assert_array_equal(jax_core.jaxpr_as_fun(closed)(*given)[0], function(*given))
+
+
 def test_parts_of_rows_that_others_read_stay_apart():
     def function(table, at):
         left, right = table[:2].at[at].add(1.0, mode="drop"), table[2:].at[at - 2].add(1.0, mode="drop")

@@ -87,6 +87,8 @@ def _rows(
         return None
     if len(rows) != 1 or numbers.update_window_dims or rows[0] in batch:
         return None
+    if eqn.primitive.name == "scatter" and eqn.params["update_jaxpr"] is not None:
+        return None  # of `lax.scatter_apply`: each may be another function of what is there
     digits, extents = row_major_digits(shape_of(view.root)), shape_of(view.root)
     longer, batches = _longer(shape_of(given[1])[:-1]), []
     for d, n in enumerate(shape):
