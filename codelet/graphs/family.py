@@ -243,7 +243,14 @@ class Columns:
         "width",
     )
 
-    def __init__(self, compute_set: ComputeSet, codelet: TracedCodelet, fields: list[Field], has_tile: bool):
+    def __init__(
+        self,
+        compute_set: ComputeSet,
+        codelet: TracedCodelet,
+        fields: list[Field],
+        has_tile: bool,
+        joins: dict[str, Tensor],
+    ):
         self.compute_set = compute_set
         self.codelet = codelet
         self.fields: list[ColumnField] = []
@@ -258,7 +265,7 @@ class Columns:
                 column += 1
             else:
                 self.fields.append(ColumnField(field, None, []))
-        self.joins: dict[str, Tensor] = {}
+        self.joins = joins
         self.has_tile = has_tile
         self.width = column + has_tile
         self.line = -1

@@ -37,11 +37,11 @@ from codelet.views.sources import Patchwork
 from codelet.views.symbols import symbol_names
 from codelet.views.tensor import Tensor
 
-MOST_LISTED = 1 << 12
-"""Elements of several places of one array that one vertex of many reads: the places are listed in a table."""
-
 if TYPE_CHECKING:
     from codelet.graphs.graph import Graph
+
+MOST_LISTED = 1 << 12
+"""Elements of several places of one array that one vertex of many reads: the places are listed in a table."""
 
 
 def _over(value: Any, axes: tuple[Axis, ...]) -> Any:
@@ -184,8 +184,7 @@ class VertexColumns:
             return None
         by_name = {field.name: field for field in connected}
         has_tile = not key[2]
-        columns = Columns(compute_set, traced, [by_name[name] for name in fields if name in by_name], has_tile)
-        columns.joins = joins
+        columns = Columns(compute_set, traced, [by_name[name] for name in fields if name in by_name], has_tile, joins)
         self._columns[key] = columns
         self.entries.append(columns)
         return columns

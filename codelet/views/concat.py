@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-import numpy as np
-
 from codelet.errors import FieldTypeError, ForeignGraphError, ViewError
 from codelet.views.extents import as_dimension
 from codelet.views.grids import common_axes, union_axes
@@ -15,34 +13,20 @@ from codelet.views.patchwork import joined
 from codelet.views.tensor import Tensor
 
 
-def _same_tables(one: Index, other: Index) -> bool:
-    pairs = list(zip(one.tables, other.tables, strict=False))
-    return len(one.tables) == len(other.tables) == len(pairs) and all(
-        (a.keys, a.scale) == (b.keys, b.scale) and (a.values is b.values or np.array_equal(a.values, b.values))
-        for a, b in pairs
-    )
-
-
 def _as_one(indices: Sequence[Index], dimension: int) -> Index | None:
     """Indices that go on in each other along a dimension as one, as those of neighbours do; None where they do not."""
     parts = [index for index in indices if index.size]
     if not parts or any(dimension in table.keys for index in parts for table in index.tables):
         return None
     first, lengths = parts[0], [index.shape[dimension] for index in parts]
+    begin = (slice(None),) * dimension + (slice(0, 1),)
+    behind = [(index[begin] - first[begin]).bounds() for index in parts]  # the first, everywhere by one number or not
     long = next((index for index in parts if index.shape[dimension] > 1), None)
-    if long is not None:
-        step = long.strides[dimension]
-    else:
-        step = parts[1].offset - first.offset if len(parts) > 1 else 0
-
-    def steps(index: Index) -> list[int]:
-        own = [stride if n > 1 else 0 for stride, n in zip(index.strides, index.shape, strict=True)]
-        return [*own[:dimension], own[dimension] if index.shape[dimension] > 1 else step, *own[dimension + 1 :]]
-
-    for index, start in zip(parts, itertools.accumulate(lengths[:-1], initial=0), strict=True):
-        goes_on = index.offset == first.offset + start * step and steps(index) == steps(first)
-        if not goes_on or index.symbols != first.symbols or not _same_tables(index, first):
-            return None
+    step = long.strides[dimension] if long is not None else next((low for low, _ in filter(None, behind[1:])), 0)
+    places = itertools.accumulate(lengths[:-1], initial=0)
+    goes_on = all(ends == (step * place,) * 2 for ends, place in zip(behind, places, strict=True))
+    if not goes_on or any(index.strides[dimension] != step for index in parts if index.shape[dimension] > 1):
+        return None
     shape = (*first.shape[:dimension], sum(lengths), *first.shape[dimension + 1 :])
     strides = (*first.strides[:dimension], step, *first.strides[dimension + 1 :])
     return Index(first.offset, shape, strides, first.symbols, first.tables)

@@ -137,11 +137,11 @@ def _box(family: Family, number: int, followers: Sequence[int] = ()) -> LatticeB
     return LatticeBox(tuple(start), extents, (number,), tuple(followers), ways)
 
 
-def _untabled(family: Family) -> dict[Direction, Axis]:
-    """The directions of the axes of a family that no tables go along."""
+def _untabled(family: Family, units: Collection[Direction] | None = None) -> dict[Direction, Axis]:
+    """The directions of the axes of a family that no tables go along, those of some alone where they are given."""
     in_tables = {key for index in _indices(family) for table in index.tables for key in table.keys}
-    pairs = zip(_directions(family), family.axes, strict=True)
-    return {direction: axis for direction, axis in pairs if axis not in in_tables and any(direction)}
+    axes = {step: axis for step, axis in zip(_directions(family), family.axes, strict=True) if axis not in in_tables}
+    return {step: axis for step, axis in axes.items() if any(step) and (units is None or step in units)}
 
 
 def _units(families: Sequence[Family]) -> set[Direction]:
@@ -167,7 +167,7 @@ def _units(families: Sequence[Family]) -> set[Direction]:
 
 def _boxes_apart(family: Family, number: int, units: Collection[Direction]) -> list[LatticeBox]:
     """A family as boxes along some directions, one for each position along its other axes."""
-    along = {direction: axis for direction, axis in _untabled(family).items() if direction in units}
+    along = _untabled(family, units)
     others = tuple(axis for axis in family.axes if axis not in along.values())
     extents = {direction: axis.extent for direction, axis in along.items() if axis.extent > 1}
     at = [index.only(others, index.tables, index.offset).values_over(others).reshape(-1) for index in _indices(family)]
@@ -296,8 +296,8 @@ def _joined_apart(families: Sequence[Family], numbers: Sequence[int]) -> Joined 
     if not any(field.is_written and field.tensor is not None for field in own[0].fields):
         return None
     units = _units(own)
-    along = [[axis.extent for direction, axis in _untabled(one).items() if direction in units] for one in own]
-    counts = [one.num_vertices // math.prod(extents) for one, extents in zip(own, along, strict=True)]
+    inside = (math.prod(axis.extent for axis in _untabled(one, units).values()) for one in own)
+    counts = [one.num_vertices // extent for one, extent in zip(own, inside, strict=True)]
     if not len(numbers) < sum(counts) <= MOST_BOXES:
         return None
     boxes = join_boxes([box for number in numbers for box in _boxes_apart(families[number], number, units)])
@@ -312,7 +312,7 @@ def _joined_apart(families: Sequence[Family], numbers: Sequence[int]) -> Joined 
 
 
 def _joined_or_followed(families: Sequence[Family], numbers: Sequence[int]) -> Joined:
-    """Families of one kind, those made one that are parts of one: all, or those without tables alone."""
+    """Families of one kind, those made one that are parts of one: all, those without tables alone, or all by blocks."""
     tabled = [number for number in numbers if _tabled(families[number])]
     found: Joined = []
     if tabled:

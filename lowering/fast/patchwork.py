@@ -20,7 +20,7 @@ from codelet.views.boxes import Box, box_of, hull, hull_of, lengths_of
 from codelet.views.digits import chains
 from codelet.views.index import Index, row_major
 from codelet.views.sources import Patch, Patchwork, Variable
-from lowering.arrays import Array, reshape, transpose
+from lowering.arrays import Array, arranged, reshape
 from lowering.fast.writes import plan_write
 
 
@@ -130,8 +130,7 @@ def assemble(
     if spacings is not None and above[0].patch.variable is not None:
         order = [spacing.key for spacing in spacings if spacing.key is not None]
         value = values[above[0].patch]
-        rest = [k for k in range(value.ndim) if k not in order]
-        value = reshape(transpose(value, [*order, *rest]), [spacing.extent for spacing in spacings])
+        value = reshape(arranged(value, range(value.ndim), order, ()), [spacing.extent for spacing in spacings])
         around = (
             (along.start - a, b - along.stop, along.step - 1) for along, (a, b) in zip(spacings, region, strict=True)
         )

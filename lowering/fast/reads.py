@@ -57,8 +57,8 @@ def as_it_lies(shape: tuple[int, ...]) -> Read:
 
 def _read_windows(way: Way, at: int, start: int, terms: Sequence[Term], most: int) -> list[Key]:
     """Overlapping terms: a few shifted slices stacked, or one gather, as of windows at places of a table."""
-    least = min((term for term in terms if term.table is None), key=lambda term: term.extents[0], default=None)
-    if least is not None and least.extents[0] <= most and all(term.table is None for term in terms):
+    least = min(terms, key=lambda term: term.extents[0])
+    if least.extents[0] <= most and all(term.table is None for term in terms):
         rest = tuple(term for term in terms if term is not least)
         ways = [Way(way.shape) for _ in range(least.extents[0])]
         left = most // least.extents[0]

@@ -49,8 +49,8 @@ def _find(var: Any, makers: dict[Any, jax_core.JaxprEqn], uses: Counter[Any]) ->
         own_shapes = dot.shapes[::-1] if dot.is_swapped else dot.shapes
         if any(len(own) > sum(n != 1 for n in shape) for own, shape in zip(own_shapes, shapes, strict=True)):
             continue
-        as_it_is = dot.contraction.left.is_in_order and dot.contraction.right.is_in_order and not dot.is_swapped
-        as_it_is = as_it_is and not any(dot.transposed)
+        as_it_lies = dot.contraction.left.is_in_order and dot.contraction.right.is_in_order
+        as_it_is = as_it_lies and not dot.is_swapped and not any(dot.transposed)
         return None if as_it_is and (shapes, numbers) == (dot.shapes, dot.numbers) else dot
     return None
 
