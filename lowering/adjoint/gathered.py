@@ -27,13 +27,13 @@ from jax import lax
 
 from codelet.graphs.family import Family, Field
 from codelet.tracing.codelets import codelet
+from codelet.views.access import Access
 from codelet.views.grids import Axis, Key
 from codelet.views.sources import Patch, Patchwork, Source, Variable
 from codelet.views.symbols import grid
 from codelet.views.tensor import Tensor
 from lowering.adjoint.fields import is_injective
 from lowering.jaxprs.inner_products import InnerProduct, as_inner_product
-from lowering.plan.access import Access, take_apart
 from lowering.plan.elements import Elements
 
 
@@ -119,7 +119,7 @@ def as_gathering(family: Family, name: str) -> Gathering | None:
     assert others.tensor is not None
     if not field.type.dtype == out.type.dtype == product.summed_in or not field.tensor.size or not family.num_vertices:
         return None
-    access = take_apart(field.tensor.source.shape, field.tensor.index)
+    access = Access.of(field.tensor.index, field.tensor.source.shape)
     extent = lambda key: field.type.shape[key] if isinstance(key, int) else key.extent  # noqa: E731
     steps = None if access.reversed_keys else _steps(access, extent, set(others.tensor.index.keys))
     if steps is None:
@@ -166,7 +166,7 @@ def _parts(shape: tuple[int, ...], finer: tuple[int, ...]) -> list[tuple[int, ..
 
 def _split(patch: Patch, shape: tuple[int, ...], finer: tuple[int, ...]) -> Patch:
     """A patch of an array of a shape, its dimensions split as those of a finer shape are which it has all of."""
-    parts, own = _parts(shape, finer), take_apart(shape, patch.places)
+    parts, own = _parts(shape, finer), Access.of(patch.places, shape)
     if parts is None or own.shape != shape:
         return patch
     extents: list[tuple[int, ...]] = [(n,) for n in patch.places.shape]
@@ -181,7 +181,7 @@ def _split(patch: Patch, shape: tuple[int, ...], finer: tuple[int, ...]) -> Patc
 
 def _box(access: Access, patch: Patch) -> tuple[tuple[int, ...], tuple[int | None, ...]] | None:
     """Where a patch begins along each dimension, and which of its dimensions runs there; None if it is no box."""
-    own = take_apart(access.shape, patch.places)
+    own = Access.of(patch.places, access.shape)
     if own.shape != access.shape or own.reversed_keys:
         return None
     along: list[int | None] = []

@@ -26,11 +26,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from codelet.tracing.adjoints import AdjointCodelet
+from codelet.views.access import Access
 from codelet.views.index import Index
 from codelet.views.sources import Source, Variable
 from codelet.views.tensor import Tensor
 from lowering.adjoint.gathered import Target, boxes_of
-from lowering.plan.access import Access, take_apart
 from lowering.plan.elements import ElementSet
 
 MOST_RUNS = 64
@@ -180,12 +180,12 @@ def _split(access: Access) -> tuple[int, ...]:
 
 def _taken_apart(shape: tuple[int, ...], places: Index) -> Access | None:
     """Places by the dimensions of an array, or of one with some of these split; None where they keep to none."""
-    access = take_apart(shape, places)
+    access = Access.of(places, shape)
     if any(term.table is not None for _, terms in access.dimensions for term in terms):
         return None
     finer = _split(access)
     if finer != access.shape:
-        other = take_apart(finer, places)
+        other = Access.of(places, finer)
         access = other if other.shape == finer else access
     return access
 

@@ -18,6 +18,7 @@ from typing import Any
 from codelet import ops
 from codelet.graphs.family import Family
 from codelet.graphs.graph import Graph
+from codelet.views.access import Access
 from codelet.views.grids import Axis
 from codelet.views.index import Index
 from codelet.views.sources import Patchwork, Source, Variable
@@ -26,7 +27,6 @@ from lowering.adjoint.fields import is_injective
 from lowering.fast.convolutions import Convolution, Window, as_convolution
 from lowering.fast.inputs import Inputs
 from lowering.fast.key_parts import Part
-from lowering.plan.access import take_apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ def _inside(source: Source) -> tuple[Tensor, tuple[int, ...]] | None:
     if len(patches) != 1 or any(patch.value is not None and patch.value.any() for patch in source.patches):
         return None
     (patch,) = patches
-    own = take_apart(source.shape, patch.places)
+    own = Access.of(patch.places, source.shape)
     if own.shape != source.shape or own.reversed_keys or patch.index.ndim != len(source.shape):
         return None
     for d, (_, terms) in enumerate(own.dimensions):

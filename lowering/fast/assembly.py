@@ -22,11 +22,12 @@ from typing import Any
 import numpy as np
 from jax import lax
 
+from codelet.views.access import Access, Dimension
 from codelet.views.boxes import Box, lengths_of
 from codelet.views.digits import row_major_strides
 from lowering.arrays import Array, reshape
 from lowering.fast.partition import boxes_of, divide_boxes
-from lowering.plan.access import Access, Dimension, Radix, box, box_radices
+from lowering.plan.radices import Radix, box, box_radices
 
 _MOST_PARTS = 64  # of which an array is put together: every part is an operand of a concatenation
 

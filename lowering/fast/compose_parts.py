@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from codelet.views.access import Access
 from codelet.views.digits import row_major_strides
 from codelet.views.grids import Grid, Key
 from codelet.views.index import Index
@@ -19,7 +20,6 @@ from codelet.views.tensor import Tensor
 from lowering.fast.compose import Products, compose
 from lowering.fast.lines import strided_index
 from lowering.fast.partition import boxes_of
-from lowering.plan.access import take_apart
 
 Direction = tuple[int, ...]
 """By how much each factor steps along a dimension."""
@@ -40,8 +40,8 @@ def _by_dimensions(sums: Products) -> Products | None:
 def _within(sums: Products, part: Products) -> Products | None:
     """What sums read of what one family wrote, perhaps nothing; None where that is not some of each dimension."""
     source, index = sums.factors[0].source, sums.factors[0].index
-    access = take_apart(source.shape, index)
-    boxes = boxes_of(source.shape, {part: take_apart(source.shape, part.out.index)})
+    access = Access.of(index, source.shape)
+    boxes = boxes_of(source.shape, {part: Access.of(part.out.index, source.shape)})
     if boxes is None or access.shape != source.shape or access.reversed_keys:
         return None
     items = [slice(None)] * index.ndim

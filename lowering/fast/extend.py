@@ -16,9 +16,8 @@ into those of its pieces, and concatenates these anew each time (0.4 ms for the 
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -26,8 +25,9 @@ import numpy as np
 from jax import lax
 
 from codelet.graphs.family import Family, Field
-from codelet.views.digits import are_nested, row_major_strides
-from codelet.views.grids import Axis, Key
+from codelet.views.access import Access, Line
+from codelet.views.digits import are_nested
+from codelet.views.grids import Key
 from codelet.views.index import Index
 from codelet.views.integers import affine_length
 from codelet.views.sources import Source, source_text
@@ -35,7 +35,6 @@ from codelet.views.tensor import Tensor
 from lowering.arrays import Array, join, slice_
 from lowering.fast.partition import divide_boxes, split
 from lowering.jaxprs.recompute import LIGHT
-from lowering.plan.access import Dimension, take_apart
 
 MAX_POSITIONS = 1 << 22
 """Of one dimension; what is read through more of them is not looked at."""
@@ -49,7 +48,7 @@ MAX_GROWTH = 2
 _SAMPLE = 64  # places along a dimension at which its step is guessed; what comes out is checked
 
 
-# --- lines --------------------------------------------------------------------------------------------
+# --- reaches -----------------------------------------------------------------------------------------
 
 
 class Reach(NamedTuple):
@@ -89,11 +88,10 @@ class Reach(NamedTuple):
         return self._replace(low=min(self.low, 0), high=max(self.high, self.extent - 1))
 
 
-class Line(NamedTuple):
-    """The access to a dimension as an affine one: `start` plus a step along each key, in coordinates of a reach."""
+class Extended(NamedTuple):
+    """The access to a dimension as an affine one: in coordinates of a reach."""
 
-    start: int
-    steps: dict[Key, int]
+    line: Line
     reach: Reach
 
 
@@ -135,49 +133,39 @@ def _reach(extent: int, coordinates: np.ndarray, positions: np.ndarray) -> Reach
     return reach._replace(beyond=line[reach.outside - low])
 
 
-def _line(extent: int, dimension: Dimension, backwards: frozenset[Key]) -> Line | None:
-    """The access to a dimension as a line; None when it is none."""
-    start, terms = dimension
-    plain = [term for term in terms if term.table is None]
-    steps = {term.keys[0]: -term.grain if term.keys[0] in backwards else term.grain for term in plain}
-    if len(plain) == len(terms):
-        first = start + sum(term.reach for term in terms if term.keys[0] in backwards)
-        return Line(first, steps, Reach(extent, start, start + sum(term.reach for term in terms)))
-    extents = [n for term in terms for n in term.extents]
-    if math.prod(extents) > MAX_POSITIONS:
+def _extended(extent: int, line: Line, extents: Mapping[Key, int]) -> Extended | None:
+    """The access to a dimension as an affine one; None when it is none."""
+    if not line.tables:
+        return Extended(line, Reach(extent, *line.ends(extents)))
+    keys = [key for key in extents if key in line.keys]
+    if math.prod(extents[key] for key in keys) > MAX_POSITIONS:
         return None
-    parts = []
-    for term in terms:
-        if term.table is None:
-            parts.append(term.grain * np.arange(term.extents[0])[:: -1 if term.keys[0] in backwards else 1])
-        else:
-            own_steps = _steps(term.table.values)
-            if own_steps is None:
-                return None
-            steps.update({key: step * term.table.scale for key, step in zip(term.keys, own_steps, strict=True)})
-            parts.append(term.positions())
-    total = functools.reduce(np.add.outer, parts, np.asarray(start, np.int64))
-    affine = Index(0, tuple(extents), tuple(steps[key] for term in terms for key in term.keys)).values()
-    first = _guess((total - affine)[tuple(slice(0, None, max(1, n // _SAMPLE)) for n in extents)])
-    if first is None:
-        return None
-    reach = _reach(extent, affine + first, total)
-    return None if reach is None else Line(first, steps, reach)
+    steps = line.by
+    for table in line.tables:
+        assert table.table is not None
+        own = _steps(table.table.values)
+        if own is None:
+            return None
+        steps.update({key: step * table.table.scale for key, step in zip(table.keys, own, strict=True)})
+    places = dict(zip(keys, np.ix_(*(np.arange(extents[key]) for key in keys)), strict=True))
+    total, affine = line.at(places)[0], Line.of(0, steps).at(places)[0]
+    first = _guess((total - affine)[tuple(slice(0, None, max(1, n // _SAMPLE)) for n in total.shape)])
+    reach = None if first is None else _reach(extent, affine + first, total)
+    return None if first is None or reach is None else Extended(Line.of(first, steps), reach)
 
 
-def _lines(shape: tuple[int, ...], index: Index) -> tuple[Line, ...] | None:
-    """An access map as a line for each dimension, some of which leave it; None when it is no such thing."""
+def _by_dimension(shape: tuple[int, ...], index: Index) -> tuple[Extended, ...] | None:
+    """An access map as an affine one for each dimension, some of which leave it; None when it is no such thing."""
     if not index.tables or 0 in index.shape or any(not axis.extent for axis in index.axes):
         return None
     if any(_steps(table.values) is None for table in index.tables):
         return None
-    access = take_apart(shape, index)
+    access = Access.of(index, shape)
     if access.shape != shape:
         return None
-    dimensions = zip(shape, access.dimensions, strict=True)
-    found = [_line(extent, dimension, access.reversed_keys) for extent, dimension in dimensions]
-    lines = tuple(line for line in found if line is not None)
-    return None if len(lines) < len(found) or all(line.reach.is_within for line in lines) else lines
+    found = [_extended(extent, line, access.extents) for extent, line in zip(shape, access.lines, strict=True)]
+    known = tuple(own for own in found if own is not None)
+    return None if len(known) < len(found) or all(own.reach.is_within for own in known) else known
 
 
 # --- extensions ---------------------------------------------------------------------------------------
@@ -261,19 +249,10 @@ class Extension:
                 part = join(part, at, _runs(reach))
         return lax.optimization_barrier(part) if self.is_shared else part
 
-    def view(self, tensor: Tensor, lines: Sequence[Line]) -> Tensor:
-        """A view of the source through lines as one of the extension."""
-        offset, strides, symbols = 0, [0] * tensor.ndim, []
-        for line, reach, weight in zip(lines, self.reaches, row_major_strides(self.shape), strict=True):
-            offset += weight * (line.start - reach.low)
-            for key, step in line.steps.items():
-                if isinstance(key, Axis):
-                    symbols.append((key, weight * step))
-                else:
-                    strides[key] = weight * step
-        symbols.sort(key=lambda symbol: symbol[0].sort_key)
-        kept = tuple((axis, step) for axis, step in symbols if step)
-        return Tensor(self, Index(offset, tensor.shape, tuple(strides), kept))  # type: ignore[arg-type]
+    def view(self, tensor: Tensor, dimensions: Sequence[Extended]) -> Tensor:
+        """A view of the source, by what its dimensions are extended to, as one of the extension."""
+        lines = [own.line.moved(-reach.low) for own, reach in zip(dimensions, self.reaches, strict=True)]
+        return Tensor(self, Access(self.shape, tuple(lines), dict(enumerate(tensor.shape))).index())  # type: ignore[arg-type]
 
 
 class _ViewGroup:
@@ -284,9 +263,9 @@ class _ViewGroup:
         self.is_whole = is_whole
         self.reaches: tuple[Reach, ...] = ()
         self.num_read = 0
-        self.members: list[tuple[Tensor, tuple[Line, ...]]] = []
+        self.members: list[tuple[Tensor, tuple[Extended, ...]]] = []
 
-    def accepts(self, tensor: Tensor, lines: tuple[Line, ...]) -> bool:
+    def accepts(self, tensor: Tensor, lines: tuple[Extended, ...]) -> bool:
         """Whether a view can join; if so it has. One of another part of the source would gain nothing by it."""
         for own, line in zip(self.reaches, lines, strict=False):
             if line.reach.high < own.low or own.high < line.reach.low:
@@ -311,7 +290,7 @@ class _ViewGroup:
         """What serves all its views."""
         first, lines = self.members[0]
         # Positions along a line that coincide are those of windows.
-        apart = all(are_nested((step, first.index.extent(key)) for key, step in line.steps.items()) for line in lines)
+        apart = all(are_nested((step, first.index.extent(key)) for key, step in own.line.steps) for own in lines)
         is_shared = self.is_whole or len(self.members) > 1 or not apart
         return Extension(self.source, self.reaches, is_shared)
 
@@ -326,7 +305,7 @@ def extend(tensors: Sequence[Tensor], whole: Collection[Tensor] = ()) -> tuple[l
     """
     groups: dict[Source, list[_ViewGroup]] = {}
     for tensor in dict.fromkeys(tensors):
-        lines = _lines(tensor.source.shape, tensor.index) if tensor.rows is None and tensor.size else None
+        lines = _by_dimension(tensor.source.shape, tensor.index) if tensor.rows is None and tensor.size else None
         if lines is not None:
             own = groups.setdefault(tensor.source, [])
             if not any(group.accepts(tensor, lines) for group in own):

@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 
 from codelet.graphs.family import Family, Field
+from codelet.views.access import Access, Term, flat_terms
 from codelet.views.grids import Axis, Key
 from codelet.views.index import Index
 from codelet.views.sources import Variable
@@ -23,7 +24,6 @@ from lowering.fast.moves import positions_of
 from lowering.fast.partition import Division, divide, within
 from lowering.fast.reads import plan_access, plan_read
 from lowering.fast.sources import Piece, Viewed, nothing
-from lowering.plan.access import Access, Term, flat_terms, take_apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,7 @@ def _divisions(families: Sequence[Family]) -> Iterator[tuple[Variable, Division,
                 if isinstance(source, Variable):
                     reads.setdefault(source, {})[field] = field.tensor.index
     for variable, indices in reads.items():
-        accesses = {f: take_apart(variable.shape, i) for f, i in indices.items()} if len(indices) > 1 else {}
+        accesses = {f: Access.of(i, variable.shape) for f, i in indices.items()} if len(indices) > 1 else {}
         division = divide(variable.shape, accesses)
         if division is not None:
             yield variable, division, accesses

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from codelet.views.access import Access
 from codelet.views.affine import sorted_symbols
 from codelet.views.grids import Axis, Key
 from codelet.views.index import Index
 from codelet.views.tensor import Tensor
-from lowering.plan.access import take_apart
 
 
 class Line(NamedTuple):
@@ -29,7 +29,7 @@ def lines_of(tensor: Tensor) -> list[Line] | None:
     """How a view runs along each dimension of its source; None where it is not by one axis and one dimension of it."""
     if tensor.rows is not None or tensor.index.tables or not tensor.size:
         return None
-    access = take_apart(tensor.source.shape, tensor.index)
+    access = Access.of(tensor.index, tensor.source.shape)
     if access.shape != tensor.source.shape:
         return None
     found = []

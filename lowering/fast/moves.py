@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from codelet.views.access import Term, dtype_of_positions
 from lowering.arrays import SMALL, Array, constant, take
-from lowering.plan.access import Term, dtype_of_positions
 
 
 def positions_of(offset: int, terms: Sequence[Term], scale: Sequence[int] | None = None) -> Array:

@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 
 from jax import lax
 
+from codelet.views.access import Access, Dimension
 from codelet.views.boxes import Box
 from lowering.arrays import Array
-from lowering.plan.access import Access, Dimension, run_of
+from lowering.plan.radices import run_of
 
 Key = TypeVar("Key")
 
@@ -84,7 +85,8 @@ def within(access: Access, division: Division, piece: int) -> Access:
     at = division.dimension
     shape = (*access.shape[:at], division.sizes[piece], *access.shape[at + 1 :])
     moved = Dimension(start - division.cuts[piece], terms)
-    return Access(shape, (*access.dimensions[:at], moved, *access.dimensions[at + 1 :]), access.reversed_keys)
+    dimensions = (*access.dimensions[:at], moved, *access.dimensions[at + 1 :])
+    return Access.by_dimension(shape, dimensions, access.reversed_keys)
 
 
 def split(array: Array, division: Division) -> Sequence[Array]:

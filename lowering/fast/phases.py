@@ -30,6 +30,7 @@ from jax.extend import core as jax_core
 from codelet.graphs.family import Family
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import inline
+from codelet.views.access import Access
 from codelet.views.digits import row_major_strides
 from codelet.views.grids import Grid
 from codelet.views.patchwork import padded
@@ -42,7 +43,6 @@ from lowering.fast.inputs import Inputs
 from lowering.fast.lines import Line, lines_of, strided_index
 from lowering.fast.refine import refine
 from lowering.jaxprs.inner_products import as_inner_product
-from lowering.plan.access import take_apart
 from lowering.plan.collect import normalize_family
 from lowering.plan.dataflow import flow_step
 from lowering.plan.steps import ExecuteStep
@@ -352,7 +352,7 @@ def _may_be_phase(family: Family) -> bool:
     source, index = fields[0].tensor.source, fields[0].tensor.index
     if index.tables or index.is_empty:
         return True
-    access = take_apart(source.shape, index)
+    access = Access.of(index, source.shape)
     return access.shape != source.shape or any(
         terms and min(term.grain for term in terms) > 1 for _, terms in access.dimensions
     )

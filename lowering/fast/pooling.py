@@ -18,20 +18,21 @@ from jax.extend import core as jax_core
 from codelet.graphs.family import Family, Field
 from codelet.jaxprs.equations import bind
 from codelet.jaxprs.primitives import POOLINGS
+from codelet.refused import Refused
 from codelet.tracing.traced_codelet import TracedCodelet
+from codelet.views.access import Dimension
 from codelet.views.boxes import lengths_of
 from codelet.views.grids import Axis
 from codelet.views.sources import Patchwork
 from lowering.arrays import Arrays, reshape, slice_, transpose
 from lowering.fast.inputs import Input, Inputs
-from lowering.fast.moving_windows import moving_windows
+from lowering.fast.moving_windows import axis_of, inside_of, moving_windows
 from lowering.fast.over_grid import Operand, mapped_axes, over_grid
 from lowering.fast.patchwork import without_zeros
 from lowering.fast.reads import as_it_lies
 from lowering.fast.result_order import Order, order_of_results
 from lowering.fast.sources import Viewed, WithinZeros
 from lowering.jaxprs.reduced_fields import Reduced, reduced_fields
-from lowering.plan.access import Dimension
 
 
 def as_reduced(codelet: TracedCodelet) -> Reduced | None:
@@ -155,12 +156,14 @@ def as_pooling(family: Family, inputs: Inputs) -> Pooling | str:
     kind = reduced.equation.outvars[0].aval.dtype  # type: ignore[attr-defined]
     if not jnp.issubdtype(kind, jnp.floating) and not jnp.issubdtype(kind, jnp.integer):
         return "it is of truth values, or of complex numbers"
-    found = moving_windows(image)
-    if isinstance(found, str):
-        return found
-    moving = tuple(own.along for own in found.moving)
-    window = tuple(1 if own.inside is None else image.type.shape[own.inside[0]] for own in found.moving)
-    dilation = tuple(1 if own.inside is None else own.inside[1] for own in found.moving)
+    found = moving_windows(image.tensor)
+    if isinstance(found, Refused):
+        return found.reason
+    if found.reversed_keys:
+        return "its windows run backwards"
+    moving, inside = tuple(map(axis_of, found.lines)), [inside_of(line) for line in found.lines]
+    window = tuple(1 if own is None else image.type.shape[own[0]] for own in inside)
+    dilation = tuple(1 if own is None else own[1] for own in inside)
     axes = [own[0] for own in moving if own is not None]
     if len(set(axes)) < len(axes) or np.prod(window) != image.tensor.size:
         return "its windows move along several dimensions at once"

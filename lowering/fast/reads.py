@@ -13,13 +13,13 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from codelet.views.access import Access, Dimension, Term
 from codelet.views.digits import row_major_strides
 from codelet.views.grids import Key
 from codelet.views.index import Index
 from codelet.views.mixed_radix import split_digits
 from lowering.arrays import Array
 from lowering.fast.moves import Gather, Move, Way, moved, moves_text
-from lowering.plan.access import Access, Dimension, Term, divided_term, take_apart
 
 MAX_STACKED_SLICES = 25
 """Beyond about this many stacked slices, of all keys of a dimension, a gather is faster than the stack on CPU."""
@@ -96,7 +96,7 @@ def _read_dimension(way: Way, at: int, start: int, terms: Sequence[Term], most: 
     way.reshape((*way.shape[:at], rows, outer.grain, *way.shape[at + 1 :]))
     keys = _read_dimension(way, at + 1, start - base, rest, most)
     if outer.table is not None:
-        way.gather(at, 0, (divided_term(outer, outer.grain),))
+        way.gather(at, 0, (outer.divided(outer.grain),))
     return [*outer.keys, *keys]
 
 
@@ -129,7 +129,7 @@ def _read_rows(way: Way, access: Access) -> Access:
             lengths = [1] * at + [(stop - start) // row]
             bounds = [(a, a + n, 1) for a, n in zip(first, lengths, strict=False)]
             way.slice([*bounds, *((0, n, 1) for n in way.shape[at + 1 :])])
-            return Access((stop - start,), (Dimension(0, terms),), access.reversed_keys)
+            return Access.by_dimension((stop - start,), (Dimension(0, terms),), access.reversed_keys)
     return access
 
 
@@ -160,7 +160,7 @@ def plan_access(shape: Sequence[int], access: Access, order: Sequence[int] | Non
         if math.prod(sliced.shape) * MOST_SLICED <= math.prod(shape):
             way, dimensions = sliced, tuple(left)
         way.transpose(order)
-        access = Access(way.shape, tuple(dimensions[d] for d in order), access.reversed_keys)
+        access = Access.by_dimension(way.shape, [dimensions[d] for d in order], access.reversed_keys)
     keys = _read_access(way, access)
     return Read(tuple(way.moves), tuple(keys), way.shape)
 
@@ -169,7 +169,7 @@ def plan_read(shape: Sequence[int], index: Index) -> Read:
     """How an array of `shape` is read through an access map, whose flat positions are all in bounds."""
     way = Way(shape)
     digits = split_digits(index)
-    keys: Sequence[Key] = _read_access(way, take_apart(way.shape, index if digits is None else digits.index))
+    keys: Sequence[Key] = _read_access(way, Access.of(index if digits is None else digits.index, way.shape))
     if digits is not None:
         order, extents, closed = digits.closed(keys)
         way.transpose(order)

@@ -19,8 +19,10 @@ from codelet.graphs.family import Family, Field
 from codelet.jaxprs.equations import bind, evaluate
 from codelet.jaxprs.primitives import ELEMENTWISE, REDUCTIONS, is_understood
 from codelet.jaxprs.rebuild import inline, struct
+from codelet.refused import Refused
+from codelet.views.access import Access
 from lowering.fast.inputs import Input, Inputs
-from lowering.fast.lines import Line, lines_of
+from lowering.fast.moving_windows import axis_of, inside_of, moving_windows
 from lowering.fast.reads import MAX_STACKED_SLICES, as_it_lies
 from lowering.fast.small_windows import is_small_window, overlaps
 from lowering.fast.sources import Viewed
@@ -92,43 +94,45 @@ def _rest(
 # --- the rule ---------------------------------------------------------------------------------------------
 
 
-def _window_lines(field: Field) -> tuple[Line, ...] | None:
+def _overlapping(field: Field) -> Access | None:
     """How windows move that overlap, or lie side by side along several dimensions and are small; None for others."""
     tensor = field.tensor
-    lines = lines_of(tensor) if field.kind == "in" and tensor is not None and tensor.size > 1 else None
-    if tensor is None or lines is None or tuple(tensor.shape) != tuple(field.type.shape):
+    if field.kind != "in" or tensor is None or tensor.size < 2 or tuple(tensor.shape) != tuple(field.type.shape):
         return None
-    keys = {line.key for line in lines if line.key is not None}
-    moving = [line for line in lines if line.key is not None and line.axis is not None]
-    forward = all(line.step >= 0 and line.inner >= 0 for line in lines)
-    if not forward or len(moving) < len(keys) or keys != {d for d, n in enumerate(tensor.shape) if n > 1}:
+    windows = moving_windows(tensor)
+    if isinstance(windows, Refused) or windows.reversed_keys:
+        return None
+    inside = [(line, own[0]) for line in windows.lines if (own := inside_of(line)) is not None]
+    keys = {key for _, key in inside}
+    moving = [line for line, _ in inside if axis_of(line) is not None]
+    if len(moving) < len(keys) or keys != {d for d, n in enumerate(tensor.shape) if n > 1}:
         return None
     is_small = len(moving) > 1 and tensor.size <= MAX_STACKED_SLICES
-    return tuple(lines) if is_small or overlaps(field) else None
+    return windows if is_small or overlaps(field) else None
 
 
 def as_windows_reduced(family: Family, inputs: Inputs) -> Vmapped | str:
     """A family whose codelet only reduces its windows, under `vmap` on what is reduced; or why it is none."""
-    lines = [None if inputs.is_piece(field) else _window_lines(field) for field in family.inputs]
-    windows = [own is not None for own in lines]
+    accesses = [None if inputs.is_piece(field) else _overlapping(field) for field in family.inputs]
+    windows = [own is not None for own in accesses]
     if not any(windows):
         return ""
     closed = inline(family.codelet.jaxpr)
     found = None if closed.jaxpr.effects else _reductions(closed.jaxpr, windows)
     if found is None:  # small windows are the next rule's
-        are_small = all(own is None or is_small_window(field) for own, field in zip(lines, family.inputs, strict=True))
-        return "" if are_small else "the codelet does more with its windows than reduce them"
+        own = [field for field, is_window in zip(family.inputs, windows, strict=True) if is_window]
+        return "" if all(map(is_small_window, own)) else "the codelet does more with its windows than reduce them"
     each: list[tuple[Input | ReducedWindows, ...]] = []
-    for k, (field, own) in enumerate(zip(family.inputs, lines, strict=True)):
+    for k, (field, own) in enumerate(zip(family.inputs, accesses, strict=True)):
         if own is None:
             each.append((inputs.of(field, family.axes),))
             continue
         assert field.tensor is not None
         source = field.tensor.source
-        view, sizes = Viewed(source, as_it_lies(source.shape), source.dtype), tuple(field.tensor.shape)
+        view = Viewed(source, as_it_lies(source.shape), source.dtype)
         each.append(
             tuple(
-                ReducedWindows(view, own, sizes, one.mapped, one.eqn.primitive.name, one.eqn.outvars[0].aval.dtype)  # type: ignore[attr-defined]
+                ReducedWindows(view, own, one.mapped, one.eqn.primitive.name, one.eqn.outvars[0].aval.dtype)  # type: ignore[attr-defined]
                 for one in found
                 if one.field == k
             )

@@ -14,14 +14,15 @@ from __future__ import annotations
 from codelet.graphs.family import Family, Field
 from codelet.jaxprs.primitives import ELEMENTWISE, MOVING, is_understood
 from codelet.jaxprs.rebuild import inline
+from codelet.refused import Refused
 from codelet.tracing.traced_codelet import TracedCodelet
+from codelet.views.access import Access
 from codelet.views.grids import Axis
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
-from lowering.fast.moving_windows import MovingWindows, moving_windows
+from lowering.fast.moving_windows import axis_of, inside_of, moving_windows
 from lowering.fast.reads import plan_access
 from lowering.fast.sources import Viewed
-from lowering.plan.access import take_apart
 
 Order = tuple[int, ...]
 """Dimensions of an array, each once."""
@@ -36,13 +37,14 @@ def steps_of_results(family: Family) -> dict[Axis, int] | None:
     return None if index.tables else {axis: abs(step) for axis, step in index.symbols}
 
 
-def _order(windows: MovingWindows, steps: dict[Axis, int]) -> Order | None:
+def _order(windows: Access, steps: dict[Axis, int]) -> Order | None:
     """The dimensions by how far apart the results along each are; None where windows do not move along all of them."""
     found = []
-    for d, (own, (_, terms)) in enumerate(zip(windows.moving, windows.dimensions, strict=True)):
-        if own.along is None and terms:
+    for d, line in enumerate(windows.lines):
+        along = axis_of(line)
+        if along is None and line.steps:
             return None
-        found.append((-steps.get(own.along[0], 0) if own.along is not None else -max(steps.values(), default=0) - 1, d))
+        found.append((-steps.get(along[0], 0) if along is not None else -max(steps.values(), default=0) - 1, d))
     return tuple(d for _, d in sorted(found))
 
 
@@ -55,10 +57,10 @@ def order_of_results(family: Family, field: Field) -> Order | None:
     if tensor is None or tensor.size < 2 or len(tensor.source.shape) < 2 or not family.num_vertices or family.rows:
         return None
     steps = steps_of_results(family)
-    windows = "" if steps is None else moving_windows(field)
-    if steps is None or isinstance(windows, str):
+    windows = Refused("results lie irregularly") if steps is None else moving_windows(tensor)
+    if steps is None or isinstance(windows, Refused) or windows.reversed_keys:
         return None
-    if not any(own.along is not None and own.inside is not None for own in windows.moving):
+    if not any(axis_of(line) is not None and inside_of(line) is not None for line in windows.lines):
         return None
     order = _order(windows, steps)
     return None if order is None or list(order) == sorted(order) else order
@@ -72,5 +74,5 @@ def only_looks(codelet: TracedCodelet) -> bool:
 
 def viewed_in_order(tensor: Tensor, order: Order) -> Viewed:
     """How a view is read whose source is brought into an order first."""
-    access = take_apart(tensor.source.shape, tensor.index)
+    access = Access.of(tensor.index, tensor.source.shape)
     return Viewed(tensor.source, plan_access(tensor.source.shape, access, order), tensor.dtype)

@@ -27,10 +27,10 @@ from codelet.jaxprs.equations import bind, evaluate
 from codelet.jaxprs.primitives import ELEMENTWISE, REDUCTIONS, UNDERSTOOD, is_understood
 from codelet.jaxprs.rebuild import inline, struct
 from codelet.jaxprs.winners import winners_of_both
+from codelet.views.access import Access
 from codelet.views.digits import are_nested
 from codelet.views.index import Index
 from codelet.views.tensor import Tensor
-from lowering.plan.access import take_apart
 
 MOST_APART = 27
 """Elements of a window that is taken apart: those of a point of a volume with all that are next to it."""
@@ -182,7 +182,7 @@ def overlaps(field: Field) -> bool:
     tensor = field.tensor
     if not field.is_read or tensor is None or tensor.rows is not None or tensor.index.tables or not tensor.size:
         return False
-    access = take_apart(tensor.source.shape, tensor.index)
+    access = Access.of(tensor.index, tensor.source.shape)
     return not all(
         are_nested((term.grain, term.extents[0]) for term in dimension.terms) for dimension in access.dimensions
     )

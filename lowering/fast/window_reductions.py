@@ -27,9 +27,10 @@ from jax.extend import core as jax_core
 
 from codelet.jaxprs.primitives import REDUCTIONS
 from codelet.jaxprs.winners import winners_of_both
+from codelet.views.access import Access
 from codelet.views.grids import Key
 from lowering.arrays import Array, Arrays, reshape, slice_
-from lowering.fast.lines import Line
+from lowering.fast.moving_windows import axis_of, inside_of
 from lowering.fast.sources import Viewed
 
 # --- along one dimension ----------------------------------------------------------------------------------
@@ -140,16 +141,14 @@ class ReducedWindows:
 
     Attributes:
         view: all of what is viewed.
-        lines: how the field runs along each dimension of it.
-        sizes: the extents of the field.
+        access: how the field runs along each dimension of it.
         mapped: what is computed of each element first.
         reduction: the primitive that reduces.
         dtype: of the results.
     """
 
     view: Viewed
-    lines: tuple[Line, ...]
-    sizes: tuple[int, ...]
+    access: Access
     mapped: tuple[jax_core.JaxprEqn, ...]
     reduction: str
     dtype: np.dtype
@@ -157,31 +156,31 @@ class ReducedWindows:
     @property
     def keys(self) -> tuple[Key, ...]:
         """Of each dimension of the array."""
-        return tuple(line.axis for line in self.lines if line.axis is not None)
+        return tuple(own[0] for own in map(axis_of, self.access.lines) if own is not None)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of the array."""
-        return tuple(line.axis.extent for line in self.lines if line.axis is not None)
+        return tuple(self.access.extents[key] for key in self.keys)
 
     @property
     def windows(self) -> list[MovingReduction]:
         """How the windows move along dimensions of what is read of the view."""
-        found = []
-        for d, line in enumerate(self.lines):
-            if line.key is not None and line.axis is not None:
-                found.append(MovingReduction(d, line.axis.extent, line.step, self.sizes[line.key], line.inner))
+        found, extents = [], self.access.extents
+        for d, line in enumerate(self.access.lines):
+            along, inside = axis_of(line), inside_of(line)
+            if along is not None and inside is not None:
+                found.append(MovingReduction(d, extents[along[0]], along[1], extents[inside[0]], inside[1]))
         return found
 
     def of(self, arrays: Arrays) -> Array:
         """The array."""
         array, starts, stops, steps = self.view.of(arrays), [], [], []
-        for line in self.lines:
-            reach = 0 if line.axis is None else line.step * (line.axis.extent - 1)
-            reach += 0 if line.key is None else line.inner * (self.sizes[line.key] - 1)
-            starts.append(line.start)
-            stops.append(line.start + reach + 1)
-            steps.append(line.step if line.key is None and line.axis is not None else 1)
+        for line, (first, stop) in zip(self.access.lines, self.access.box(), strict=True):
+            along = axis_of(line)
+            starts.append(first)
+            stops.append(stop)
+            steps.append(1 if along is None or inside_of(line) is not None else along[1])
         mapped = _map(slice_(array, starts, stops, steps), self.mapped)
         return reshape(reduce_windows(self.reduction, mapped, self.windows), self.shape)
 

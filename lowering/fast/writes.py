@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from jax import lax
 
+from codelet.views.access import Access, Term
 from codelet.views.digits import row_major_strides
 from codelet.views.grids import Grid, Key, union_axes
 from codelet.views.index import Index
@@ -21,7 +22,7 @@ from lowering.arrays import Array, arranged, reshape
 from lowering.fast.assembly import Region, assemble, plan_assembly
 from lowering.fast.moves import places_of
 from lowering.fast.over_grid import Operand
-from lowering.plan.access import Access, Radix, Term, box, box_radices, take_apart
+from lowering.plan.radices import Radix, box, box_radices
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class Write:
 def plan_write(shape: tuple[int, ...], index: Index) -> Write:
     """How an array of `shape` is written through an access map that names no element twice."""
     digits = split_digits(index)
-    access = take_apart(shape, index if digits is None else digits.index)
+    access = Access.of(index if digits is None else digits.index, shape)
     radices = box(access)
     return Write(access, digits, None if radices is None else _as_dimensions(radices, shape))
 

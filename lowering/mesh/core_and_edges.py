@@ -19,12 +19,12 @@ from typing import NamedTuple
 import numpy as np
 
 from codelet.graphs.family import Family, Field
+from codelet.views.access import Access, Dimension
 from codelet.views.grids import Axis
 from codelet.views.sources import Variable, source_variables
 from lowering.mesh.dealing import written_by
 from lowering.mesh.homes import Home, Homes
 from lowering.mesh.subfamilies import GridBox, box_of, inner_extents, within_box
-from lowering.plan.access import Dimension, take_apart
 
 LocalFamilies = list[list[Family]]
 """The families of each device."""
@@ -123,7 +123,7 @@ def _rows(field: Field, axis: Axis, homes: Homes) -> _FieldPositions | None:
     if tensor.rows is not None or not isinstance(tensor.source, Variable) or not tensor.size:
         return None
     home = homes[tensor.source]
-    access = take_apart(tensor.source.shape, tensor.index)
+    access = Access.of(tensor.index, tensor.source.shape)
     if home.cut is None or access.shape != tensor.source.shape or axis in access.reversed_keys:
         return None
     dimension: Dimension = access.dimensions[home.cut]

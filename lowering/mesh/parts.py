@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from codelet.views.access import Access, Dimension, Term, flat_terms
 from codelet.views.affine import Table, sorted_symbols
 from codelet.views.digits import row_major_strides
 from codelet.views.grids import Axis, Key
 from codelet.views.index import Index
 from codelet.views.integers import narrowed
-from lowering.plan.access import Access, Dimension, Term, flat_terms, take_apart
 from lowering.plan.pieces import Pieces, pieces_of
 
 Positions = range | np.ndarray
@@ -88,17 +88,17 @@ def whole_part(shape: tuple[int, ...]) -> Part:
 
 def keeps_to_dimensions(index: Index, shape: tuple[int, ...]) -> bool:
     """Whether an access map of an array of a shape is by its dimensions."""
-    return index.is_empty or take_apart(shape, index).shape == shape
+    return index.is_empty or Access.of(index, shape).shape == shape
 
 
 def _dimensions(index: Index, shape: tuple[int, ...], by: tuple[int, ...]) -> Access:
     """The access map of an array of a shape, by its dimensions or flat."""
     if by == shape:
-        found = take_apart(shape, index)
+        found = Access.of(index, shape)
         assert found.shape == shape
         return found
     offset, terms, backwards = flat_terms(index)
-    return Access(by, (Dimension(offset, tuple(terms)),), backwards)
+    return Access.by_dimension(by, (Dimension(offset, tuple(terms)),), backwards)
 
 
 def _positions(term: Term, is_reversed: bool) -> np.ndarray:

@@ -23,6 +23,7 @@ from codelet.tracing.codelet_from_jaxpr import codelet_from_jaxpr
 from codelet.tracing.field_types import FieldType
 from codelet.tracing.statics import restored
 from codelet.tracing.traced_codelet import TracedCodelet
+from codelet.views.access import Access
 from codelet.views.affine import sorted_symbols
 from codelet.views.digits import row_major_strides
 from codelet.views.index import Index
@@ -31,7 +32,6 @@ from codelet.views.tensor import Tensor
 from lowering.jaxprs.reduced_fields import Reduced, reduced_fields
 from lowering.mesh.dealing import vertex_devices
 from lowering.mesh.homes import Home, Homes, blocked
-from lowering.plan.access import take_apart
 from lowering.plan.dataflow import flow_step
 from lowering.plan.plan import Plan
 from lowering.plan.steps import AddUpStep, ExecuteStep, Step
@@ -78,7 +78,7 @@ def _blocks(field: Field, homes: Homes) -> tuple[int, tuple[range, ...]] | None:
     if tensor is None or not isinstance(tensor.source, Variable) or homes[tensor.source].cut is None:
         return None
     home, shape = homes[tensor.source], tensor.source.shape
-    access = take_apart(shape, tensor.index)
+    access = Access.of(tensor.index, shape)
     start, terms = access.dimensions[home.cut or 0] if access.shape == shape else (0, ())
     if len(terms) != 1 or terms[0].table is not None or len(terms[0].keys) != 1:
         return None

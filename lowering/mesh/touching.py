@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from codelet.graphs.family import Family, Field
+from codelet.views.access import Access
 from codelet.views.index import Index
 from codelet.views.sources import Source, source_text
 from lowering.mesh.parts import Part, keeps_to_dimensions, part_of
-from lowering.plan.access import take_apart
 from lowering.plan.elements import Elements
 from lowering.plan.runs import Runs, runs_of
 
@@ -90,7 +90,7 @@ class Touched:
             sizes = [math.prod(index.extent(key) for key in index.keys) for index in self.indices[device]]
             return [all(size <= LISTED for size in sizes) or all(index.tables for index in self.indices[device])]
         for index in self.indices[device]:
-            for d, own in enumerate(take_apart(shape, index).dimensions):
+            for d, own in enumerate(Access.of(index, shape).dimensions):
                 size = math.prod(extent for term in own.terms for extent in term.extents)
                 found[d] &= size <= LISTED or any(term.table is not None for term in own.terms)
         return found
