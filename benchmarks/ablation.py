@@ -26,6 +26,7 @@ from benchmarks.harness import Comparison
 from benchmarks.moved import SLOW, UNCOUNTED, comparisons
 from codelet.jaxprs.moved import moved, num_bytes
 from lowering.jaxprs import simplify
+from lowering.join.alike_families import Together
 
 PAGE = Path(__file__).parents[1] / "docs" / "passes.md"
 BEGIN, END = "<!-- the table of python -m benchmarks.ablation --write -->", "<!-- end of the table -->"
@@ -52,11 +53,13 @@ RULES = {
 
 PASSES = {
     "rotate": Without("lowering.pipeline", "rotate"),
-    "partial_sums": Without("lowering.pipeline", "join_products"),
-    "phases": Without("lowering.fast.partial_sums", "weave_phases"),
-    "blocks": Without("lowering.fast.partial_sums", "join_blocks"),
-    "join_families": Without(
-        "lowering.fast.grains", "join_families", lambda families: [(own, (k,)) for k, own in enumerate(families)]
+    "join": Without("lowering.pipeline", "join"),
+    "phases": Without("lowering.join.join", "join_phases"),
+    "blocks": Without("lowering.join.join", "join_blocks"),
+    "alike_families": Without(
+        "lowering.join.whole_steps",
+        "join_alike",
+        lambda families: [Together(own, (k,)) for k, own in enumerate(families)],
     ),
     "calls": Without("lowering.fast.compute_sets", "group_calls"),
     **RULES,

@@ -91,11 +91,11 @@ from lowering.check.check import check, check_graph
 from lowering.check.nesting import nesting_told
 from lowering.check.sizes import check_machine_size
 from lowering.fast.compute_sets import choose_kernels
-from lowering.fast.partial_sums import join_products
 from lowering.fast.prune import prune
 from lowering.fast.rotate import rotate
 from lowering.fast.steps import emit
 from lowering.jaxprs.simplify import trace_simplified
+from lowering.join.join import join
 from lowering.machine.exchange import Exchange, plan_exchange
 from lowering.machine.liveness import Liveness, live_ranges
 from lowering.machine.memory import Memory, plan_memory
@@ -141,7 +141,7 @@ def plan_fast(plan: Plan) -> Plan:
     """What fast execution runs of a checked plan, and how each compute set and copy of it runs; it prints."""
     with nesting_told(plan.steps), collecting_seldom():
         pruned = prune(rotate(prune(plan)))
-        fast = choose_kernels(join_products(pruned))
+        fast = choose_kernels(join(pruned))
     needed = set(pruned.families)
     return replace(fast, unneeded=tuple(family for family in plan.families if family not in needed))
 

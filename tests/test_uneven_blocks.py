@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from benchmarks.blocks import BUILDS, GRIDS, RATE, blocks_graph, num_equations, star
-from lowering.fast.partial_sums import join_products
+from lowering.join.join import join
 from lowering.pipeline import plan_graph
 from lowering.plan.steps import ExecuteStep
 from lowering.plan.walk import all_steps
@@ -30,7 +30,7 @@ def bent(u, w):
 
 def num_families(graph, inputs, outputs):
     """Of the compute sets as they run."""
-    plan = join_products(plan_graph(graph, cl.Sequence(*graph.compute_sets), inputs, outputs))
+    plan = join(plan_graph(graph, cl.Sequence(*graph.compute_sets), inputs, outputs))
     return [len(step.families) for step in all_steps(plan.steps) if isinstance(step, ExecuteStep)]
 
 

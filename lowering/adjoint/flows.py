@@ -22,7 +22,7 @@ from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.fields import is_injective, places_of
 from lowering.adjoint.whole_convolutions import as_whole_convolution
-from lowering.fast.partial_sums import composed_families
+from lowering.join.join import composed_families
 from lowering.plan.elements import ElementSet
 from lowering.plan.plan import Plan
 from lowering.plan.steps import (

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from jax import lax
 
 from codelet.graphs.family import Family, Field
+from codelet.refused import Refused
 from codelet.tracing.codelets import codelet
 from codelet.views.access import Access
 from codelet.views.grids import Axis, Key
@@ -110,7 +111,7 @@ def as_gathering(family: Family, name: str) -> Gathering | None:
     if len(connected) != 3 or any(own.tensor.rows is not None for own in connected):  # type: ignore[union-attr]
         return None
     product = as_inner_product(family.codelet)
-    if product is None or name not in product.fields:
+    if isinstance(product, Refused) or name not in product.fields:
         return None
     (other,) = (own for own in product.fields if own != name)
     field, others = family.by_name[name], family.by_name[other]

@@ -2,7 +2,7 @@
 
 Where no number of blocks divides what a compute set maps, it has a family for what is left over, in blocks of another
 size. Each family would hold its contributions in an array of its own, in the order of its blocks. In come the families
-of a compute set. Out come the families of their elements (`refine.py`), parts of one joined (`join_families.py`).
+of a compute set. Out come the families of their elements (`refine.py`), parts of one joined (`alike_families.py`).
 Vertices of these never run. They say which contributions are made of cotangents alone, by sums at shifted places, and
 in which order the vertices of all blocks hold the others: one sum reads them then, whatever the blocks are.
 """
@@ -20,9 +20,9 @@ from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.views.affine import sorted_symbols
 from codelet.views.digits import row_major_strides
 from codelet.views.index import Index
-from lowering.fast.join_families import join_families
 from lowering.fast.key_parts import Place, parts_along
-from lowering.fast.refine import refine
+from lowering.join.alike_families import join_alike
+from lowering.join.refine import refine
 
 
 class Whole(NamedTuple):
@@ -58,7 +58,7 @@ def whole_families(families: Sequence[Family]) -> list[Whole]:
     ]
     refined = [refine(family) or family for family in plain]
     found = []
-    for family, numbers in join_families(refined):
+    for family, numbers, _ in join_alike(refined):
         members = tuple(plain[k] for k in numbers)
         if len(numbers) > 1 or family is not members[0]:
             own = family.codelet if any(family.codelet is m.codelet for m in members) else _of_its_jaxpr(family.codelet)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from codelet.graphs.family import Family
+from codelet.refused import Refused
 from codelet.views.grids import Axis
 from codelet.views.index import Index
 from codelet.views.tensor import Tensor
@@ -61,7 +62,12 @@ class WholeProduct(NamedTuple):
 def as_whole_product(family: Family, name: str) -> WholeProduct | None:
     """The contribution of a family through a field as a product; None where it is none."""
     product = as_inner_product(family.codelet)
-    if product is None or name not in product.fields or product.precision is not None or not family.num_vertices:
+    if (
+        isinstance(product, Refused)
+        or name not in product.fields
+        or product.precision is not None
+        or not family.num_vertices
+    ):
         return None
     (other,) = (own for own in product.fields if own != name)
     outs = [own.name for own in family.fields if own.is_written]

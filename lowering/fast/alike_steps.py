@@ -23,7 +23,6 @@ from codelet.views.grids import Axis, Grid
 from codelet.views.index import Index
 from codelet.views.sources import Patch, Patchwork, Source, Variable
 from codelet.views.tensor import Tensor
-from lowering.fast.grains import WholeStep
 from lowering.plan.dataflow import ordered
 from lowering.plan.steps import ExecuteStep
 
@@ -108,9 +107,7 @@ class _Renaming:
             "writes": self.variables(made.writes),
             "line": given.line,
         }
-        if isinstance(made, WholeStep):
-            pairs = made.parts.items()
-            own["parts"] = {self.family(family): tuple(map(self.family, parts)) for family, parts in pairs}
+        own["parts"] = {self.family(family): tuple(map(self.family, parts)) for family, parts in made.parts.items()}
         return replace(made, **own)
 
 

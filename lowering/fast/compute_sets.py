@@ -7,7 +7,7 @@ A compute set reads the state as it was before, through `Inputs`; each of its fa
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from codelet.graphs.family import Family
@@ -17,7 +17,6 @@ from lowering.arrays import Arrays
 from lowering.fast.alike_steps import Names, names_of
 from lowering.fast.calls import group_calls
 from lowering.fast.extend import Extension, extend_families, made
-from lowering.fast.grains import WholeStep
 from lowering.fast.inputs import Inputs
 from lowering.fast.kernels import Choice, choose_kernel
 from lowering.fast.over_grid import Operand
@@ -139,12 +138,10 @@ class FusedStep(ExecuteStep):
     Attributes:
         running: how; or how one runs that is like it but for its variables.
         instead: of that one, for each of its variables the own one; None where `running` is of the own ones.
-        parts: the families of blocks that a family of their elements stands for.
     """
 
     running: Running = Running((), (), (), (), ())
     instead: Mapping[Variable, Variable] | None = None
-    parts: Mapping[Family, tuple[Family, ...]] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What was decided holds jaxprs, which cannot be pickled, and is decided anew.
@@ -173,8 +170,7 @@ def _fused(
 ) -> FusedStep:
     """A compute set with how it runs, which may be known from one like it."""
     running = plan_running(step.families) if running is None else running
-    parts = step.parts if isinstance(step, WholeStep) else {}
-    return FusedStep(step.name, step.families, running, instead, parts, reads=step.reads, writes=step.writes)
+    return FusedStep(step.name, step.families, running, instead, parts=step.parts, reads=step.reads, writes=step.writes)
 
 
 def execute(arrays: Arrays, step: FusedStep) -> None:

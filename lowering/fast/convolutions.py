@@ -19,6 +19,7 @@ import numpy as np
 from jax import lax
 
 from codelet.graphs.family import Family, Field
+from codelet.refused import Refused
 from codelet.views.grids import Axis
 from lowering.arrays import Array, Arrays, reshape, slice_, transpose
 from lowering.fast.inputs import Input, Inputs
@@ -221,9 +222,9 @@ def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, product:
 def as_convolution(family: Family, inputs: Inputs) -> Convolution | str:
     """A family as a convolution; or why it is none, where windows of it overlap."""
     windows = [f for f in family.fields if f.is_read and f.tensor is not None and len(f.tensor.index.keys) > 1]
-    product = as_inner_product(family.codelet) if windows else None
+    product = as_inner_product(family.codelet) if windows else Refused("it reads no windows")
     why = "its codelet is no inner product of two fields"
-    if product is not None:
+    if isinstance(product, InnerProduct):
         fields = [family.by_name[name] for name in product.fields]
         if all(field.tensor is not None and field.tensor.size for field in fields):
             for image, kernel in (fields, fields[::-1]):

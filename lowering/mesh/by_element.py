@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from codelet.graphs.family import Family
-from lowering.fast.refine import refine
+from lowering.join.refine import refine
 from lowering.plan.plan import Plan
 from lowering.plan.steps import ExecuteStep, Step
 from lowering.plan.walk import Rewriter

@@ -24,10 +24,10 @@ from codelet.views.sources import Variable
 from lowering.aborting import messages_of
 from lowering.arrays import Array, constant
 from lowering.fast.execution import Execution
-from lowering.fast.partial_sums import join_products
 from lowering.fast.prune import prune
 from lowering.fast.rotate import rotate
 from lowering.fast.steps import emit
+from lowering.join.join import join
 from lowering.mesh.by_element import by_element
 from lowering.mesh.choose_homes import choose_homes, rotate_alike
 from lowering.mesh.device_fused import DeviceFused
@@ -74,7 +74,7 @@ def _as_it_is(array: Array) -> Array:
 def _planned(plan: Plan, *, joins: bool) -> Plan:
     """What runs of a checked plan, with products put together of what vertices compute of them, or not."""
     pruned = prune(rotate(prune(plan)))
-    return by_element(join_products(pruned) if joins else pruned)
+    return by_element(join(pruned) if joins else pruned)
 
 
 def _chosen(plan: Plan, count: int) -> tuple[Homes, bool]:

@@ -6,7 +6,8 @@ and in `lowering/plan/control.py` how control goes through what it is made of.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -39,10 +40,17 @@ class _Flowing:
 
 @dataclass(frozen=True, eq=False)
 class ExecuteStep(_Flowing):
-    """Run the families of a compute set. They read the state as it was before the step."""
+    """Run the families of a compute set. They read the state as it was before the step.
+
+    Attributes:
+        name: of the compute set.
+        families: of its vertices.
+        parts: the families of the graph that a family stands for, its blocks or parts.
+    """
 
     name: str
     families: tuple[Family, ...]
+    parts: Mapping[Family, tuple[Family, ...]] = dataclasses.field(default_factory=dict, kw_only=True)
 
     def lines(self) -> Iterator[str]:
         """The step as text."""

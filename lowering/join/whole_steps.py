@@ -9,32 +9,20 @@ nothing by it stays as it is: products of blocks side by side are contracted to 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from codelet.graphs.family import Family
 from codelet.jaxprs.rebuild import inline
 from lowering.fast.convolutions import Convolution, as_convolution
 from lowering.fast.inputs import Inputs
-from lowering.fast.join_families import join_families
 from lowering.fast.pooling import as_pooling
-from lowering.fast.refine import refine
 from lowering.fast.small_windows import is_small_window, overlaps
 from lowering.fast.vmapped import as_windows_apart
 from lowering.jaxprs.unmap import unmap
+from lowering.join.alike_families import join_alike
+from lowering.join.refine import refine
 from lowering.plan.collect import may_be_shorter, normalize_family
 from lowering.plan.steps import ExecuteStep
-
-
-@dataclass(frozen=True, eq=False)
-class WholeStep(ExecuteStep):
-    """A compute set of which some families stand for others, their blocks or parts.
-
-    Attributes:
-        parts: the families of the graph that a family stands for.
-    """
-
-    parts: Mapping[Family, tuple[Family, ...]] = field(default_factory=dict)
 
 
 def _convolves(family: Family) -> bool:
@@ -113,7 +101,7 @@ def join_blocks(step: ExecuteStep) -> ExecuteStep:
     # What is constant may be a phase of what is not: it is no part of another.
     constant = [k for k, number in enumerate(chosen) if not families[number].codelet.inputs]
     others = [k for k in range(len(chosen)) if k not in constant]
-    joined = [(own, tuple(others[k] for k in parts)) for own, parts in join_families([refined[k] for k in others])]
+    joined = [(own, tuple(others[k] for k in parts)) for own, parts, _ in join_alike([refined[k] for k in others])]
     for family, numbers in [*joined, *((refined[k], (k,)) for k in constant)]:
         own = [chosen[k] for k in numbers]
         alone = convolves[own[0]] or late[own[0]] or maps[own[0]] is not None or not families[own[0]].codelet.inputs
@@ -127,4 +115,4 @@ def join_blocks(step: ExecuteStep) -> ExecuteStep:
     if not parts:
         return step
     made = tuple(one for family in families for one in instead.get(family, [family]))
-    return WholeStep(step.name, made, parts, reads=step.reads, writes=step.writes, line=step.line)
+    return replace(step, families=made, parts=parts)

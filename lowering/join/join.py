@@ -25,17 +25,18 @@ from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family
 from codelet.jaxprs.equations import inner_jaxprs
+from codelet.refused import Refused
 from codelet.views.sources import Variable, source_variables
 from lowering.fast.alike_steps import OncePerForm
-from lowering.fast.compose import Products, as_products
-from lowering.fast.compose_parts import compose_parts
 from lowering.fast.convolutions import as_convolution
-from lowering.fast.grains import join_blocks
 from lowering.fast.inputs import Inputs
-from lowering.fast.join_families import join_families
-from lowering.fast.phases import weave_phases
 from lowering.fast.prune import prune
-from lowering.fast.refine import refine
+from lowering.join.alike_families import join_alike
+from lowering.join.compose import compose_parts
+from lowering.join.products import Products, as_products
+from lowering.join.refine import refine
+from lowering.join.strided_phases import join_phases
+from lowering.join.whole_steps import join_blocks
 from lowering.plan.dataflow import flow_step
 from lowering.plan.plan import Plan
 from lowering.plan.steps import ExecuteStep, Step
@@ -74,9 +75,9 @@ def _tensors(family: Family, *, is_read: bool) -> list[tuple[Variable, ...]]:
 
 def _joined(step: ExecuteStep) -> ExecuteStep:
     """A compute set with its families put together: phases first, which go on in each other as parts may."""
-    woven = weave_phases(step)
+    woven = join_phases(step)
     whole = join_blocks(woven)
-    return woven if whole is woven else weave_phases(whole)
+    return woven if whole is woven else join_phases(whole)
 
 
 def _may_add(jaxpr: jax_core.Jaxpr) -> bool:
@@ -94,6 +95,11 @@ def _elements(family: Family) -> Family:
     return refine(family) or family
 
 
+def _sums(products: Products | Refused) -> Products | None:
+    """Sums of products, or of one field."""
+    return products if isinstance(products, Products) and products.factors else None
+
+
 class _Composing(Rewriter):
     """Composes the families of steps with those before them."""
 
@@ -102,7 +108,7 @@ class _Composing(Rewriter):
         self.plan = plan
         self.joined = functools.cache(OncePerForm(_joined))
         self.elements = functools.cache(_elements)
-        self.products = functools.cache(lambda family: as_products(self.elements(family)))
+        self.products = functools.cache(lambda family: _sums(as_products(self.elements(family))))
         self.compose = functools.cache(compose_parts)
         self.family = functools.cache(_as_family)
         self.in_parts: set[Products] = set()
@@ -129,7 +135,7 @@ class _Composing(Rewriter):
             if not isinstance(source, Variable) or source not in known or len(self.readers[source]) > 1:
                 return sums
             found = self.compose(sums, known[source])
-            if found is None:
+            if isinstance(found, Refused):
                 return sums
             if len(known[source]) > 1 or sums in self.in_parts:
                 self.in_parts.add(found)
@@ -170,7 +176,7 @@ class _Composing(Rewriter):
         for variable, writers in written.items():
             if all(self.products(family) is not None for family in writers):
                 parts = [self.elements(family) for family in writers]
-                one = [family for family, _ in join_families(parts)] if len(parts) > 1 else writers
+                one = [family for family, _, _ in join_alike(parts)] if len(parts) > 1 else writers
                 own = [found for family in one if (found := whole.get(family) or self.products(family)) is not None]
                 if any(len(found.factors) == 1 for found in own):  # sums that are not composed: then none of them
                     own = [found for family in one if (found := self.products(family)) is not None]
@@ -191,7 +197,7 @@ class _Composing(Rewriter):
         return tuple(made)
 
 
-def join_products(plan: Plan) -> Plan:
+def join(plan: Plan) -> Plan:
     """The plan with convolutions put together of what vertices compute of them."""
     composing = _Composing(plan)
     made = replace(plan, steps=composing.body(plan.steps))
