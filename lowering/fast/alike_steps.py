@@ -108,6 +108,7 @@ class _Renaming:
             "line": given.line,
         }
         own["parts"] = {self.family(family): tuple(map(self.family, parts)) for family, parts in made.parts.items()}
+        own["apart"] = {self.family(family): reason for family, reason in made.apart.items()}
         return replace(made, **own)
 
 

@@ -155,6 +155,7 @@ class FusedStep(ExecuteStep):
         for family, merged, (kernel, refused) in zip(self.families, own.merged, own.choices, strict=True):
             yield from ("  " + line for line in str(family).split("\n"))
             yield from (f"    made of {line.strip()}" for line in self._parts_text(family))
+            yield from (f"    apart from those like it: {reason}" for reason in [self.apart.get(family)] if reason)
             yield f"    runs {kernel.text(merged.names)}"
             yield from (f"      not {name}: {why}" for name, why in refused)
             yield from (f"      reads {name}: {how}" for name, how in kernel.reads.items())
@@ -170,7 +171,8 @@ def _fused(
 ) -> FusedStep:
     """A compute set with how it runs, which may be known from one like it."""
     running = plan_running(step.families) if running is None else running
-    return FusedStep(step.name, step.families, running, instead, parts=step.parts, reads=step.reads, writes=step.writes)
+    inherited: dict[str, Any] = {name: getattr(step, name) for name in ("parts", "apart", "reads", "writes")}
+    return FusedStep(step.name, step.families, running, instead, **inherited)
 
 
 def execute(arrays: Arrays, step: FusedStep) -> None:

@@ -30,7 +30,7 @@ from codelet.views.integers import narrowed
 from codelet.views.tensor import Tensor
 from lowering.join.exact_cover import Placement, axis_names, listed
 from lowering.join.lattice_pieces import Piece, pieces_of
-from lowering.join.partition_of import partition_of
+from lowering.join.partition_of import partition_of, rows_of
 from lowering.plan.collect import normalize_family
 
 MOST_PIECES = 1 << 12
@@ -260,6 +260,22 @@ def _one(families: Sequence[Family]) -> Family | Refused:
     return refused
 
 
+def _in_rows(families: Sequence[Family]) -> list[tuple[Family, tuple[int, ...]]]:
+    """Families of one kind, those made one that are so along some dimensions; each with the numbers of those it is."""
+    parts = [(family, (number,)) for number, family in enumerate(families)]
+    alike = _Alike.of(families)
+    if alike is None or any(map(_tabled, families)):
+        return parts
+    for row in rows_of(alike.pieces, range(len(alike.order))):
+        made = _one([families[number] for number in row])
+        if isinstance(made, Family):
+            rest = [part for number, part in enumerate(parts) if number not in row]
+            whole = _in_rows([made, *(family for family, _ in rest)])
+            owners = [tuple(row), *(own for _, own in rest)]
+            return [(family, tuple(k for number in own for k in owners[number])) for family, own in whole]
+    return parts
+
+
 def join_alike(families: Sequence[Family]) -> list[Together]:
     """Families, those that are alike as the one that they are all of, in order."""
     parts = [(number, family) for number, family in enumerate(families) if _may_be_part(family)]
@@ -267,8 +283,9 @@ def join_alike(families: Sequence[Family]) -> list[Together]:
     for numbers in _kinds(parts):
         alike = [families[number] for number in numbers]
         made = _one(alike) if len(alike) > 1 or _tabled(alike[0]) else alike[0]
-        if isinstance(made, Refused):
-            joined += [Together(families[number], (number,), made.reason) for number in numbers]
-        else:
+        if isinstance(made, Family):
             joined.append(Together(made, tuple(numbers)))
+            continue
+        for family, own in _in_rows(alike):
+            joined.append(Together(family, tuple(sorted(numbers[k] for k in own)), made.reason))
     return sorted(joined, key=lambda some: some.numbers)

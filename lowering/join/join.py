@@ -60,11 +60,11 @@ def _forget(known: Known, step: Step) -> Known:
     return {v: own for v, own in known.items() if v not in written and written.isdisjoint(_sources(own))}
 
 
-def _as_family(products: Products, *, in_parts: bool) -> Family | None:
-    """Products as a family, where that is a convolution; of unequal parts where it is a matrix product as well."""
+def _as_family(products: Products) -> Family | None:
+    """Products as a family, where windows of it that overlap are those of a convolution."""
     family = products.as_family if len(products.factors) == 2 else None
     why = "" if family is None else as_convolution(family, Inputs([family]))
-    return family if not isinstance(why, str) or (in_parts and not why) else None
+    return family if not isinstance(why, str) or not why else None
 
 
 def _tensors(family: Family, *, is_read: bool) -> list[tuple[Variable, ...]]:
@@ -111,7 +111,6 @@ class _Composing(Rewriter):
         self.products = functools.cache(lambda family: _sums(as_products(self.elements(family))))
         self.compose = functools.cache(compose_parts)
         self.family = functools.cache(_as_family)
-        self.in_parts: set[Products] = set()
         self.has_composed = False
         self.instead: dict[Step, tuple[Family, ...]] = {}
 
@@ -137,8 +136,6 @@ class _Composing(Rewriter):
             found = self.compose(sums, known[source])
             if isinstance(found, Refused):
                 return sums
-            if len(known[source]) > 1 or sums in self.in_parts:
-                self.in_parts.add(found)
             sums = found
         return sums
 
@@ -164,7 +161,7 @@ class _Composing(Rewriter):
         made = self.joined(step)
         whole = self.whole(made, known)
         others = {family: own for family, own in whole.items() if own is not self.products(family)}
-        instead = {family: self.family(own, in_parts=own in self.in_parts) for family, own in others.items()}
+        instead = {family: self.family(own) for family, own in others.items()}
         families = tuple(instead.get(family) or family for family in made.families)
         written = self.written(made.families)
         if families != made.families:

@@ -6,7 +6,7 @@ is read by blocks of channels, a block for each partial sum, need not be all cha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -23,6 +23,10 @@ class Partition(NamedTuple):
 
     whole: Piece
     placements: Sequence[Placement]
+
+
+def _coordinates(pieces: Sequence[Piece], fields: Sequence[int]) -> list[Coordinate]:
+    return [(number, d) for number in fields for d in range(len(pieces[0].accesses[number].lines))]
 
 
 def _moves(piece: Piece, coordinates: Sequence[Coordinate]) -> dict[Key, tuple[int, ...]]:
@@ -42,12 +46,12 @@ def _together(pieces: Sequence[Piece], coordinates: Sequence[Coordinate]) -> lis
     return groups
 
 
-def _alike(piece: Piece, coordinates: Sequence[Coordinate], group: set[int]) -> tuple[Any, list[Key]]:
+def _alike(piece: Piece, coordinates: Sequence[Coordinate], group: set[int]) -> tuple[Hashable, list[Key]]:
     """How a piece lies along coordinates that are together, and the keys that move along these, in an order."""
     moves = {key: steps for key, steps in _moves(piece, coordinates).items() if any(steps[k] for k in group)}
     keys = sorted(moves, key=lambda key: (moves[key], piece.extents[key]))
     starts = tuple(piece.line(coordinates[k]).start for k in sorted(group))
-    return (starts, [(moves[key], piece.extents[key]) for key in keys]), keys
+    return (starts, tuple((moves[key], piece.extents[key]) for key in keys)), keys
 
 
 def _along(piece: Piece, at: Coordinate) -> tuple[int, list[tuple[int, int]]]:
@@ -65,11 +69,23 @@ def _with_lines(piece: Piece, lines: Mapping[Coordinate, Line], extents: Mapping
     return replace(piece, extents=extents, accesses=tuple(accesses))
 
 
+def rows_of(pieces: Sequence[Piece], fields: Sequence[int]) -> Iterator[list[int]]:
+    """The numbers of pieces, those together that lie alike along all coordinates but some that belong together."""
+    coordinates = _coordinates(pieces, fields)
+    groups = _together(pieces, coordinates)
+    forms = [[_alike(piece, coordinates, group)[0] for group in groups] for piece in pieces]
+    for k in range(len(groups)):
+        rows: dict[Any, list[int]] = {}
+        for number, own in enumerate(forms):
+            rows.setdefault((*own[:k], *own[k + 1 :]), []).append(number)
+        yield from (row for row in rows.values() if len(row) > 1)
+
+
 def partition_of(
     pieces: Sequence[Piece], fields: Sequence[int], around: Sequence[Piece] = (), *, holes: bool = False
 ) -> Partition | Refused:
     """The whole that pieces are a partition of; see `recognise` and `cover`."""
-    coordinates = [(number, d) for number in fields for d in range(len(pieces[0].accesses[number].lines))]
+    coordinates = _coordinates(pieces, fields)
     shared: list[list[Key]] = [[] for _ in pieces]
     fixed: set[Coordinate] = set()
     apart = {at for at in coordinates for piece in pieces if piece.line(at).tables}

@@ -19,7 +19,7 @@ from lowering.fast.pooling import as_pooling
 from lowering.fast.small_windows import is_small_window, overlaps
 from lowering.fast.vmapped import as_windows_apart
 from lowering.jaxprs.unmap import unmap
-from lowering.join.alike_families import join_alike
+from lowering.join.alike_families import Together, join_alike
 from lowering.join.refine import refine
 from lowering.plan.collect import may_be_shorter, normalize_family
 from lowering.plan.steps import ExecuteStep
@@ -98,21 +98,25 @@ def join_blocks(step: ExecuteStep) -> ExecuteStep:
     refined = [maps[k] or refine(families[k]) or families[k] for k in chosen]
     instead: dict[Family, list[Family]] = {}
     parts: dict[Family, tuple[Family, ...]] = {}
+    apart: dict[Family, str] = {}
     # What is constant may be a phase of what is not: it is no part of another.
     constant = [k for k, number in enumerate(chosen) if not families[number].codelet.inputs]
     others = [k for k in range(len(chosen)) if k not in constant]
-    joined = [(own, tuple(others[k] for k in parts)) for own, parts, _ in join_alike([refined[k] for k in others])]
-    for family, numbers in [*joined, *((refined[k], (k,)) for k in constant)]:
+    joined = join_alike([refined[k] for k in others])
+    joined = [own._replace(numbers=tuple(others[k] for k in own.numbers)) for own in joined]
+    for family, numbers, reason in [*joined, *(Together(refined[k], (k,)) for k in constant)]:
         own = [chosen[k] for k in numbers]
         alone = convolves[own[0]] or late[own[0]] or maps[own[0]] is not None or not families[own[0]].codelet.inputs
         is_other = len(own) > 1 or (alone and family is not families[own[0]])
         if is_other and (not any(convolves[k] for k in own) or _is_no_copy(family)):
             parts[family] = tuple(given[k] for k in own)
             instead.update({families[k]: [family] if k == own[0] else [] for k in own})
+        if reason:
+            apart.update({one: reason for k in own for one in instead.get(families[k], [families[k]])})
     parts.update(
         {now: (was,) for was, now in zip(given, families, strict=True) if was is not now and now not in instead}
     )
-    if not parts:
+    if not parts and not apart:
         return step
     made = tuple(one for family in families for one in instead.get(family, [family]))
-    return replace(step, families=made, parts=parts)
+    return replace(step, families=made, parts=parts, apart=apart)

@@ -46,11 +46,13 @@ class ExecuteStep(_Flowing):
         name: of the compute set.
         families: of its vertices.
         parts: the families of the graph that a family stands for, its blocks or parts.
+        apart: why a family is not one with others of its codelet that read and write the same.
     """
 
     name: str
     families: tuple[Family, ...]
     parts: Mapping[Family, tuple[Family, ...]] = dataclasses.field(default_factory=dict, kw_only=True)
+    apart: Mapping[Family, str] = dataclasses.field(default_factory=dict, kw_only=True)
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
