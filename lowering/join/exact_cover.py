@@ -34,15 +34,22 @@ Placement = Mapping[Key, Line]
 
 
 class Atoms(NamedTuple):
-    """Stretches of an axis, or lists of its positions, that are in the same pieces.
+    """Positions of an axis that are in the same pieces, as one each.
 
     Attributes:
         members: which pieces have which: of shape (pieces, atoms), bool.
-        of_position: the number of the atom at each position of the axis.
+        sizes: how many positions each has.
+        numbers: the atom of each position; None where they are stretches, in order.
     """
 
     members: np.ndarray
-    of_position: np.ndarray
+    sizes: np.ndarray
+    numbers: np.ndarray | None = None
+
+    @property
+    def of_position(self) -> np.ndarray:
+        """The number of the atom at each position."""
+        return np.repeat(np.arange(len(self.sizes)), self.sizes) if self.numbers is None else self.numbers
 
 
 def _witnesses(whole: Piece, fields: Collection[int]) -> dict[Key, tuple[int, int]] | Refused:
@@ -113,7 +120,8 @@ def _places(along: Placement, piece: Piece, whole: Piece) -> dict[Key, Places] |
             some = listed(line, piece)
             if len(np.unique(some)) < len(some):
                 return Refused("a piece computes a point twice")
-        if min(some) < 0 or max(some) >= whole.extents[axis]:
+        low, high = (some[0], some[-1]) if isinstance(some, range) else (some.min(), some.max())
+        if low < 0 or high >= whole.extents[axis]:
             return Refused("a piece computes what is outside of the whole")
         places[axis] = some
     return places if used == set(piece.extents) else Refused("a point is computed at several places")
@@ -127,12 +135,13 @@ def _atoms(places: Sequence[Places], extent: int) -> Atoms:
         first, last = np.array([some.start for some in stretches]), np.array([some.stop for some in stretches])
         at = np.array(ends[:-1])
         members = (first[:, None] <= at) & (at < last[:, None])
-        return Atoms(members, np.repeat(np.arange(len(at)), np.diff(ends)))
+        return Atoms(members, np.diff(ends))
     flags = np.zeros((len(places), extent), bool)
     for row, some in zip(flags, places, strict=True):
         row[some] = True
-    _, first, number = np.unique(np.packbits(flags, axis=0), axis=1, return_index=True, return_inverse=True)
-    return Atoms(flags[:, first], number.reshape(-1))
+    packed = np.packbits(flags, axis=0)
+    _, first, numbers, sizes = np.unique(packed, axis=1, return_index=True, return_inverse=True, return_counts=True)
+    return Atoms(flags[:, first], sizes, numbers.reshape(-1))
 
 
 def _holes(whole: Piece, atoms: Mapping[Key, Atoms], fields: Collection[int], shape: Sequence[int]) -> np.ndarray:
