@@ -7,13 +7,14 @@
     check  -> checked                               check (races, aliases, initialized, sizes, nesting)
     fast   -> without what no output needs          prune
            -> copies in loops as changes of place   rotate, and prune again
-           -> products, convolutions put together   partial_sums: of the phases (phases, lines, inner_products),
-                                                      where keys run on across dimensions (key_parts),
-                                                      blocks (grains: refine, by unmap and
-                                                      slices_unmapped; join_families) and
-                                                      partial sums (compose_parts, compose) that vertices compute;
-                                                      what is alike but for its variables once (alike_steps)
-           -> how each compute set and copy runs    compute_sets: what is read (short_axes, extend; inputs, by sources,
+    join   -> families that are all of one, as it   join: of a compute set phases (strided_phases), blocks
+                                                      (whole_steps: refine, by unmap and slices_unmapped;
+                                                      alike_families), over several partial sums (compose, by
+                                                      key_parts); products of what these multiply. What may be whole
+                                                      (partition_of: lattice_pieces, recognise) is checked
+                                                      (exact_cover); what is alike but for its variables once
+                                                      (alike_steps)
+    fast   -> how each compute set and copy runs    compute_sets: what is read (short_axes, extend; inputs, by sources,
                                                       patchwork, reads, partition), by which
                                                       kernel (kernels: ragged by segments and row_rules,
                                                       convolutions, pooling (moving_windows of both;
@@ -59,7 +60,7 @@
               slopes of updates that add            added_in_place
               slopes of small slices                slices_together
 
-Over a mesh (`mesh/mesh_fused.py`) the passes up to partial_sums are followed by: where variables live (choose_homes),
+Over a mesh (`mesh/mesh_fused.py`) the passes up to join are followed by: where variables live (choose_homes),
 each compute set for each device (local_steps, by compute_sets), and from `steps` on the same.
 
 `plan_graph` ends where fast execution and the model of the machine part: both start from its result. The
