@@ -57,7 +57,7 @@ def _plain_convolution(x: jax.Array, w: jax.Array) -> jax.Array:
     return lax.conv_general_dilated(x, w, STRIDE, PADDING)
 
 
-def _input_gradient(shape: tuple[int, ...]) -> tuple[Callable[..., cl.Tensor], Callable[..., jax.Array]]:
+def input_gradient(shape: tuple[int, ...]) -> tuple[Callable[..., cl.Tensor], Callable[..., jax.Array]]:
     """The gradient of a convolution by its image, which has phases."""
 
     def build(graph: cl.Graph, cotangent: cl.Tensor, w: cl.Tensor) -> cl.Tensor:
@@ -103,7 +103,7 @@ def _matrix_by_vector(x: jax.Array, w: jax.Array) -> jax.Array:
 
 
 IMAGE, KERNEL = (8, 64, 57, 57), (128, 64, 3, 3)
-_GRADIENT = _input_gradient(IMAGE)
+_GRADIENT = input_gradient(IMAGE)
 
 CASES = {
     "matmul": Case(lambda graph, a, b: cl.ops.matmul(graph, a, b), jnp.matmul, [(1000, 1500), (1500, 700)], 1e-4),

@@ -9,7 +9,8 @@ import pytest
 
 import codelet as cl
 from benchmarks.blocks import num_equations
-from benchmarks.join import CASES
+from benchmarks.coverage import NETWORKS, drawn, traced, verdicts
+from benchmarks.join import CASES, input_gradient
 from tests.at_once import at_once, with_slopes
 from tests.ops_cases import array
 
@@ -24,6 +25,11 @@ SHAPES = {
 """Of the cases; the gradient by an image of a known shape is of that."""
 
 MOST_EQUATIONS = 4
+
+
+@cl.codelet
+def bent(x):
+    return jnp.tanh(x)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -42,3 +48,40 @@ def test_values_and_slopes(name):
     ):
         np.testing.assert_allclose(own, plain, rtol=1e-3, atol=1e-3 * float(jnp.abs(plain).max()))
     assert num_equations(jax.make_jaxpr(run)(*arrays)) <= MOST_EQUATIONS
+
+
+def test_what_is_joined_is_proved_equal():
+    for name, shapes in SHAPES.items():
+        arrays = [array(shape, seed=k) for k, shape in enumerate(shapes)]
+        assert isinstance(cl.lower(CASES[name].build, check="equal").at(*arrays), cl.Lowered), name
+
+
+def test_dilated_convolutions_meet_infinities_as_those_of_jax_do():
+    """Vertices never multiply what is between elements, which is zero; one convolution may, and zero by inf is NaN."""
+    build, plain = input_gradient((2, 3, 9, 9))
+    w = array((4, 3, 3, 3), seed=0).at[1, 2, 0, 1].set(np.inf)
+    cotangent = array((2, 4, 5, 5), seed=1)
+    own, expected = (np.asarray(run(cotangent, w)) for run in (cl.lower(build), plain))
+    assert not np.isfinite(expected).all()
+    np.testing.assert_array_equal(np.isnan(own), np.isnan(expected))
+    np.testing.assert_array_equal(np.isinf(own), np.isinf(expected))
+
+
+def test_what_becomes_of_compute_sets_is_counted():
+    matmuls = [verdict for seed in range(4) for verdict, _ in verdicts(drawn("matmul", seed))]
+    assert "joined" in matmuls
+    assert "apart" not in matmuls
+    turns = [verdict for verdict, _ in verdicts(traced(NETWORKS["lstm"]))]
+    assert turns.count("joined") > 20
+    assert set(turns) == {"joined", "of one family"}
+
+
+def test_a_plan_says_why_families_that_are_alike_stay_apart():
+    graph = cl.Graph()
+    x, y = graph.add_variable("x", (10, 10)), graph.add_variable("y", (10, 10))
+    both = graph.add_compute_set("both")
+    for rows, columns in ((slice(5), slice(5)), (slice(5, 10), slice(5)), (slice(5, 10), slice(5, 8))):
+        graph.add_vertex(both, bent, x=x[rows, columns], out=y[rows, columns])
+    text = str(cl.lower(graph, inputs=[x, y], outputs=[y]).plan)
+    assert text.count("apart from those like it: a point is computed by no piece") == 2
+    assert "made of 2 vertices" in text

@@ -6,7 +6,7 @@ convolutions interleave what they make, 1.5 to 3 times as slow as one. Together 
 kernel with the output among zeros, s - 1 of them between its elements: in what they are all of (`products.py`), the
 output has a divisor. Phases that no tap meets write zero.
 
-Where an infinity or a NaN is in the kernel, one convolution multiplies it by the zeros in between, and vertices do not.
+Where an infinity or a NaN is in the kernel, one convolution may multiply it by the zeros in between; vertices do not.
 
 Source: V. Dumoulin and F. Visin, A guide to convolution arithmetic for deep learning, 2016: transposed convolutions.
 """
