@@ -164,8 +164,22 @@ def _by_dimension(shape: tuple[int, ...], offset: int, terms: Sequence[Term]) ->
 # --- lines ------------------------------------------------------------------------------------------------
 
 
-def _order(key: Key) -> tuple[int, ...]:
-    """The place of a key among all: dimensions of fields first."""
+class Part(NamedTuple):
+    """A part of a key: it steps by `stride` through what is read, so many times.
+
+    `key` is the key that it is a part of, of which it is `weight` positions.
+    """
+
+    key: Key
+    weight: int
+    stride: int
+    extent: int
+
+
+def _order(key: Key | Part) -> tuple[int, ...]:
+    """The place of a key among all: dimensions of fields, then axes; parts of keys by how far they step."""
+    if isinstance(key, Part):
+        return (2, -key.stride, *_order(key.key), key.weight)
     return (0, key) if isinstance(key, int) else (1, *key.sort_key)
 
 
@@ -175,14 +189,14 @@ class Line:
 
     Attributes:
         start: at the first place along all keys, but for tables, and before it is divided.
-        steps: by how much it moves along keys; sorted, none zero.
+        steps: by how much it moves along keys, or parts of keys; sorted, none zero.
         divisor: at least 1; without a factor in common with the start and all steps.
         rounded: whether it is rounded down, rather than a hole where the divisor does not divide.
         tables: what is added for places along keys, never negative; only with a divisor of 1.
     """
 
     start: int
-    steps: tuple[tuple[Key, int], ...] = ()
+    steps: tuple[tuple[Any, int], ...] = ()
     divisor: int = 1
     rounded: bool = False
     tables: tuple[Term, ...] = ()

@@ -18,7 +18,7 @@ from typing import Any
 from codelet import ops
 from codelet.graphs.family import Family
 from codelet.graphs.graph import Graph
-from codelet.views.access import Access
+from codelet.views.access import Access, Part
 from codelet.views.grids import Axis
 from codelet.views.index import Index
 from codelet.views.sources import Patchwork, Source, Variable
@@ -26,7 +26,6 @@ from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.fields import is_injective
 from lowering.fast.convolutions import Convolution, Window, as_convolution
 from lowering.fast.inputs import Inputs
-from lowering.fast.key_parts import Part
 
 
 @dataclass(frozen=True, eq=False)

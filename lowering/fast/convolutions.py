@@ -20,10 +20,11 @@ from jax import lax
 
 from codelet.graphs.family import Family, Field
 from codelet.refused import Refused
+from codelet.views.access import Line, Part
 from codelet.views.grids import Axis
 from lowering.arrays import Array, Arrays, reshape, slice_, transpose
 from lowering.fast.inputs import Input, Inputs
-from lowering.fast.key_parts import Along, Part, parts_by_dimension
+from lowering.fast.key_parts import parts_by_dimension, reach_of
 from lowering.fast.over_grid import Operand
 from lowering.fast.result_order import steps_of_results
 from lowering.fast.small_windows import overlaps
@@ -95,7 +96,7 @@ class Convolution:
     widths: tuple[tuple[int, int], ...]
     dilations: tuple[int, ...]
     kernel_input: Input
-    dimensions: tuple[Along, ...]
+    dimensions: tuple[Line, ...]
     windows: tuple[Window, ...]
     beside: tuple[Window, ...]
     batch: tuple[Part, ...]
@@ -142,7 +143,7 @@ class Convolution:
         return f"as a convolution: windows of {self.image.name} move over {over}, {self.kernel.name} is the kernel"
 
 
-def _is_tiled(along: Along) -> bool:
+def _is_tiled(along: Line) -> bool:
     """True if what steps along a dimension does so as the dimensions of a reshape would."""
     own = along.steps
     return all(step == inner * part.extent for (_, step), (part, inner) in itertools.pairwise(own))
@@ -266,7 +267,7 @@ def _image(found: Convolution, array: Array) -> tuple[Array, tuple[int, ...], di
     dimensions = zip(found.dimensions, found.widths, found.dilations, array.shape, strict=True)
     for d, (along, (before, _), dilation, count) in enumerate(dimensions):
         # Windows may lie in padding wholly: then nothing is left of the array.
-        first, last = along.start - before, along.start - before + along.reach + 1
+        first, last = along.start - before, along.start - before + reach_of(along) + 1
         if dilation > 1:  # of an array among zeros the convolution cuts off what is not read
             starts.append(0)
             stops.append(count)

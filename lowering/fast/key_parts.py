@@ -10,23 +10,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
+from codelet.views.access import Line, Part
 from codelet.views.digits import are_nested, row_major_strides
-from codelet.views.grids import Key
 from codelet.views.index import Index
 
 Name = TypeVar("Name", bound=Hashable)
-
-
-class Part(NamedTuple):
-    """A part of a key: it steps by `stride` through what is read, so many times.
-
-    `key` is the key that it is a part of, of which it is `weight` positions.
-    """
-
-    key: Key
-    weight: int
-    stride: int
-    extent: int
 
 
 class Place(NamedTuple, Generic[Name]):
@@ -37,16 +25,9 @@ class Place(NamedTuple, Generic[Name]):
     extent: int
 
 
-class Along(NamedTuple):
-    """Where a view stands along a digit: at `start`, and some steps along parts of its keys, longest steps first."""
-
-    start: int
-    steps: tuple[tuple[Part, int], ...]
-
-    @property
-    def reach(self) -> int:
-        """From the first position to the last."""
-        return sum(step * (part.extent - 1) for part, step in self.steps)
+def reach_of(line: Line) -> int:
+    """From the first position to the last of a line over parts of keys."""
+    return sum(step * (part.extent - 1) for part, step in line.steps)
 
 
 def _split(part: Part, digits: Sequence[Place[Name]]) -> list[tuple[Place[Name], Part]] | None:
@@ -70,8 +51,10 @@ def _split(part: Part, digits: Sequence[Place[Name]]) -> list[tuple[Place[Name],
     return None if rest_of is None else [*rest_of, (digits[at], part._replace(extent=inner))]
 
 
-def parts_along(places: Sequence[Place[Name]], offset: int, read: Index) -> dict[Name, Along] | None:
-    """Where an access map stands along each digit, those of one position left out; None where that is not affine.
+def parts_along(places: Sequence[Place[Name]], offset: int, read: Index) -> dict[Name, Line] | None:
+    """The lines of an access map along digits, by parts of its keys, longest steps first; None where it is not affine.
+
+    Digits of one position are left out.
 
     Args:
         places: the digits.
@@ -92,12 +75,12 @@ def parts_along(places: Sequence[Place[Name]], offset: int, read: Index) -> dict
             return None
         for (name, step, _), part in parts:
             found[name].append((part, part.stride // step))
-    along = {name: Along(starts[name], tuple(sorted(own, key=lambda o: -o[1]))) for name, own in found.items()}
-    fits = all(0 <= along[own.name].start < own.extent - along[own.name].reach for own in digits)
+    along = {name: Line.of(starts[name], dict(own)) for name, own in found.items()}
+    fits = all(0 <= along[own.name].start < own.extent - reach_of(along[own.name]) for own in digits)
     return along if fits and not offset else None
 
 
-def parts_by_dimension(shape: Sequence[int], read: Index) -> tuple[Along, ...] | None:
+def parts_by_dimension(shape: Sequence[int], read: Index) -> tuple[Line, ...] | None:
     """Where an access map stands along each dimension of an array; None where that is not affine.
 
     >>> from codelet.views.index import Index
@@ -107,4 +90,4 @@ def parts_by_dimension(shape: Sequence[int], read: Index) -> tuple[Along, ...] |
     """
     places = [Place(d, step, n) for d, (step, n) in enumerate(zip(row_major_strides(shape), shape, strict=True))]
     found = None if read.tables else parts_along(places, 0, read)
-    return None if found is None else tuple(found.get(d, Along(0, ())) for d in range(len(shape)))
+    return None if found is None else tuple(found.get(d, Line(0)) for d in range(len(shape)))

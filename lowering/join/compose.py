@@ -19,14 +19,14 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from codelet.refused import Refused
-from codelet.views.access import Access
+from codelet.views.access import Access, Line, Part
 from codelet.views.affine import sorted_symbols
 from codelet.views.digits import row_major_strides
 from codelet.views.grids import Axis, Grid
 from codelet.views.index import Index
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
-from lowering.fast.key_parts import Along, Part, Place, parts_along
+from lowering.fast.key_parts import Place, parts_along
 from lowering.join.products import Products, wholes_of
 from lowering.plan.radices import run_of
 
@@ -72,7 +72,7 @@ def _keys(sums: Products, parts: Sequence[Part]) -> _SumKeys:
     return _SumKeys(tuple(zip(axes, names, strict=True)), of_axis, {part: k for k, part in enumerate(field)})
 
 
-def _composed(factor: Tensor, along: Mapping[Axis, Along], keys: _SumKeys) -> Index:
+def _composed(factor: Tensor, along: Mapping[Axis, Line], keys: _SumKeys) -> Index:
     """A factor of the products over the axes of the sums, what is summed before its own dimensions."""
     index, count = factor.index, len(keys.of_field)
     offset, symbols = index.offset, dict.fromkeys(keys.of_axis.values(), 0)
