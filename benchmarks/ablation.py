@@ -26,7 +26,7 @@ from benchmarks.harness import Comparison
 from benchmarks.moved import SLOW, UNCOUNTED, comparisons
 from codelet.jaxprs.moved import moved, num_bytes
 from lowering.jaxprs import simplify
-from lowering.join.alike_families import Together
+from lowering.join.alike_families import JoinedFamily
 
 PAGE = Path(__file__).parents[1] / "docs" / "passes.md"
 BEGIN, END = "<!-- the table of python -m benchmarks.ablation --write -->", "<!-- end of the table -->"
@@ -59,7 +59,7 @@ PASSES = {
     "alike_families": Without(
         "lowering.join.whole_steps",
         "join_alike",
-        lambda families: [Together(own, (k,)) for k, own in enumerate(families)],
+        lambda families: [JoinedFamily(own, (k,)) for k, own in enumerate(families)],
     ),
     "calls": Without("lowering.fast.compute_sets", "group_calls"),
     **RULES,

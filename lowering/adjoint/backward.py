@@ -30,7 +30,7 @@ from lowering.adjoint.fields import constant_of, contributions_of, is_injective,
 from lowering.adjoint.flows import FamilyFlow, Flows
 from lowering.adjoint.gathered import as_gathering
 from lowering.adjoint.programs import has_derivative, is_unit, without_calls_or_idle_copies
-from lowering.adjoint.recompute import Piece
+from lowering.adjoint.recompute import BackwardStep
 from lowering.adjoint.revolved import go_back_revolved
 from lowering.adjoint.saved import Body, Loop, Saved
 from lowering.adjoint.shifted import Contribution
@@ -300,7 +300,7 @@ class Backward:
         for piece in reversed(self.pieces(body)):
             self.sums.programs += piece.programs
 
-    def pieces(self, body: Body) -> list[Piece]:
+    def pieces(self, body: Body) -> list[BackwardStep]:
         """What goes back through each step of a body."""
         outer, around, found = self.sums.programs, self.needed, []
         for number in range(len(body.steps) - 1, -1, -1):
@@ -308,7 +308,7 @@ class Backward:
             step = body.steps[number]
             self._step(body, number, step)
             self.later = self.later | self.written(step)
-            found.append(Piece(self.sums.programs, frozenset(self.needed)))
+            found.append(BackwardStep(self.sums.programs, frozenset(self.needed)))
         self.sums.programs, self.needed = outer, around.union(*(piece.needed for piece in found))
         return found[::-1]
 

@@ -193,7 +193,7 @@ def _cheapest(chain: Chain) -> list[int]:
     return best[1]
 
 
-class Piece(NamedTuple):
+class BackwardStep(NamedTuple):
     """What goes back through one step.
 
     Attributes:
@@ -208,7 +208,7 @@ class Piece(NamedTuple):
 def in_order(
     policy: Recompute | None,
     plan: Plan,
-    pieces: Sequence[Piece],
+    pieces: Sequence[BackwardStep],
     before: Program,
     after: Program,
     keep: Collection[Variable],

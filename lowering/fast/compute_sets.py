@@ -22,7 +22,7 @@ from lowering.fast.kernels import Choice, choose_kernel
 from lowering.fast.over_grid import Operand
 from lowering.fast.partition import Division, split
 from lowering.fast.short_axes import merge_short_axes
-from lowering.fast.sources import Piece, Viewed, origin_array, plan_view_of, repeats, source_array, write_view
+from lowering.fast.sources import SplitPiece, Viewed, origin_array, plan_view_of, repeats, source_array, write_view
 from lowering.fast.unbatched import telling_unbatched
 from lowering.fast.writes import Writes, plan_writes
 from lowering.plan.plan import Plan
@@ -103,7 +103,7 @@ class Running:
         before.update(made(self.extensions, lambda source: origin_array(before, source)))
         for variable, division in self.divided:
             pieces = split(source_array(before, variable), division)
-            before.update({Piece(variable, division, k): piece for k, piece in enumerate(pieces)})
+            before.update({SplitPiece(variable, division, k): piece for k, piece in enumerate(pieces)})
         results = []
         for family, (kernel, _) in zip(self.merged, self.choices, strict=True):
             with telling_unbatched(family.codelet, family.lines[0] if family.lines else None):

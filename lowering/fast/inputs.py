@@ -23,7 +23,7 @@ from lowering.arrays import SMALL, Arrays, constant
 from lowering.fast.moves import positions_of
 from lowering.fast.partition import Division, divide, within
 from lowering.fast.reads import plan_access, plan_read
-from lowering.fast.sources import Piece, Viewed, nothing
+from lowering.fast.sources import SplitPiece, Viewed, nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,13 +136,13 @@ class Inputs:
             for field, access in accesses.items():
                 place = division.place[field]
                 own = within(access, division, place)
-                piece = Piece(variable, division, place)
+                piece = SplitPiece(variable, division, place)
                 self._known[field] = Viewed(piece, plan_access(own.shape, own), variable.dtype)
 
     def is_piece(self, field: Field) -> bool:
         """Whether a field reads its piece of a variable that several divide."""
         known = self._known.get(field)
-        return isinstance(known, Viewed) and isinstance(known.origin, Piece)
+        return isinstance(known, Viewed) and isinstance(known.origin, SplitPiece)
 
     def of(self, field: Field, axes: tuple[Axis, ...]) -> Input:
         """How a field of a family over `axes` is read."""

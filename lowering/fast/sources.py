@@ -25,7 +25,7 @@ from lowering.fast.writes import plan_write
 # --- what is read ---------------------------------------------------------------------------------------
 
 
-class Piece(NamedTuple):
+class SplitPiece(NamedTuple):
     """A part of a variable that several fields divide among them."""
 
     variable: Variable
@@ -54,7 +54,7 @@ class WithinZeros:
         return f"{source_text(self.source)} within its zeros"
 
 
-Origin = Source | Extension | WithinZeros | Piece
+Origin = Source | Extension | WithinZeros | SplitPiece
 """What is read. Pieces are made before."""
 
 

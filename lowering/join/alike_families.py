@@ -40,7 +40,7 @@ MOST_NUMBERS = 1 << 20
 """In tables, of fields that follow."""
 
 
-class Together(NamedTuple):
+class JoinedFamily(NamedTuple):
     """A family, the numbers of those that it is all of, and why those that are alike are no more than they are."""
 
     family: Family
@@ -276,16 +276,16 @@ def _in_rows(families: Sequence[Family]) -> list[tuple[Family, tuple[int, ...]]]
     return parts
 
 
-def join_alike(families: Sequence[Family]) -> list[Together]:
+def join_alike(families: Sequence[Family]) -> list[JoinedFamily]:
     """Families, those that are alike as the one that they are all of, in order."""
     parts = [(number, family) for number, family in enumerate(families) if _may_be_part(family)]
-    joined = [Together(family, (number,)) for number, family in enumerate(families) if not _may_be_part(family)]
+    joined = [JoinedFamily(family, (number,)) for number, family in enumerate(families) if not _may_be_part(family)]
     for numbers in _kinds(parts):
         alike = [families[number] for number in numbers]
         made = _one(alike) if len(alike) > 1 or _tabled(alike[0]) else alike[0]
         if isinstance(made, Family):
-            joined.append(Together(made, tuple(numbers)))
+            joined.append(JoinedFamily(made, tuple(numbers)))
             continue
         for family, own in _in_rows(alike):
-            joined.append(Together(family, tuple(sorted(numbers[k] for k in own)), made.reason))
+            joined.append(JoinedFamily(family, tuple(sorted(numbers[k] for k in own)), made.reason))
     return sorted(joined, key=lambda some: some.numbers)

@@ -19,7 +19,7 @@ from lowering.fast.pooling import as_pooling
 from lowering.fast.small_windows import is_small_window, overlaps
 from lowering.fast.vmapped import as_windows_apart
 from lowering.jaxprs.unmap import unmap
-from lowering.join.alike_families import Together, join_alike
+from lowering.join.alike_families import JoinedFamily, join_alike
 from lowering.join.refine import refine
 from lowering.plan.collect import may_be_shorter, normalize_family
 from lowering.plan.steps import ExecuteStep
@@ -104,7 +104,7 @@ def join_blocks(step: ExecuteStep) -> ExecuteStep:
     others = [k for k in range(len(chosen)) if k not in constant]
     joined = join_alike([refined[k] for k in others])
     joined = [own._replace(numbers=tuple(others[k] for k in own.numbers)) for own in joined]
-    for family, numbers, reason in [*joined, *(Together(refined[k], (k,)) for k in constant)]:
+    for family, numbers, reason in [*joined, *(JoinedFamily(refined[k], (k,)) for k in constant)]:
         own = [chosen[k] for k in numbers]
         alone = convolves[own[0]] or late[own[0]] or maps[own[0]] is not None or not families[own[0]].codelet.inputs
         is_other = len(own) > 1 or (alone and family is not families[own[0]])
