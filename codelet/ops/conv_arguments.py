@@ -15,7 +15,7 @@ from jax import lax
 
 from codelet.errors import OperationError
 from codelet.ops.convolved import Convolved
-from codelet.ops.windows import MOST_APART, Along, along, checked_padding, num_windows, whole_numbers
+from codelet.ops.windows import MOST_APART, WindowedDimension, checked_padding, num_windows, whole_numbers, windowed
 from codelet.views.tensor import Tensor
 
 # --- what they are given ----------------------------------------------------------------------------------
@@ -63,6 +63,16 @@ class Sizes:
     def out_shape(self) -> tuple[int, ...]:
         """The shape of the results as they are returned."""
         return _as_stored(self.out, self.numbers.out_spec)
+
+    @property
+    def fields(self) -> tuple[WindowedDimension, ...]:
+        """How windows move along each spatial dimension."""
+        rows = (self.image[2:], self.out[2:], self.kernel[2:], self.padding, self.strides)
+        each = zip(*rows, self.rhs_dilation, self.lhs_dilation, strict=True)
+        return tuple(
+            windowed(n, results, taps, low=low, stride=stride, dilation=dilation, between=between)
+            for n, results, taps, (low, _), stride, dilation, between in each
+        )
 
     @property
     def field(self) -> range:
@@ -185,7 +195,7 @@ def _split(tensor: Tensor, spec: Sequence[int], groups: int, at: int) -> Tensor:
     return moved.reshape(extents)
 
 
-def _padded(tensor: Tensor, spec: Sequence[int], fields: Sequence[Along]) -> Tensor:
+def _padded(tensor: Tensor, spec: Sequence[int], fields: Sequence[WindowedDimension]) -> Tensor:
     """A tensor with as many zeros around its spatial dimensions as windows reach."""
     widths = [(0, 0)] * tensor.ndim
     for d, field in zip(spec[2:], fields, strict=True):
@@ -213,18 +223,7 @@ def _stored(spec: Sequence[int], roles: Sequence[tuple[int, ...]]) -> tuple[int,
 
 def seen_forward(x: Tensor, w: Tensor, sizes: Sizes, partials: np.dtype, out: np.dtype) -> Seen:
     lhs, rhs, results = sizes.numbers
-    fields = tuple(
-        along(
-            sizes.image[2 + d],
-            sizes.out[2 + d],
-            sizes.kernel[2 + d],
-            low=sizes.padding[d][0],
-            stride=sizes.strides[d],
-            dilation=sizes.rhs_dilation[d],
-            between=sizes.lhs_dilation[d],
-        )
-        for d in sizes.field
-    )
+    fields = sizes.fields
     groups = sizes.groups
     own = Convolved(sizes.out[0], groups, sizes.out[1] // groups, sizes.kernel[1], fields, x.dtype, partials, out)
     image = _image_split(_padded(x, lhs, fields), lhs, sizes)
@@ -234,18 +233,7 @@ def seen_forward(x: Tensor, w: Tensor, sizes: Sizes, partials: np.dtype, out: np
 
 def seen_by_input(g: Tensor, w: Tensor, sizes: Sizes, partials: np.dtype, out: np.dtype) -> Seen:
     lhs, rhs, results = sizes.numbers
-    fields = tuple(
-        along(
-            sizes.out[2 + d],
-            sizes.image[2 + d],
-            sizes.kernel[2 + d],
-            low=(sizes.kernel[2 + d] - 1) * sizes.rhs_dilation[d] - sizes.padding[d][0],
-            stride=sizes.lhs_dilation[d],
-            dilation=sizes.rhs_dilation[d],
-            between=sizes.strides[d],
-        )
-        for d in sizes.field
-    )
+    fields = tuple(field.transposed for field in sizes.fields)
     groups = sizes.groups
     batch, channels = sizes.image[0] // sizes.batch_groups, sizes.kernel[1]
     own = Convolved(batch, groups, channels, sizes.out[1] // groups, fields, g.dtype, partials, out)
@@ -259,18 +247,7 @@ def seen_by_input(g: Tensor, w: Tensor, sizes: Sizes, partials: np.dtype, out: n
 
 def seen_by_kernel(g: Tensor, x: Tensor, sizes: Sizes, partials: np.dtype, out: np.dtype) -> Seen:
     lhs, rhs, results = sizes.numbers
-    fields = tuple(
-        along(
-            sizes.image[2 + d],
-            sizes.kernel[2 + d],
-            sizes.out[2 + d],
-            low=sizes.padding[d][0],
-            stride=sizes.rhs_dilation[d],
-            dilation=sizes.strides[d],
-            between=sizes.lhs_dilation[d],
-        )
-        for d in sizes.field
-    )
+    fields = tuple(field.swapped for field in sizes.fields)
     groups = sizes.groups
     own = Convolved(sizes.kernel[1], groups, sizes.out[1] // groups, sizes.out[0], fields, g.dtype, partials, out)
     image = _swapped(_image_split(_padded(x, lhs, fields), lhs, sizes), 0, 2)

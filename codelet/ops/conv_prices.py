@@ -26,14 +26,14 @@ from codelet.ops.convolved import (
     static_values,
 )
 from codelet.ops.planning import StepCost, block_sizes, combined, least_to_move, step_cost, vertex_cycles
-from codelet.ops.windows import Along
+from codelet.ops.windows import WindowedDimension
 from codelet.target import Target, VertexCycles
 from codelet.tracing.codelets import Codelet
 
 # --- prices -----------------------------------------------------------------------------------------------
 
 
-def _read(field: Along, results: Any, taps: Any, over: Any, kernel_over: Any) -> tuple[Any, Any]:
+def _read(field: WindowedDimension, results: Any, taps: Any, over: Any, kernel_over: Any) -> tuple[Any, Any]:
     """Elements along a dimension that a tile reads for some results and taps, and how many of them no other does.
 
     Args:
@@ -139,7 +139,7 @@ def price(
     dtype = own.partials if count > 1 else own.out_dtype
     each: list[tuple[VertexCycles, int]] = []
     for phase in own.phases:
-        if all(one.taps and one.count for one in phase):
+        if all(one.taps for one in phase):
             ours = cuts_of_phase(cuts, phase)
             of_tile = math.prod(cut.vertices_of_tile for cut in ours)
             each.append((_cycles(target, own, kind, codelet, ours, dtype), of_tile))

@@ -20,14 +20,11 @@ from codelet.ops.followed import follow
 from codelet.ops.homes import settle
 from codelet.ops.partials import sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
-from codelet.ops.windows import Phase
+from codelet.ops.windows import places_of
 from codelet.tracing.codelets import Codelet
+from codelet.views.access import Phase
 from codelet.views.symbols import grid
 from codelet.views.tensor import Tensor
-
-
-def _length(elements: slice) -> Any:
-    return elements.stop - elements.start
 
 
 def _add_phase(
@@ -44,32 +41,26 @@ def _add_phase(
     ours = cuts_of_phase(cuts, phase)
     count = num_partials(cuts)
     dtype = np.dtype(out.dtype)
-    kernels = seen.w[(..., *(slice(p.tap, None, f.tap_step) for p, f in zip(phase, own.fields, strict=True)))]
+    kernels = seen.w[(..., *(slice(one.tap, None, one.tap_step) for one in phase))]
 
     def fields(*blocks: Block) -> dict[str, Any]:
         at = parts_of(blocks)
-        group, batch, results = at.groups.number, at.batch.elements, at.out_channels.elements
+        group, batch, channels = at.groups.number, at.batch.elements, at.out_channels.elements
         if kind == "element":
-            batch, results = at.batch.number, at.out_channels.number
+            batch, channels = at.batch.number, at.out_channels.number
         windows: list[Any] = []
         places: list[Any] = []
         for field, one, y, k in zip(own.fields, phase, at.fields, at.kernel, strict=True):
-            start = one.start + field.widths[0] + field.stride * y.elements.start + field.step * k.elements.start
-            reach = field.step * (_length(k.elements) - 1) + 1
-            first = one.first + field.apart * y.elements.start
-            if kind == "patch":
-                more = _length(y.elements) - 1
-                windows.append(slice(start, start + field.stride * more + reach))
-                places.append(slice(first, first + field.apart * more + 1, field.apart))
-            else:
-                windows.append(slice(start, start + reach, field.step))
-                places.append(first)
+            window, results = field.window(one, y.elements, k.elements), places_of(one, y.elements)
+            is_patch = kind == "patch"
+            windows.append(window if is_patch else slice(window.start, window.stop, field.step))
+            places.append(results if is_patch else results.start)
         numbers = (at.in_channels.number, *(k.number for k in at.kernel)) if count > 1 else ()
-        written = out[(*numbers, batch, group, results, *places)]
-        channels = at.in_channels.elements
+        written = out[(*numbers, batch, group, channels, *places)]
+        summed = at.in_channels.elements
         return {
-            "x": seen.x[(batch, group, channels, *windows)],
-            "w": kernels[(group, results, channels, *(k.elements for k in at.kernel))],
+            "x": seen.x[(batch, group, summed, *windows)],
+            "w": kernels[(group, channels, summed, *(k.elements for k in at.kernel))],
             "out": written,
             **static_values(own, kind, dtype),
         }
@@ -81,7 +72,7 @@ def _add_zeros(graph: Graph, own: Convolved, phase: Sequence[Phase], out: Tensor
     """The vertices of a phase whose windows meet no tap: one for each channel of the results, on all tiles."""
     chosen = out.shape[: out.ndim - own.rank]
     at = grid(*chosen)
-    places = [slice(one.first, None, field.apart) for field, one in zip(own.fields, phase, strict=True)]
+    places = [slice(one.first, None, one.apart) for one in phase]
     number: Any = 0
     for symbol, extent in zip(at, chosen, strict=True):
         number = number * extent + symbol
@@ -107,7 +98,7 @@ def _add_at_once(graph: Graph, seen: Seen, plan: Plan, out: Tensor) -> None:
     for phase in own.phases:
         if not all(one.taps for one in phase):
             _add_zeros(graph, own, phase, view)
-        elif all(one.count for one in phase):
+        else:
             _add_phase(seen, graph, plan.cuts, phase, kind, codelet, view)
     if count > 1:
         sums = plan_sum(graph.target, count, out.size, own.partials, own.out_dtype, add_up)

@@ -19,8 +19,9 @@ from jax import lax
 
 from codelet.ops.blocks import Cut, whole
 from codelet.ops.pairs import Pair, both
-from codelet.ops.windows import Along, Phase
+from codelet.ops.windows import WindowedDimension
 from codelet.tracing.codelets import codelet
+from codelet.views.access import Phase
 
 Kind = Literal["patch", "position", "element"]
 """What a vertex makes: a patch of the results, results at one position, or one result."""
@@ -48,7 +49,7 @@ class Convolved:
     groups: int
     out_channels: int
     in_channels: int
-    fields: tuple[Along, ...]
+    fields: tuple[WindowedDimension, ...]
     dtype: np.dtype
     partials: np.dtype
     out_dtype: np.dtype
@@ -93,7 +94,7 @@ class Convolved:
             ("out channels", self.out_channels),
         )
 
-    def _named(self, names: Sequence[str]) -> list[tuple[str, Along]]:
+    def _named(self, names: Sequence[str]) -> list[tuple[str, WindowedDimension]]:
         return list(zip(names, self.fields, strict=True))
 
     def __str__(self) -> str:

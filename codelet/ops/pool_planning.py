@@ -30,9 +30,10 @@ from codelet.ops.planning import (
     step_cost,
     vertex_cycles,
 )
-from codelet.ops.windows import Along, Phase
+from codelet.ops.windows import WindowedDimension
 from codelet.target import Target, VertexCycles
 from codelet.tracing.codelets import Codelet
+from codelet.views.access import Phase
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Pooled:
     """
 
     name: str
-    fields: tuple[Along, ...]
+    fields: tuple[WindowedDimension, ...]
     windows: tuple[tuple[str, np.dtype], ...]
     results: tuple[tuple[str, np.dtype], ...]
     dtype: np.dtype
@@ -67,7 +68,7 @@ class Pooled:
     def taps(self, phase: Sequence[Phase]) -> tuple[int, ...]:
         """The number of each tap of a phase among those of the whole window; they count from its end."""
         of_dimension = [
-            [field.taps - 1 - (own.tap + field.tap_step * k) for k in range(own.taps)]
+            [field.taps - 1 - (own.tap + own.tap_step * k) for k in range(own.taps)]
             for field, own in zip(self.fields, phase, strict=True)
         ]
         sizes = [field.taps for field in self.fields]
@@ -136,7 +137,7 @@ def _cycles(target: Target, own: Pooled, codelet: Codelet, cuts: Sequence[Cut], 
 def _price(target: Target, own: Pooled, codelet: Codelet, cuts: tuple[Cut, ...]) -> list[StepCost]:
     each: list[tuple[VertexCycles, int]] = []
     for phase in own.phases:
-        if all(one.taps and one.count for one in phase):
+        if all(one.taps for one in phase):
             ours = cuts_of_phase(cuts, phase)
             count = math.prod(cut.vertices_of_tile for cut in ours)
             each.append((_cycles(target, own, codelet, ours, phase), count))

@@ -14,7 +14,7 @@ from codelet.ops.followed import follow
 from codelet.ops.homes import home_of, settle
 from codelet.ops.pool_planning import Pooled, cuts_of_phase, plan_pooled
 from codelet.ops.pooling_codelets import CODELETS
-from codelet.ops.windows import Along
+from codelet.ops.windows import WindowedDimension, places_of
 from codelet.views.tensor import Tensor
 
 
@@ -22,7 +22,7 @@ def add_pooled(
     graph: Graph,
     step: str,
     codelet: str,
-    fields: tuple[Along, ...],
+    fields: tuple[WindowedDimension, ...],
     windows: Mapping[str, tuple[Tensor, Any]],
     results: Mapping[str, Tensor],
     dtype: Any,
@@ -69,22 +69,16 @@ def add_pooled(
         empty = not all(one.taps for one in phase)
 
         def patch(*blocks: Block, phase: Any = phase, empty: bool = empty) -> dict[str, Any]:
-            reads, places = [], []
-            for field, one, block in zip(fields, phase, blocks, strict=True):
-                more = block.elements.stop - block.elements.start - 1
-                start = one.start + field.widths[0] + field.stride * block.elements.start
-                reads.append(slice(start, start + field.stride * more + field.step * (one.taps - 1) + 1))
-                first = one.first + field.apart * block.elements.start
-                places.append(slice(first, first + field.apart * more + 1, field.apart))
-            written = out[tuple(places)]
+            rows = list(zip(fields, phase, blocks, strict=True))
+            reads = tuple(field.window(one, block.elements, slice(0, one.taps)) for field, one, block in rows)
+            places = tuple(places_of(one, block.elements) for _, one, block in rows)
+            written = out[places]
             if empty:
                 return {"out": written, "shape": written.shape, "value": nothing, "dtype": out.dtype.name}
-            read = {name: own[tuple(reads)] for name, own in around.items()}
-            read.update({name: own[tuple(places)] for name, own in results.items()})
+            read = {name: own[reads] for name, own in around.items()}
+            read.update({name: own[places] for name, own in results.items()})
             return {**read, "out": written, **work.values(phase)}
 
-        if all(one.count for one in phase):
-            own = cuts_of_phase(plan.cuts, phase)
-            parts = [cut.parts for cut in plan.cuts]
-            add_blocks(graph, step, of_nothing if empty else chosen, own, patch, parts=parts)
+        own, parts = cuts_of_phase(plan.cuts, phase), [cut.parts for cut in plan.cuts]
+        add_blocks(graph, step, of_nothing if empty else chosen, own, patch, parts=parts)
     return out

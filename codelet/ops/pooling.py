@@ -23,7 +23,7 @@ from codelet.ops.pool_planning import Pooled, plan_pooled
 from codelet.ops.pool_vertices import add_pooled
 from codelet.ops.pooling_codelets import CODELETS, least
 from codelet.ops.schema import checked
-from codelet.ops.windows import Along, along, checked_padding, num_windows, whole_numbers
+from codelet.ops.windows import WindowedDimension, checked_padding, num_windows, whole_numbers, windowed
 from codelet.views.tensor import Tensor
 
 # --- what they are given ----------------------------------------------------------------------------------
@@ -48,16 +48,15 @@ class _CheckedPooling:
     results: tuple[int, ...]
 
     @property
-    def forward(self) -> tuple[Along, ...]:
+    def forward(self) -> tuple[WindowedDimension, ...]:
         """How windows move over the tensor."""
         rows = zip(self.shape, self.results, self.window, self.strides, self.padding, strict=True)
-        return tuple(along(n, count, k, low=low, stride=s) for n, count, k, s, (low, _) in rows)
+        return tuple(windowed(n, count, k, low=low, stride=s) for n, count, k, s, (low, _) in rows)
 
     @property
-    def backward(self) -> tuple[Along, ...]:
+    def backward(self) -> tuple[WindowedDimension, ...]:
         """How the windows that meet an element move over the results."""
-        rows = zip(self.shape, self.results, self.window, self.strides, self.padding, strict=True)
-        return tuple(along(count, n, k, low=k - 1 - low, between=s) for n, count, k, s, (low, _) in rows)
+        return tuple(field.transposed for field in self.forward)
 
     def covers(self, d: int) -> bool:
         """Whether there is one window along a dimension, of all elements."""
@@ -65,10 +64,10 @@ class _CheckedPooling:
         return self.results[d] == 1 and 0 <= low <= self.window[d] - self.shape[d]
 
     @property
-    def backward_of_sums(self) -> tuple[Along, ...]:
+    def backward_of_sums(self) -> tuple[WindowedDimension, ...]:
         """How windows of the slopes of sums move over the results: where one covers all they are spread out before."""
         rows = enumerate(zip(self.shape, self.backward, strict=True))
-        return tuple(along(n, n, 1, low=0) if self.covers(d) else field for d, (n, field) in rows)
+        return tuple(windowed(n, n, 1, low=0) if self.covers(d) else field for d, (n, field) in rows)
 
     def spread(self, slopes: Tensor) -> Tensor:
         """What has the shape of the results, spread out over the dimensions that one window covers."""

@@ -19,7 +19,7 @@ from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.pool_vertices import add_pooled
 from codelet.ops.pooling_codelets import greatest_of, least
 from codelet.ops.schema import checked
-from codelet.ops.windows import MOST_APART, Along, along, checked_padding, num_windows, whole_numbers
+from codelet.ops.windows import MOST_APART, WindowedDimension, checked_padding, num_windows, whole_numbers, windowed
 from codelet.views.tensor import Tensor
 
 _CODELETS = {"sum": "total", "max": "largest", "min": "smallest"}
@@ -37,7 +37,7 @@ class _Windows:
     """
 
     results: list[int]
-    fields: tuple[Along, ...]
+    fields: tuple[WindowedDimension, ...]
     nothing: Any
 
     @property
@@ -75,7 +75,7 @@ def _checked(
     results = [num_windows(n, k, pair, s, d, b) for n, k, s, pair, b, d in rows]
     nothing = {"sum": 0, "max": least(x.dtype), "min": greatest_of(x.dtype)}[kind]
     fields = tuple(
-        along(n, count, k, low=low, stride=s, dilation=d, between=b)
+        windowed(n, count, k, low=low, stride=s, dilation=d, between=b)
         for count, (n, k, s, (low, _), b, d) in zip(results, rows, strict=True)
     )
     return _Windows(results, fields, nothing)

@@ -1,86 +1,99 @@
 """Windows that move over a dimension: by strides, over padding, among zeros; and the phases in which they do so.
 
-In come the sizes of one spatial dimension of a convolution or pooling; out comes an `Along`, which says for every
-result where its window begins in what is there, without zeros between. With zeros between elements (`lhs_dilation`)
-only some taps of a kernel meet an element, which ones is another for each *phase* of the results: result
-`first + apart * a` of a phase has the taps `tap + tap_step * t`, over the elements `start + stride * a + step * t`.
+In come the sizes of one spatial dimension of a convolution or pooling; out comes a `WindowedDimension`: its line is the
+element that a tap of a result's window meets. With zeros between elements (`lhs_dilation`) the line has a divisor, and
+only some taps of a kernel meet an element, others for each phase of the results: see `phases` of `views/access.py`.
 
 Source: V. Dumoulin and F. Visin, A guide to convolution arithmetic for deep learning, 2016: transposed convolutions.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jax import lax
 
 from codelet.errors import OperationError
+from codelet.refused import Refused
 from codelet.schema import is_whole
+from codelet.views.access import Line, Phase, phases
 
-
-class Phase(NamedTuple):
-    """Results whose windows meet the same taps of the kernel.
-
-    Attributes:
-        first: the first of them.
-        count: how many there are.
-        start: where the window of the first begins; before the first element where negative.
-        tap: the first tap that its elements meet.
-        taps: how many.
-    """
-
-    first: int
-    count: int
-    start: int
-    tap: int
-    taps: int
+RESULT, TAP = 0, 1
+"""The keys of the lines of windows."""
 
 
 @dataclass(frozen=True)
-class Along:
-    """How windows move along a dimension.
+class WindowedDimension:
+    """A dimension that windows move over.
 
     Attributes:
         extent: of what they move over, without padding.
         results: how many windows there are.
         taps: of the kernel.
-        stride: by how many elements the windows of neighbouring results of a phase are apart.
-        step: by how many elements the taps of a phase are apart.
-        apart: by how many the results of a phase are apart, and so how many phases there are.
-        tap_step: by how many taps of the kernel the taps of a phase are apart.
-        phases: each of them, those with the most results first.
+        line: the element that a tap of a result's window meets: a hole between elements; in padding out of the extent.
     """
 
     extent: int
     results: int
     taps: int
-    stride: int
-    step: int
-    apart: int
-    tap_step: int
-    phases: tuple[Phase, ...]
+    line: Line
+
+    @functools.cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        """Results whose windows meet the same taps; those with the most results first."""
+        return tuple(phases(self.line, RESULT, self.results, TAP, self.taps))
 
     @property
+    def stride(self) -> int:
+        """By how many elements the windows of neighbouring results of a phase are apart."""
+        return self.line.by[RESULT] // math.gcd(self.line.by[RESULT], self.line.divisor)
+
+    @property
+    def step(self) -> int:
+        """By how many elements the taps of a phase are apart."""
+        return self.line.by[TAP] // math.gcd(self.line.by[TAP], self.line.divisor)
+
+    @functools.cached_property
     def widths(self) -> tuple[int, int]:
         """How many positions before and after what is there the windows reach."""
-        own = [phase for phase in self.phases if phase.taps and phase.count]
-        ends = [p.start + self.stride * (p.count - 1) + self.step * (p.taps - 1) + 1 for p in own]
-        before, after = (min((p.start for p in own), default=0), max(ends, default=0))
-        return max(0, -before), max(0, after - self.extent)
+        ends = [phase.line.ends({RESULT: phase.count, TAP: phase.taps}) for phase in self.phases if phase.taps]
+        first, last = min((low for low, _ in ends), default=0), max((high for _, high in ends), default=-1)
+        return max(0, -first), max(0, last + 1 - self.extent)
 
     def reach(self, results: int, taps: int) -> int:
         """From the first element to the last of the windows of some neighbouring results of a phase."""
         return self.stride * (results - 1) + self.step * (taps - 1) + 1
 
+    def window(self, phase: Phase, results: slice, taps: slice) -> slice:
+        """All elements from the first to the last that some results and taps of a phase meet, among `widths`."""
+        start = phase.line.start + self.widths[0] + self.stride * results.start + self.step * taps.start
+        return slice(start, start + self.reach(results.stop - results.start, taps.stop - taps.start))
 
-def along(
+    @property
+    def transposed(self) -> WindowedDimension:
+        """The windows of results that meet an element, the taps backwards: as gradients by what is moved over have."""
+        solved = self.line.solved(RESULT, position := 2)
+        assert not isinstance(solved, Refused)
+        line = solved.after({position: Line.of(0, {RESULT: 1}), TAP: Line.of(self.taps - 1, {TAP: -1})})
+        assert not isinstance(line, Refused)
+        return WindowedDimension(self.results, self.extent, self.taps, line)
+
+    @property
+    def swapped(self) -> WindowedDimension:
+        """It with the taps for results, and these for taps: as gradients by kernels have."""
+        line = Line.of(self.line.start, {RESULT: self.line.by[TAP], TAP: self.line.by[RESULT]}, self.line.divisor)
+        return WindowedDimension(self.extent, self.taps, self.results, line)
+
+
+def windowed(
     extent: int, results: int, taps: int, *, low: int, stride: int = 1, dilation: int = 1, between: int = 1
-) -> Along:
-    """How windows move over a dimension.
+) -> WindowedDimension:
+    """A dimension that windows move over.
 
     Args:
         extent: of what they move over.
@@ -91,22 +104,18 @@ def along(
         dilation: by how many the taps are apart.
         between: by how many positions the elements are apart, zeros between them (`lhs_dilation`).
 
-    >>> along(5, 3, 3, low=1, stride=2).phases
-    (Phase(first=0, count=3, start=-1, tap=0, taps=3),)
-    >>> [phase.taps for phase in along(3, 6, 3, low=1, between=2).phases]
-    [1, 2]
+    >>> str(windowed(5, 3, 3, low=1, stride=2).line), windowed(5, 3, 3, low=1, stride=2).widths
+    ('-1 + 2*k0 + k1', (1, 1))
+    >>> [(phase.tap, phase.taps) for phase in windowed(3, 6, 3, low=1, between=2).phases]
+    [(1, 1), (0, 2)]
     """
-    apart, tap_step = between // math.gcd(stride, between), between // math.gcd(dilation, between)
-    phases = []
-    for first in range(min(apart, results)):
-        begin = first * stride - low
-        own = [tap for tap in range(min(taps, tap_step)) if (begin + tap * dilation) % between == 0]
-        tap = own[0] if own else 0
-        count = -(-(taps - tap) // tap_step) if own else 0
-        phases.append(Phase(first, -(-(results - first) // apart), (begin + tap * dilation) // between, tap, count))
-    return Along(
-        extent, results, taps, apart * stride // between, dilation * tap_step // between, apart, tap_step, tuple(phases)
-    )
+    return WindowedDimension(extent, results, taps, Line.of(-low, {RESULT: stride, TAP: dilation}, between))
+
+
+def places_of(phase: Phase, results: slice) -> slice:
+    """Some results of a phase, among all."""
+    first = phase.first + phase.apart * results.start
+    return slice(first, first + phase.apart * (results.stop - results.start - 1) + 1, phase.apart)
 
 
 # --- what operations on windows are given --------------------------------------------------------------------
