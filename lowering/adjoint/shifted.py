@@ -2,9 +2,9 @@
 
 In come contributions whose places are affine, and where their sums go. Along each dimension of that a contribution is
 given at `start + step*p + by*k`: `p` runs along an axis of the vertices or a dimension of the field, and `k`, if there
-is one, along another, where windows overlap. Out come vertices that read each at its inverse place: element
-`step*q + r` of phase `r` has the contributions of all `p = q + shift - m*by`, `k = first + m*step` (divided by what
-divides both), through a diagonal view of contributions among zeros. Neighbouring phases at which every contribution
+is one, along another, where windows overlap. Out come vertices that read each at its inverse place: the line is solved
+for `p`, and its phases (`phases` of `views/access.py`) say which `p` and `k` element `step*q + r` has, through a
+diagonal view of contributions among zeros. Neighbouring phases at which every contribution
 goes on with its next `k` are one run, which is an axis of the sums, or a dimension of their blocks. So a stencil is one
 family of sums, and windows of any stride are one for each number of windows that an element lies in; no access has a
 table.
@@ -25,8 +25,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from codelet.refused import Refused
 from codelet.tracing.adjoints import AdjointCodelet
-from codelet.views.access import Access
+from codelet.views.access import Access, Line, Phase, phases
 from codelet.views.index import Index
 from codelet.views.sources import Source, Variable
 from codelet.views.tensor import Tensor
@@ -75,57 +76,42 @@ class Contribution:
 # --- contributions by the dimensions of where their sums go -----------------------------------------------
 
 
-class Along(NamedTuple):
+POSITION, NO_DIMENSION = -1, -2
+"""Keys of lines beside the dimensions of contributions: the position in a view, and one that has no places."""
+
+
+class ShiftedLine(NamedTuple):
     """How a contribution runs along a dimension: at `start + step*p + by*k`.
 
     Attributes:
-        start: the first position.
-        key: the dimension of what is given along which `p` runs; None for the one more that one position is to have.
+        line: the position, by the dimensions of the contribution.
+        outer: the dimension of `p`; one of a single place, which goes with any step, where the line has none.
         extent: of `p`.
-        step: by which it runs; 0 where it is one position, which goes with any.
-        inner: the dimension of `k`; None where there is none.
-        count: of `k`.
-        by: its step.
+        inner: the dimension of `k`; `NO_DIMENSION` where there is none.
+        taps: how many `k` there are.
     """
 
-    start: int
-    key: int | None
+    line: Line
+    outer: int
     extent: int
-    step: int
-    inner: int | None
-    count: int
-    by: int
+    inner: int
+    taps: int
 
-    def at(self, step: int, phase: int) -> Phase | None:
-        """What there is of it at the elements `step*q + phase`; None where that is nothing."""
-        common = math.gcd(self.by, step)
-        for first in range(min(self.count, step // common)):
-            shift, rest = divmod(phase - self.start - self.by * first, step)
-            if not rest:
-                return Phase(
-                    self, shift, first, -(-(self.count - first) // (step // common)), step // common, self.by // common
-                )
-        return None
+    def phases(self, step: int, extent: int) -> list[Phase]:
+        """What there is of it at `step*q + phase` of an extent: `p` by `q` and `m`, and `k = tap + tap_step*m`."""
+        solved = Line.of(self.line.start, {**self.line.by, self.outer: step}).solved(self.outer, POSITION)
+        assert not isinstance(solved, Refused)
+        return phases(solved, POSITION, extent, self.inner, self.taps)
 
+    def ends(self, phase: Phase, places: range = range(1)) -> tuple[int, int]:
+        """The least and the greatest `p` of a phase for a range of `q`."""
+        low, high = phase.line.ends({POSITION: len(places), self.inner: phase.taps})
+        return low + places.start, high + places.start
 
-class Phase(NamedTuple):
-    """What of a contribution there is at the elements of a phase: `p = q + shift - by*m`, `k = first + step*m`."""
-
-    along: Along
-    shift: int
-    first: int
-    count: int
-    step: int
-    by: int
-
-    def later(self, phases: int) -> Phase | None:
-        """What there is so many phases later if each of these goes on with the next `k`; None where there is no `k`."""
-        return None if self.along.inner is None else self._replace(first=self.first + phases)
-
-    @property
-    def range(self) -> range:
-        """The `q` at which there is any."""
-        return range(-self.shift, self.along.extent - self.shift + (self.count - 1) * self.by)
+    def places(self, phase: Phase) -> range:
+        """The `q` of a phase at which there is any contribution."""
+        low, high = self.ends(phase)
+        return range(-high, self.extent - low)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,13 +122,13 @@ class Located:
         contribution: what is contributed.
         variable: to which variable.
         view: of what holds the sums.
-        along: how it runs along each dimension of the view.
+        lines: how it runs along each dimension of the view.
     """
 
     contribution: Contribution
     variable: Variable
     view: Tensor
-    along: tuple[Along, ...]
+    lines: tuple[ShiftedLine, ...]
 
     @property
     def target(self) -> tuple[object, ...]:
@@ -151,17 +137,14 @@ class Located:
         return self.variable, index.offset, index.shape, index.strides
 
 
-def _along(start: int, terms: Sequence[Any]) -> Along | None:
-    if len(terms) > 2 or any(term.table is not None for term in terms):
-        return None
-    if not terms:
-        return Along(start, None, 1, 0, None, 1, 1)
+def _shifted(line: Line, shape: Sequence[int]) -> ShiftedLine | None:
+    """A line by the dimensions of a contribution of a shape; None where more than two of these run along it."""
     # Of two with one step it is the shorter that is summed along.
-    outer, *rest = sorted(terms, key=lambda term: (term.grain, term.reach), reverse=True)
-    if not rest:
-        return Along(start, outer.keys[0], outer.extents[0], outer.grain, None, 1, 1)
-    (inner,) = rest
-    return Along(start, outer.keys[0], outer.extents[0], outer.grain, inner.keys[0], inner.extents[0], inner.grain)
+    keys: list[Any] = sorted(line.by, key=lambda key: (line.by[key], shape[key]), reverse=True)  # type: ignore[index]
+    if len(keys) > 2:
+        return None
+    (outer, extent), (inner, taps) = [*((key, shape[key]) for key in keys), *[(NO_DIMENSION, 1)] * 2][:2]
+    return ShiftedLine(line, outer, extent, inner, taps)
 
 
 def _split(access: Access) -> tuple[int, ...]:
@@ -214,14 +197,16 @@ def located(given: Contribution, held: Mapping[Variable, Tensor]) -> list[Locate
         items = tuple(slice(None, None, -1 if d in access.reversed_keys else None) for d in range(places.ndim))
         own = {name: tensor[items] for name, tensor in given.given.items()}
         given = replace(given, given=own, places=places[items])
-    along = []
-    for start, terms in access.dimensions:
-        way = _along(start, terms)
-        if way is None:
+        for key in access.reversed_keys:
+            access = access.restricted(key, range(access.extents[key])[::-1])
+    lines = []
+    for line in access.lines:
+        own = _shifted(line, places.shape)
+        if own is None:
             return None
-        if way.key is None:  # which others may run along
-            given, way = _with_dimension(given), way._replace(key=given.places.ndim)
-        along.append(way)
+        if own.outer == NO_DIMENSION:  # along which others may run
+            given, own = _with_dimension(given), own._replace(outer=given.places.ndim)
+        lines.append(own)
     if isinstance(source, Variable):
         targets = [(source, Target(held[source].reshape(access.shape), (0,) * len(access.shape)))]
     else:
@@ -231,7 +216,7 @@ def located(given: Contribution, held: Mapping[Variable, Tensor]) -> list[Locate
         targets = found
     made = []
     for variable, (view, starts) in targets:
-        own = [way._replace(start=way.start - first) for way, first in zip(along, starts, strict=True)]
+        own = (each._replace(line=each.line.moved(-first)) for each, first in zip(lines, starts, strict=True))
         made.append(Located(given, variable, view, tuple(own)))
     return made
 
@@ -271,7 +256,7 @@ class ShiftedBox(NamedTuple):
     @property
     def reads(self) -> int:
         """How many contributions an element reads."""
-        return sum(math.prod(own.count for own in phases) for _, phases in self.parts)
+        return sum(math.prod(own.taps for own in phases) for _, phases in self.parts)
 
     def pairs(self, at: Sequence[Index]) -> list[tuple[Index, Index | None]]:
         """What is given for each of `ranges`, dimension by dimension; None where there is one phase alone."""
@@ -293,27 +278,32 @@ class ShiftedBox(NamedTuple):
         return Tensor(view.source, view.index.compose(places, shape))
 
 
-def _runs(ways: Sequence[Along], step: int) -> list[tuple[range, tuple[Phase | None, ...]]]:
+def _goes_on(first: Phase, later: Phase, phases: int) -> bool:
+    """Whether a contribution has the next `k` at each phase up to one so many later, or none at both."""
+    if not first.taps:
+        return not later.taps
+    return (first.tap + phases, first.taps, first.line) == (later.tap, later.taps, later.line)
+
+
+def _runs(lines: Sequence[ShiftedLine], step: int, extent: int) -> list[tuple[range, tuple[Phase, ...]]]:
     """The phases of a dimension that have contributions, in runs along which all of these go on with the next `k`.
 
     With each run go the contributions at its first phase.
     """
-    found: list[tuple[range, tuple[Phase | None, ...]]] = []
-    for phase in range(step):
-        own = tuple(way.at(step, phase) for way in ways)
+    found: list[tuple[range, tuple[Phase, ...]]] = []
+    for phase, own in enumerate(zip(*(line.phases(step, extent) for line in lines), strict=True)):
         if found:
             run, first = found[-1]
-            pairs = zip(first, own, strict=True)
-            if all(now is None if at is None else now and now == at.later(len(run)) for at, now in pairs):
+            if all(_goes_on(*pair, len(run)) for pair in zip(first, own, strict=True)):
                 found[-1] = range(run.start, phase + 1), first
                 continue
         found.append((range(phase, phase + 1), own))
-    return [(run, own) for run, own in found if any(own)]
+    return [(run, own) for run, own in found if any(phase.taps for phase in own)]
 
 
-def _spans(step: int, run: range, extent: int, own: Sequence[Phase]) -> Iterator[Span]:
-    """The elements of a run of phases that have any contribution; the extent may cut the last run."""
-    start, stop = max(0, min(k.range.start for k in own)), max(k.range.stop for k in own)
+def _spans(step: int, run: range, extent: int, places: Sequence[range]) -> Iterator[Span]:
+    """The elements of a run of phases that have any contribution, at places; the extent may cut the last run."""
+    start, stop = max(0, min(own.start for own in places)), max(own.stop for own in places)
     whole = min(stop, (extent - run.stop) // step + 1)
     if start < whole:
         yield Span(range(start, whole), step, run)
@@ -326,22 +316,24 @@ def _spans(step: int, run: range, extent: int, own: Sequence[Phase]) -> Iterator
 def boxes(members: Sequence[Located]) -> list[ShiftedBox] | None:
     """The sums of contributions to one view; None where their steps are of different lengths, or too many runs."""
     view, dimensions = members[0].view, []
-    for ways in zip(*(own.along for own in members), strict=True):
-        own = {way.step for way in ways if way.extent > 1} or {way.step for way in ways if way.step} or {1}
-        if len(own) > 1:
+    for extent, lines in zip(view.shape, zip(*(own.lines for own in members), strict=True), strict=True):
+        steps = {own.line.by[own.outer] for own in lines if own.extent > 1} or {1}
+        if len(steps) > 1:
             return None
-        step = own.pop()
-        dimensions.append([(step, *run) for run in _runs(ways, step)])
+        (step,) = steps
+        dimensions.append([(step, *run) for run in _runs(lines, step, extent)])
     if math.prod(map(len, dimensions)) > MOST_RUNS:
         return None
     found = []
     for runs in itertools.product(*dimensions):
         ways = zip(*(own for _, _, own in runs), strict=True) if runs else [()] * len(members)
-        parts = tuple((own, phases) for own, phases in zip(members, ways, strict=True) if None not in phases)
+        parts = tuple(
+            (own, phases) for own, phases in zip(members, ways, strict=True) if all(each.taps for each in phases)
+        )
         if not parts:
             continue
         spans = [
-            _spans(step, run, view.shape[d], [phases[d] for _, phases in parts])
+            _spans(step, run, view.shape[d], [own.lines[d].places(phases[d]) for own, phases in parts])
             for d, (step, run, _) in enumerate(runs)
         ]
         found += [ShiftedBox(own, parts) for own in itertools.product(*spans)]

@@ -17,11 +17,12 @@ import jax.numpy as jnp
 from codelet.tracing.adjoints import AdjointCodelet
 from codelet.tracing.codelets import Codelet
 from codelet.tracing.hints import NO_HINTS
+from codelet.views.access import Phase
 from codelet.views.grids import Axis
 from codelet.views.index import Index
 from codelet.views.symbols import grid
 from codelet.views.tensor import Tensor
-from lowering.adjoint.shifted import Located, Phase, ShiftedBox, Span
+from lowering.adjoint.shifted import NO_DIMENSION, Located, ShiftedBox, Span
 
 # --- what a vertex runs ---------------------------------------------------------------------------------
 
@@ -141,13 +142,12 @@ def blocks(ranges: Sequence[range], wanted: int) -> DealtBlocks:
     return DealtBlocks(tuple(places), shape)
 
 
-def _padding(phases: Sequence[Phase], spans: Sequence[Span]) -> dict[int, tuple[int, int]]:
-    """How many positions vertices read before and behind what is given, along its dimensions."""
+def _padding(part: Located, phases: Sequence[Phase], spans: Sequence[Span]) -> dict[int, tuple[int, int]]:
+    """How many positions vertices read before and behind a contribution, along its dimensions."""
     found = {}
-    for (along, shift, _, count, _, by), (own, _, _) in zip(phases, spans, strict=True):
-        first, last = own.start + shift - by * (count - 1), own.stop - 1 + shift
-        if along.key is not None:
-            found[along.key] = max(0, -first), max(0, last + 1 - along.extent)
+    for line, phase, span in zip(part.lines, phases, spans, strict=True):
+        first, last = line.ends(phase, span.places)
+        found[line.outer] = max(0, -first), max(0, last + 1 - line.extent)
     return found
 
 
@@ -169,13 +169,13 @@ def _read(
         block: those of the vertex.
         before: how many zeros there are before its dimensions.
     """
-    summed = [k for k, own in enumerate(phases) if own.count > 1]
+    summed = [k for k, own in enumerate(phases) if own.taps > 1]
     rank = part.contribution.places.ndim
     rest = tensor.shape[rank:]
-    shape = (*(phases[k].count for k in summed), *block.shape, *rest)
+    shape = (*(phases[k].taps for k in summed), *block.shape, *rest)
     lead, behind = len(summed), len(shape) - len(rest)
     at = {d: Index.filled(0, shape) for d in range(rank)}
-    for k, (own, (q, phase)) in enumerate(zip(phases, box.pairs(block.places), strict=True)):
+    for k, (line, own, (q, phase)) in enumerate(zip(part.lines, phases, box.pairs(block.places), strict=True)):
 
         def moved(place: Index | None, first: int, step: int, k: int = k) -> Index:
             """A place of the block's elements, moved by a step for each that is summed along the dimension."""
@@ -184,10 +184,9 @@ def _read(
             offset, symbols = (0, ()) if place is None else (place.offset, place.symbols)
             return Index(offset + first, shape, (*leading, *strides, *[0] * len(rest)), symbols)
 
-        if own.along.key is not None:
-            at[own.along.key] = moved(q, own.shift + before.get(own.along.key, 0), -own.by)
-        if own.along.inner is not None:
-            at[own.along.inner] = moved(phase, own.first, own.step)
+        at[line.outer] = moved(q, own.line.start + before.get(line.outer, 0), own.line.by.get(line.inner, 0))
+        if line.inner != NO_DIMENSION:
+            at[line.inner] = moved(phase, own.tap, own.tap_step)
     for d in range(len(rest)):
         at[rank + d] = Index(0, shape, tuple(int(k == behind + d) for k in range(len(shape))))
     return Tensor(tensor.source, tensor.index.compose([at[d] for d in range(tensor.ndim)], shape)), lead
@@ -212,7 +211,7 @@ def summed(group: Sequence[ShiftedBox], view: Tensor, wanted: int, is_added: boo
     widths: dict[int, dict[int, tuple[int, int]]] = {}
     for box in group:
         for part, phases in box.parts:
-            own = _padding(phases, box.spans)
+            own = _padding(part, phases, box.spans)
             for tensor in part.contribution.given.values():
                 held = widths.setdefault(id(tensor), {})
                 for d, (before, behind) in own.items():
