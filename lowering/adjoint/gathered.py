@@ -28,7 +28,7 @@ from jax import lax
 from codelet.graphs.family import Family, Field
 from codelet.refused import Refused
 from codelet.tracing.codelets import codelet
-from codelet.views.access import Access
+from codelet.views.access import Access, Line, Phase, phases
 from codelet.views.grids import Axis, Key
 from codelet.views.sources import Patch, Patchwork, Source, Variable
 from codelet.views.symbols import grid
@@ -45,11 +45,22 @@ def product_of(left, right, *, precision):
     return lax.dot_general(left, right, ((every, every), ((), ())), precision=precision)
 
 
-class Steps(NamedTuple):
-    """The keys that run along a dimension, and by how many elements each."""
+class WindowKeys(NamedTuple):
+    """What runs along a dimension where windows overlap.
 
-    keys: tuple[tuple[Key, int], ...]
-    is_window: bool
+    Attributes:
+        axis: by which they move.
+        tap: the field's dimension of their taps.
+        before: how many windows before that which begins at an element meet it too.
+    """
+
+    axis: Axis
+    tap: int
+    before: int
+
+
+ELEMENT, TAP = 0, 1
+"""The keys of lines of windows that meet an element."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +71,8 @@ class Gathering:
         product: the codelet.
         axes: of the family.
         field: the field, and `other` the one that it is multiplied with, `out` what is written.
-        access: the dimensions of what the field views, and where it begins along each.
-        steps: of each of these.
+        access: the field's.
+        windows: along dimensions of the access where windows overlap, by what they move.
     """
 
     product: InnerProduct
@@ -70,39 +81,28 @@ class Gathering:
     other: Field
     out: Field
     access: Access
-    steps: tuple[Steps, ...]
-
-    def extent(self, key: Key) -> int:
-        """How many positions there are along an axis, or a dimension of the field."""
-        return self.field.type.shape[key] if isinstance(key, int) else key.extent  # type: ignore[return-value]
+    windows: Mapping[int, WindowKeys]
 
 
-def _steps(access: Access, extent: Any, apart: set[Key]) -> tuple[Steps, ...] | None:
-    """The keys along each dimension; None where they overlap otherwise than as a window that alone moves along an axis.
+def _windows(access: Access, apart: set[Key]) -> dict[int, WindowKeys] | None:
+    """The dimensions along which windows overlap; None where any do otherwise than by an axis of theirs alone.
 
     Args:
         access: the field's.
-        extent: of a key.
         apart: the keys that the other field depends on.
     """
-    found = []
-    for _, terms in access.dimensions:
-        if any(term.table is not None for term in terms):
+    found = {}
+    for d, (line, (_, terms)) in enumerate(zip(access.lines, access.dimensions, strict=True)):
+        if line.tables:
             return None
-        keys = tuple((term.keys[0], term.grain) for term in terms)
-        reach, is_nested = 0, True
-        for key, step in reversed(keys):
-            is_nested &= step > reach
-            reach += step * (extent(key) - 1)
-        if is_nested:
-            found.append(Steps(keys, False))
+        if all(term.grain > sum(own.reach for own in terms[k + 1 :]) for k, term in enumerate(terms)):
             continue
-        axes = [own for own in keys if isinstance(own[0], Axis)]
-        inside = [own for own in keys if isinstance(own[0], int)]
-        if len(axes) != 1 or len(inside) != 1 or inside[0][1] != 1 or axes[0][0] in apart:
+        axes = [key for key in line.by if isinstance(key, Axis)]
+        inside = [key for key in line.by if isinstance(key, int)]
+        if len(axes) != 1 or len(inside) != 1 or line.by[inside[0]] != 1 or axes[0] in apart:
             return None
-        found.append(Steps((axes[0], inside[0]), True))
-    return tuple(found)
+        found[d] = WindowKeys(axes[0], inside[0], -(-access.extents[inside[0]] // line.by[axes[0]]) - 1)
+    return found
 
 
 def as_gathering(family: Family, name: str) -> Gathering | None:
@@ -121,15 +121,14 @@ def as_gathering(family: Family, name: str) -> Gathering | None:
     if not field.type.dtype == out.type.dtype == product.summed_in or not field.tensor.size or not family.num_vertices:
         return None
     access = Access.of(field.tensor.index, field.tensor.source.shape)
-    extent = lambda key: field.type.shape[key] if isinstance(key, int) else key.extent  # noqa: E731
-    steps = None if access.reversed_keys else _steps(access, extent, set(others.tensor.index.keys))
-    if steps is None:
+    windows = None if access.reversed_keys else _windows(access, set(others.tensor.index.keys))
+    if windows is None:
         return None
-    used = [key for own in steps for key, _ in own.keys]
+    used = [key for line in access.lines for key in line.by]
     every = {d for d, n in enumerate(field.type.shape) if n != 1}
     if len(set(used)) < len(used) or not every.issubset(used):
         return None
-    return Gathering(product, family.axes, field, others, out, access, steps)
+    return Gathering(product, family.axes, field, others, out, access, windows)
 
 
 # --- where the sums go ----------------------------------------------------------------------------------
@@ -183,14 +182,11 @@ def _split(patch: Patch, shape: tuple[int, ...], finer: tuple[int, ...]) -> Patc
 def _box(access: Access, patch: Patch) -> tuple[tuple[int, ...], tuple[int | None, ...]] | None:
     """Where a patch begins along each dimension, and which of its dimensions runs there; None if it is no box."""
     own = Access.of(patch.places, access.shape)
-    if own.shape != access.shape or own.reversed_keys:
+    along = [[*line.by] for line in own.lines]
+    is_even = all(not line.tables and set(line.by.values()) <= {1} for line in own.lines)
+    if own.shape != access.shape or not is_even or max(map(len, along), default=0) > 1:
         return None
-    along: list[int | None] = []
-    for _, terms in own.dimensions:
-        if len(terms) > 1 or any(term.table is not None or term.grain != 1 for term in terms):
-            return None
-        along.append(terms[0].keys[0] if terms else None)  # type: ignore[arg-type]
-    return tuple(start for start, _ in own.dimensions), tuple(along)
+    return tuple(line.start for line in own.lines), tuple(keys[0] if keys else None for keys in along)  # type: ignore[misc]
 
 
 def boxes_of(
@@ -243,10 +239,9 @@ def targets_of(found: Gathering, source: Source, cotangents: Mapping[Variable, T
         if variable is other and (one & two).first is not None:
             return None
     for _, (view, starts) in targets or ():
-        inside = zip(access.dimensions, found.steps, starts, view.shape, strict=True)
-        for (start, terms), steps, first, extent in inside:
-            last = start + sum(term.reach for term in terms)
-            if not steps.is_window and (start < first or last >= first + extent):
+        inside = zip(access.box(), starts, view.shape, strict=True)
+        for d, ((start, stop), first, extent) in enumerate(inside):
+            if d not in found.windows and (start < first or stop > first + extent):
                 return None
     return None if targets is None else [target for _, target in targets]
 
@@ -262,35 +257,29 @@ class Gathered(NamedTuple):
     target: Tensor
 
 
-class _StridePhase(NamedTuple):
-    """The elements of a dimension that are read at the same places of windows: `stride * q + phase`."""
+class _PhasePlaces(NamedTuple):
+    """Elements of a dimension that windows meet with the same taps: those of a phase, at a range of its places."""
 
-    axis: Axis
-    key: int
-    stride: int
-    phase: int
-    window: int
-    first: int
-    stop: int
+    phase: Phase
+    places: range
 
 
-def _phases(found: Gathering, d: int, start: int, extent: int) -> list[_StridePhase]:
+def _phases(found: Gathering, d: int, start: int, extent: int) -> list[_PhasePlaces]:
     """The phases of a dimension along which windows overlap, of the elements from `start` on, `extent` of them."""
-    (axis, stride), (key, _) = found.steps[d].keys
-    assert isinstance(axis, Axis)
-    assert isinstance(key, int)
-    origin, made = found.access.dimensions[d].start, []
-    for phase in range(min(stride, found.extent(key))):
-        window = -(-(found.extent(key) - phase) // stride)
-        first = max(0, -((origin + phase - start) // stride))
-        stop = min(axis.extent + window - 1, -((origin + phase - start - extent) // stride))
-        if first < stop:
-            made.append(_StridePhase(axis, key, stride, phase, window, first, stop))
+    window, access, made = found.windows[d], found.access, []
+    (first, stop), taps = access.box()[d], access.extents[window.tap]
+    # The place along the axis, by the elements from the first that is read on and the taps backwards.
+    line = Line.of(1 - taps, {ELEMENT: 1, TAP: 1}, access.lines[d].by[window.axis])
+    for phase in phases(line, ELEMENT, stop - first, TAP, taps):
+        position = first + phase.first - start
+        places = range(max(0, -(position // phase.apart)), min(phase.count, -((position - extent) // phase.apart)))
+        if phase.taps and places:
+            made.append(_PhasePlaces(phase, places))
     return made
 
 
 def _vertices(
-    found: Gathering, slopes: Tensor, others: Tensor, target: Target, phases: Mapping[int, _StridePhase]
+    found: Gathering, slopes: Tensor, others: Tensor, target: Target, phases: Mapping[int, _PhasePlaces]
 ) -> Gathered:
     """The vertices for one phase of each dimension along which windows overlap.
 
@@ -301,40 +290,36 @@ def _vertices(
         target: where the sums go.
         phases: by dimension.
     """
-    ranges: list[range] = []
-    for d, own in enumerate(found.steps):
-        ranges += (
-            [range(phases[d].first, phases[d].stop)] if d in phases else [range(found.extent(k)) for k, _ in own.keys]
-        )
+    access, ranges = found.access, []
+    for d, (_, terms) in enumerate(access.dimensions):
+        ranges += [phases[d].places] if d in phases else [range(term.extents[0]) for term in terms]
     made: Any = grid(*ranges) if ranges else ()
     symbols = iter(made if isinstance(made, tuple) else (made,))
     at: dict[Key, Any] = {}
     places = []
     left: dict[Key, Any] = {}
-    for d, own in enumerate(found.steps):
-        start = found.access.dimensions[d].start - target.starts[d]
+    for d, (line, (start, terms)) in enumerate(zip(access.lines, access.dimensions, strict=True)):
+        start -= target.starts[d]
         if d not in phases:
-            here = {key: next(symbols) for key, _ in own.keys}
-            at.update(here)
-            places.append(start + sum(step * here[key] for key, step in own.keys))
+            at.update({term.keys[0]: next(symbols) for term in terms})
+            places.append(start + sum(step * at[key] for key, step in line.steps))
             continue
-        axis, key, stride, phase, window, _, _ = phases[d]
-        q, widest = next(symbols), -(-found.extent(key) // stride)
-        left[axis] = slice(q + (widest - window), q + widest)
+        (axis, tap, before), (phase, _), q = found.windows[d], phases[d], next(symbols)
+        first = q + phase.line.start + before
+        left[axis] = slice(first, first + phase.taps)
         at[axis] = 0
-        last = phase - stride
-        at[key] = slice(phase + stride * (window - 1), last if last >= 0 else None, -stride)
-        places.append(start + stride * q + phase)
+        at[tap] = slice(access.extents[tap] - 1 - phase.tap, None, -phase.tap_step)
+        places.append(start + phase.first + phase.apart * q)
     summed = [axis for axis in found.axes if axis not in at]
-    windows = [phases[d] for d in sorted(phases)]
+    windows = [*found.windows.values()]
     every = slice(None)
     view = slopes[tuple(left.get(axis, at.get(axis, every)) for axis in found.axes)]
     kept = [axis for axis in found.axes if axis not in at or axis in left]
     order = [kept.index(axis) for axis in (*summed, *(own.axis for own in windows))]
     dimensions = range(len(found.field.type.shape))
     beside = others[tuple(at.get(key, every if isinstance(key, Axis) else 0) for key in (*found.axes, *dimensions))]
-    own = sorted(phase.key for phase in windows)
-    inner = [len(summed) + own.index(phase.key) for phase in windows]
+    taps = sorted(own.tap for own in windows)
+    inner = [len(summed) + taps.index(own.tap) for own in windows]
     return Gathered(
         view.transpose(order) if order else view,
         beside.transpose([*range(len(summed)), *inner]) if order else beside,
@@ -353,15 +338,10 @@ def gathered(found: Gathering, slopes: Tensor, others: Tensor, targets: Sequence
     """
     lifted = Tensor(slopes.source, slopes.index.lifted(found.axes))
     beside = Tensor(others.source, others.index.lifted(found.axes))
-    around = {}
-    for own in found.steps:
-        if own.is_window:
-            (axis, stride), (key, _) = own.keys
-            around[axis] = -(-found.extent(key) // stride) - 1
+    around = {own.axis: own.before for own in found.windows.values()}
     widths = [(around.get(axis, 0),) * 2 for axis in found.axes]
     padded = lifted.pad(widths) if any(map(any, widths)) else lifted
-    moving = [d for d, own in enumerate(found.steps) if own.is_window]
     for target in targets:
-        phases = [_phases(found, d, target.starts[d], target.view.shape[d]) for d in moving]
+        phases = [_phases(found, d, target.starts[d], target.view.shape[d]) for d in found.windows]
         for chosen in itertools.product(*phases):
-            yield _vertices(found, padded, beside, target, dict(zip(moving, chosen, strict=True)))
+            yield _vertices(found, padded, beside, target, dict(zip(found.windows, chosen, strict=True)))
