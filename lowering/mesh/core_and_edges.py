@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from codelet.graphs.family import Family, Field
-from codelet.views.access import Access, Dimension
+from codelet.views.access import Access
 from codelet.views.grids import Axis
 from codelet.views.sources import Variable, source_variables
 from lowering.mesh.dealing import written_by
@@ -124,14 +124,11 @@ def _rows(field: Field, axis: Axis, homes: Homes) -> _FieldPositions | None:
         return None
     home = homes[tensor.source]
     access = Access.of(tensor.index, tensor.source.shape)
-    if home.cut is None or access.shape != tensor.source.shape or axis in access.reversed_keys:
+    if home.cut is None or access.shape != tensor.source.shape:
         return None
-    dimension: Dimension = access.dimensions[home.cut]
-    own = [term for term in dimension.terms if axis in term.keys]
-    if len(own) != 1 or own[0].table is not None:
-        return None
-    reach = sum(term.reach for term in dimension.terms) - own[0].reach
-    return _FieldPositions(own[0].grain, dimension.start, reach, home)
+    line = access.lines[home.cut]
+    step, (first, last) = line.by.get(axis, 0), line.ends({**access.extents, axis: 1})
+    return _FieldPositions(step, first, last - first, home) if step > 0 else None
 
 
 def _every_rows(along: _AxisStretches, homes: Homes) -> list[tuple[Field, _FieldPositions]] | None:

@@ -153,7 +153,7 @@ def _local_family(
         if tensor is None:
             return each
         held = (writes if each.is_written else reads)[tensor.source]
-        index = in_part(tensor.index, tensor.source.shape, held.parts[device])
+        index = in_part(tensor.index, held.parts[device])
         return replace(each, tensor=Tensor(own[held.number], index, tensor.rows, tensor.ragged_dimension))
 
     return replace(family, fields=tuple(map(change, family.fields)))

@@ -8,15 +8,14 @@ along each dimension are a stretch, or looked up in a table of those that there 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from codelet.views.access import Access, Dimension, Term, flat_terms
-from codelet.views.affine import Table, sorted_symbols
+from codelet.views.access import Access, Line, Lookup, Term
 from codelet.views.digits import row_major_strides
-from codelet.views.grids import Axis, Key
+from codelet.views.grids import Key
 from codelet.views.index import Index
 from codelet.views.integers import narrowed
 from lowering.plan.pieces import Pieces, pieces_of
@@ -91,95 +90,31 @@ def keeps_to_dimensions(index: Index, shape: tuple[int, ...]) -> bool:
     return index.is_empty or Access.of(index, shape).shape == shape
 
 
-def _dimensions(index: Index, shape: tuple[int, ...], by: tuple[int, ...]) -> Access:
-    """The access map of an array of a shape, by its dimensions or flat."""
-    if by == shape:
-        found = Access.of(index, shape)
-        assert found.shape == shape
-        return found
-    offset, terms, backwards = flat_terms(index)
-    return Access.by_dimension(by, (Dimension(offset, tuple(terms)),), backwards)
+def _listed(line: Line, held: np.ndarray, extents: Mapping[Key, int]) -> Line:
+    """A line by the places of its positions among those that there are."""
+    keys = tuple(key for key in extents if key in line.keys)
+    shape = tuple(extents[key] for key in keys)
+    positions, _ = line.at(dict(zip(keys, np.ix_(*map(np.arange, shape)), strict=True)))
+    places = narrowed(np.searchsorted(held, np.broadcast_to(positions, shape)))
+    return Line(0, tables=(Term(keys, shape, 1, len(held) - 1, Lookup(places, 1, 0)),)) if keys else Line(int(places))
 
 
-def _positions(term: Term, is_reversed: bool) -> np.ndarray:
-    """The positions of a term, over its keys."""
-    if term.table is not None:
-        return term.positions().astype(np.int64)
-    (extent,) = term.extents
-    places = np.arange(extent, dtype=np.int64)
-    return term.grain * (places[::-1] if is_reversed else places)
-
-
-class _IndexSum:
-    """An index as it is added up."""
-
-    def __init__(self, shape: tuple[int, ...]):
-        self.shape = shape
-        self.offset = 0
-        self.coefficients: dict[Key, int] = {}
-        self.tables: list[Table] = []
-
-    def step(self, key: Key, by: int) -> None:
-        self.coefficients[key] = self.coefficients.get(key, 0) + by
-
-    def index(self) -> Index:
-        strides = tuple(self.coefficients.get(d, 0) for d in range(len(self.shape)))
-        symbols = {axis: step for axis, step in self.coefficients.items() if isinstance(axis, Axis) and step}
-        return Index(self.offset, self.shape, strides, sorted_symbols(symbols), tuple(self.tables))
-
-
-def _add_stretch(made: _IndexSum, own: Dimension, first: int, weight: int, backwards: frozenset[Key]) -> None:
-    """Positions along a dimension of which there is a stretch."""
-    made.offset += weight * (own.start - first)
-    for term in own.terms:
-        if term.table is not None:
-            made.tables.append(Table(term.keys, narrowed(term.positions()), weight))
-            continue
-        (key,), (extent,) = term.keys, term.extents
-        if key in backwards:
-            made.offset += weight * term.grain * (extent - 1)
-        made.step(key, -weight * term.grain if key in backwards else weight * term.grain)
-
-
-def _add_places(made: _IndexSum, own: Dimension, held: np.ndarray, weight: int, backwards: frozenset[Key]) -> None:
-    """Positions along a dimension, by their places among those that there are."""
-    keys = tuple(dict.fromkeys(key for term in own.terms for key in term.keys))
-    total = np.full((1,) * len(keys), own.start, np.int64)
-    extents: dict[Key, int] = {}
-    for term in own.terms:
-        extents.update(zip(term.keys, term.extents, strict=True))
-        values = _positions(term, any(key in backwards for key in term.keys))
-        order = sorted(range(len(term.keys)), key=lambda k, keys_=term.keys: keys.index(keys_[k]))
-        ones = [1] * len(keys)
-        for key, extent in zip(term.keys, term.extents, strict=True):
-            ones[keys.index(key)] = extent
-        total = total + values.transpose(order).reshape(ones)
-    total = np.broadcast_to(total, [extents[key] for key in keys])
-    places = np.searchsorted(held, total)
-    if not keys:
-        made.offset += weight * int(places)
-    else:
-        made.tables.append(Table(keys, np.ascontiguousarray(narrowed(places)), weight))
-
-
-def in_part(index: Index, shape: tuple[int, ...], part: Part) -> Index:
+def in_part(index: Index, part: Part) -> Index:
     """The access map of a part, from one of its source, all of whose elements it has.
 
     Args:
         index: flat positions of the source.
-        shape: of the source.
         part: by the dimensions of the source, if the index is, or by its flat form.
     """
-    made = _IndexSum(index.shape)
     if index.is_empty:
         return Index(0, index.shape, (0,) * index.ndim)
-    access = _dimensions(index, shape, part.shape)
-    for own, held, weight in zip(access.dimensions, part.sets, row_major_strides(part.extents), strict=True):
-        if isinstance(held, range):
-            _add_stretch(made, own, held.start, weight, access.reversed_keys)
-        else:
-            _add_places(made, own, held, weight, access.reversed_keys)
-    return made.index()
+    access = Access.of(index, part.shape)
+    assert access.shape == part.shape
+    lines = (
+        line.moved(-held.start) if isinstance(held, range) else _listed(line, held, access.extents)
+        for line, held in zip(access.lines, part.sets, strict=True)
+    )
+    return replace(access, shape=part.extents, lines=tuple(lines)).index()
 
 
 # --- parts that hold what is needed ---------------------------------------------------------------------

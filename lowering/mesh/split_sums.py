@@ -79,14 +79,14 @@ def _blocks(field: Field, homes: Homes) -> tuple[int, tuple[range, ...]] | None:
         return None
     home, shape = homes[tensor.source], tensor.source.shape
     access = Access.of(tensor.index, shape)
-    start, terms = access.dimensions[home.cut or 0] if access.shape == shape else (0, ())
-    if len(terms) != 1 or terms[0].table is not None or len(terms[0].keys) != 1:
+    line = access.lines[home.cut or 0] if access.shape == shape else None
+    if line is None or line.tables or len(line.steps) != 1:
         return None
-    (dimension,), (extent,) = terms[0].keys, terms[0].extents
-    if not isinstance(dimension, int) or dimension in access.reversed_keys:
+    ((dimension, step),) = line.steps
+    if not isinstance(dimension, int) or step < 0:
         return None
     ends = np.arange(home.count + 1) * home.block
-    first = np.clip(-((start - ends) // terms[0].grain), 0, extent)
+    first = np.clip(-((line.start - ends) // step), 0, access.extents[dimension])
     found = tuple(map(range, first[:-1].tolist(), first[1:].tolist()))
     return (dimension, found) if all(found) else None
 

@@ -90,9 +90,9 @@ class Touched:
             sizes = [math.prod(index.extent(key) for key in index.keys) for index in self.indices[device]]
             return [all(size <= LISTED for size in sizes) or all(index.tables for index in self.indices[device])]
         for index in self.indices[device]:
-            for d, own in enumerate(Access.of(index, shape).dimensions):
-                size = math.prod(extent for term in own.terms for extent in term.extents)
-                found[d] &= size <= LISTED or any(term.table is not None for term in own.terms)
+            access = Access.of(index, shape)
+            for d, line in enumerate(access.lines):
+                found[d] &= bool(line.tables) or math.prod(access.extents[key] for key in line.keys) <= LISTED
         return found
 
     def parts(self) -> tuple[Part, ...]:
