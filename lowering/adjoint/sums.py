@@ -223,13 +223,9 @@ class Sums:
         A list that is much longer than what a vertex has to do if all do as much is summed in two stages: parts of it
         first.
         """
-        flat, first, runs = values.flatten(), region.first, region.runs
-        assert first is not None
-        if runs is not None and len(runs.starts) == 1:
-            elements, stop = None, int(runs.stops[0])
-        else:
-            elements = np.flatnonzero(region.as_flags())
-            stop = int(elements[-1]) + 1
+        flat, runs = values.flatten(), region.as_runs()
+        first, stop = int(runs.starts[0]), int(runs.stops[-1])
+        elements = None if len(runs.starts) == 1 else runs.numbers()
         order, counts = _in_lists(places, first, stop)
         counts = counts if elements is None else counts[elements - first]
         longest = max(LEAST_LIST, -(-len(order) // self.num_workers))
@@ -263,12 +259,10 @@ class Sums:
 
 def _rounded(region: Elements, kept: Elements) -> Elements:
     """Elements, or all of a stretch of which they are half, where nothing else there is kept: it takes no table."""
-    is_one = region.as_flags()
-    count, first, last = np.count_nonzero(is_one), int(is_one.argmax()), region.size - 1 - int(is_one[::-1].argmax())
-    stretch = Elements(region.size, Runs(np.array([first]), np.array([last + 1])))
+    runs = region.as_runs()
+    stretch = Elements(region.size, Runs(runs.starts[:1], runs.stops[-1:]))
     for more in (Elements.everything(region.size), stretch):
-        size = region.size if more.is_all else last + 1 - first
-        if 2 * count >= size and ((more - region) & kept).first is None:
+        if 2 * region.count >= more.count and ((more - region) & kept).first is None:
             return more
     return region
 

@@ -16,7 +16,6 @@ from codelet.views.sources import Patchwork, Source, Variable, assembled
 from lowering.arrays import Array, Arrays, constant, join
 from lowering.mesh.crossing import Crossing
 from lowering.mesh.homes import Home, Homes
-from lowering.mesh.parts import Part
 from lowering.mesh.touching import along
 from lowering.plan.elements import Elements
 from lowering.plan.pieces import Pieces, pieces_of, side_by_side
@@ -50,9 +49,8 @@ class DevicePositions(NamedTuple):
         for part in self.home.parts:
             own = part.sets[cut]
             there = np.concatenate([np.arange(len(own))[rows.start : rows.stop] for rows in self.chosen])
-            sets, extents = list(part.sets), list(part.extents)
-            sets[cut], extents[cut] = there + (own[0] if len(own) else 0), sum(map(len, self.chosen))
-            found.append(Part(part.shape, tuple(sets), tuple(extents)).pieces())
+            positions = there + (own[0] if len(own) else 0)
+            found.append(part.with_positions(cut, positions, sum(map(len, self.chosen))).pieces())
         return tuple(found)
 
     def of(self, held: Array) -> Array:

@@ -21,7 +21,6 @@ from lowering.mesh.dealing import by_tiles, chosen, family_devices, variables_of
 from lowering.mesh.homes import Home, Homes, blocked
 from lowering.mesh.split_sums import SumAcross, sum_across
 from lowering.mesh.subfamilies import inner_extents, subfamily
-from lowering.mesh.touching import count_of
 from lowering.plan.control import control
 from lowering.plan.elements import ElementSet
 from lowering.plan.plan import Plan
@@ -135,8 +134,8 @@ class _Costs:
         for variable in dict.fromkeys((*read.variables, *written.variables)):
             home = homes[variable]
             own = home.elements[self.device]
-            away = count_of(read.of(variable) - own) if not home.is_everywhere else 0
-            sent = count_of(written.of(variable) - own) if not home.is_everywhere else 0
+            away = (read.of(variable) - own).count if not home.is_everywhere else 0
+            sent = (written.of(variable) - own).count if not home.is_everywhere else 0
             words = variable.dtype.itemsize / 4 * home.padding
             total += CROSSING * words * (away + sent) + COLLECTIVE * ((away > 0) + (sent > 0))
         return total
@@ -153,7 +152,7 @@ class _Costs:
             if self.devices(family, homes) is not None:
                 for variable in own.written.variables:
                     if homes[variable].is_everywhere:
-                        work += CROSSING * (self.count - 1) * count_of(own.written.of(variable)) + COLLECTIVE
+                        work += CROSSING * (self.count - 1) * own.written.of(variable).count + COLLECTIVE
         return work + self._across(read, written, homes)
 
     def _sum(self, across: SumAcross) -> float:
@@ -171,7 +170,7 @@ class _Costs:
         source, destination = (homes[variable] for variable in pair)
         if source.is_everywhere:
             return 0.0
-        away = count_of(destination.elements[self.device] - source.elements[self.device])
+        away = (destination.elements[self.device] - source.elements[self.device]).count
         return CROSSING * away + COLLECTIVE * (away > 0)
 
     def of_step(self, k: int, homes: Homes) -> float:

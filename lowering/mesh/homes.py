@@ -66,11 +66,9 @@ class Home:
             most = max(map(len, lists))
             return tuple(Part((self.variable.size,), (own,), (most,)) for own in lists)
         assert self.cut is not None
-        n, block, extents = shape[self.cut], self.block, list(shape)
-        extents[self.cut] = block
-        ranges = [range(min(k * block, n), min((k + 1) * block, n)) for k in range(self.count)]
-        whole = list(map(range, shape))
-        return tuple(Part(shape, (*whole[: self.cut], own, *whole[self.cut + 1 :]), tuple(extents)) for own in ranges)
+        n, block = shape[self.cut], self.block
+        ranges = (range(min(k * block, n), min((k + 1) * block, n)) for k in range(self.count))
+        return tuple(whole_part(shape).with_positions(self.cut, own, block) for own in ranges)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -48,6 +48,14 @@ class Part:
         """How many elements it has."""
         return math.prod(map(len, self.sets))
 
+    def with_positions(self, d: int, positions: Positions, extent: int) -> Part:
+        """It with other positions along a dimension, in an array of an extent along it."""
+        sets, extents = (
+            (*self.sets[:d], positions, *self.sets[d + 1 :]),
+            (*self.extents[:d], extent, *self.extents[d + 1 :]),
+        )
+        return Part(self.shape, sets, extents)
+
     def pieces(self) -> Pieces:
         """The flat position in the source of what stands at the places of the array, as far as it has any."""
         theirs, own = row_major_strides(self.shape), row_major_strides(self.extents)

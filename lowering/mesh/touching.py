@@ -18,20 +18,9 @@ from codelet.views.index import Index
 from codelet.views.sources import Source, source_text
 from lowering.mesh.parts import Part, keeps_to_dimensions, part_of
 from lowering.plan.elements import Elements
-from lowering.plan.runs import Runs, runs_of
 
 LISTED = 1 << 14
 """Positions of evenly spaced elements may be listed so far, to hold no others."""
-
-
-def runs_in(elements: Elements) -> Runs:
-    """Elements as runs."""
-    return runs_of(np.flatnonzero(elements.as_flags())) if elements.runs is None else elements.runs
-
-
-def count_of(elements: Elements) -> int:
-    """How many elements there are."""
-    return int(elements.as_flags().sum()) if elements.runs is None else int(elements.runs.lengths.sum())
 
 
 def along(elements: Elements, shape: tuple[int, ...]) -> list[np.ndarray]:

@@ -16,8 +16,8 @@ from lowering.mesh.addresses import Located, Putting, elements_at, locate, put, 
 from lowering.mesh.crossing import Crossing, WholeGathering
 from lowering.mesh.homes import Homes
 from lowering.mesh.parts import Part
-from lowering.mesh.touching import Touched, count_of, runs_in
-from lowering.plan.pieces import Pieces, pieces_of
+from lowering.mesh.touching import Touched
+from lowering.plan.pieces import Pieces
 
 
 class DeviceWindow(NamedTuple):
@@ -75,8 +75,8 @@ def _places(parts: Sequence[Part], touched: Touched) -> list[Pieces]:
     """Of each device which position of a source stands at a place of its part, of those that it touches."""
     found = []
     for part, own in zip(parts, touched.elements, strict=True):
-        runs = runs_in(own)
-        needed = pieces_of(runs.starts, runs.starts, runs.lengths)
+        runs = own.as_runs()
+        needed = Pieces(*runs, runs.starts)
         found.append(needed.then(part.pieces().inverse()).inverse())
     return found
 
@@ -86,7 +86,7 @@ def _gathering(touched: Touched, homes: Homes, parts: Sequence[Part]) -> WholeGa
     source = touched.source
     if not isinstance(source, Variable) or homes[source].cut is None or homes[source].padding != 1:
         return None
-    if any(count_of(own) < source.size for own in touched.elements) or any(part.size > source.size for part in parts):
+    if any(own.count < source.size for own in touched.elements) or any(part.size > source.size for part in parts):
         return None
     home = homes[source]
     return WholeGathering(home.shape, home.cut or 0, home.count)
@@ -126,7 +126,7 @@ def sending(window: DeviceWindow, touched: Touched, homes: Homes, *, by_all: boo
     """How what devices have written of a window comes home."""
     found: dict[Variable, list[tuple[np.ndarray, np.ndarray]]] = {}
     for k, part in enumerate(window.parts):
-        positions = runs_in(touched.elements[k]).numbers()
+        positions = touched.elements[k].as_runs().numbers()
         if not len(positions):
             continue
         at = part.pieces().inverse().at(positions)
@@ -150,7 +150,7 @@ def placing_of(window: DeviceWindow, touched: Touched, homes: Homes) -> Placing 
     starts = []
     for part, home, own in zip(window.parts, homes[source].parts, touched.elements, strict=True):
         pairs = [(a, b) for a, b in zip(part.sets, home.sets, strict=False) if isinstance(a, range) and len(a)]
-        is_box = part.shape == source.shape and len(pairs) == len(source.shape) and count_of(own) == part.size
+        is_box = part.shape == source.shape and len(pairs) == len(source.shape) and own.count == part.size
         if not is_box or any(a.start < b[0] or a.stop > b[-1] + 1 for a, b in pairs):
             return None
         starts.append([a.start - b[0] for a, b in pairs])

@@ -20,7 +20,7 @@ from codelet.views.integers import blocks_of, integer_dtype
 from codelet.views.sources import Variable, source_text, source_variables
 from codelet.views.tensor import Tensor
 from lowering.host_memory import check_host_memory
-from lowering.plan.runs import NONE, Runs, difference, intersection, union
+from lowering.plan.runs import NONE, Runs, difference, intersection, runs_of, union
 
 _LEAST_RUNS = 16
 """So many runs are kept whatever a variable's size; more, where a flag for each element would take more."""
@@ -126,6 +126,15 @@ class Elements:
         ends = np.zeros(self.size + 1, np.int8)
         ends[self.runs.starts], ends[self.runs.stops] = 1, -1
         return np.cumsum(ends[:-1], dtype=np.int8).view(bool)
+
+    def as_runs(self) -> Runs:
+        """Them as runs, however many these are."""
+        return runs_of(np.flatnonzero(self.as_flags())) if self.runs is None else self.runs
+
+    @property
+    def count(self) -> int:
+        """How many elements there are."""
+        return int(self.as_flags().sum()) if self.runs is None else int(self.runs.lengths.sum())
 
     def _combined(self, other: Elements, of_runs, of_flags) -> Elements:
         if self.runs is not None and other.runs is not None:
