@@ -17,9 +17,9 @@ from codelet.ops.block_planning import add_up, plan_sum
 from codelet.ops.blocks import Cut
 from codelet.ops.convolved import (
     Blocks,
+    ByRole,
     Convolved,
     Kind,
-    Parts,
     convolve,
     cuts_of_phase,
     parts_of,
@@ -67,7 +67,7 @@ def _in_words(length: Any, of_word: int) -> Any:
     return (length + of_word - 1) / np.maximum(1, length)
 
 
-def _moved(own: Convolved, blocks: Parts, over: Parts, word_bytes: int) -> OperandElements:
+def _moved(own: Convolved, blocks: ByRole, over: ByRole, word_bytes: int) -> OperandElements:
     """What a tile has, by the sizes of its blocks and over how many tiles each dimension is cut: numbers or arrays."""
     of_word = max(1, word_bytes // own.dtype.itemsize)
     images = blocks.groups * blocks.batch * blocks.in_channels
@@ -105,7 +105,7 @@ def moved_by(target: Target, own: Convolved, ways: Sequence[Sequence[Cut]]) -> l
     ]
 
 
-def _types(own: Convolved, kind: Kind, grains: Parts) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+def _types(own: Convolved, kind: Kind, grains: ByRole) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
     """The shapes of the fields of a vertex; what a product of matrices sums over is as one dimension."""
     if kind == "patch":
         reaches = (f.reach(n, k) for f, n, k in zip(own.fields, grains.fields, grains.kernel, strict=True))
@@ -192,7 +192,7 @@ def _rates(target: Target, dtype: np.dtype, partials: np.dtype) -> _TileRates:
     return _TileRates(channels, max(0.0, small - 36 * of_position), of_position, short - 8 * of_product, of_product)
 
 
-def _computed(own: Convolved, rates: _TileRates, blocks: Parts) -> Any:
+def _computed(own: Convolved, rates: _TileRates, blocks: ByRole) -> Any:
     """About the cycles in which a tile computes its block of results, however that is done."""
     parts = lambda n: -(-n // rates.channels)  # noqa: E731
     positions, taps = functools.reduce(np.multiply, blocks.fields, 1), functools.reduce(np.multiply, blocks.kernel, 1)
@@ -209,7 +209,7 @@ def _computed(own: Convolved, rates: _TileRates, blocks: Parts) -> Any:
     return phases * blocks.groups * np.minimum(np.minimum(patch, windows), dots * each)
 
 
-def _products(own: Convolved, blocks: Parts) -> Any:
+def _products(own: Convolved, blocks: ByRole) -> Any:
     """How many products a tile has for its block of results, of all phases together."""
     products = blocks.groups * blocks.batch * blocks.out_channels * blocks.in_channels
     for field, results, taps in zip(own.fields, blocks.fields, blocks.kernel, strict=True):

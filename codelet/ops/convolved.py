@@ -107,7 +107,7 @@ def _axis_names(rank: int) -> list[str]:
     return ["z", "y", "x"][3 - rank :] if rank <= 3 else [str(d) for d in range(rank)]
 
 
-class Parts(NamedTuple):
+class ByRole(NamedTuple):
     """Numbers along the dimensions of a convolution, by what they are."""
 
     groups: Any
@@ -118,12 +118,12 @@ class Parts(NamedTuple):
     out_channels: Any
 
 
-def parts_of(values: Sequence[Any]) -> Parts:
+def parts_of(values: Sequence[Any]) -> ByRole:
     """Numbers in the order of `Convolved.dimensions` by what they are."""
     rank = (len(values) - 4) // 2
     groups, batch, *rest = values
     *between, out_channels = rest
-    return Parts(groups, batch, tuple(between[:rank]), between[rank], tuple(between[rank + 1 :]), out_channels)
+    return ByRole(groups, batch, tuple(between[:rank]), between[rank], tuple(between[rank + 1 :]), out_channels)
 
 
 def cuts_of_phase(cuts: Sequence[Cut], phase: Sequence[Phase]) -> tuple[Cut, ...]:

@@ -19,7 +19,7 @@ from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.added import new_tensor, variable_of
 from lowering.adjoint.fields import dropped_dimensions, is_injective, places_of
 from lowering.adjoint.flows import FamilyFlow, Flows
-from lowering.adjoint.shifted import Contribution, Located, ShiftedBox, boxes, elements_of, grouped, located
+from lowering.adjoint.shifted import Contribution, Shifted, ShiftedBox, boxes, elements_of, grouped, located
 from lowering.adjoint.sum_vertices import summed
 from lowering.adjoint.sums import Sums, of_other_variables
 from lowering.plan.elements import Elements, ElementSet
@@ -50,7 +50,7 @@ class Contributions:
         own = (v for v in source_variables(given.source) if v in self.varied)
         return {variable: whole_view(self.cotangent(variable)) for variable in own}
 
-    def elements(self, group: Sequence[ShiftedBox], target: Located) -> ElementSet:
+    def elements(self, group: Sequence[ShiftedBox], target: Shifted) -> ElementSet:
         """The elements that sums are for."""
         found, variable = Elements.nothing(target.variable.size), target.variable
         for box in group:
@@ -103,7 +103,7 @@ class Contributions:
             left.append(name)
         return flow.of(left) if found else flow, found
 
-    def _is_shifted(self, places: Sequence[Located] | None, kept: ElementSet) -> bool:
+    def _is_shifted(self, places: Sequence[Shifted] | None, kept: ElementSet) -> bool:
         """Whether a contribution can be summed at shifted places, and no element is touched that is kept."""
         for own in places or ():
             made = boxes([own])
@@ -122,7 +122,7 @@ class Contributions:
         Returns:
             The elements that have one then.
         """
-        shifted: dict[Variable, list[Located]] = {}
+        shifted: dict[Variable, list[Shifted]] = {}
         others = []
         for own in given:
             if own.elements.is_empty or not own.places.size:
@@ -142,7 +142,7 @@ class Contributions:
             present = self._alone(own, present, kept)
         return present
 
-    def _may_be(self, members: Sequence[Located], made: Sequence[ShiftedBox], kept: ElementSet) -> bool:
+    def _may_be(self, members: Sequence[Shifted], made: Sequence[ShiftedBox], kept: ElementSet) -> bool:
         """Whether sums touch no element that is still to be read, but for those that they are for."""
         extra = self.elements(made, members[0])
         for own in members:
@@ -158,7 +158,7 @@ class Contributions:
         items = tuple(0 if d in dropped else slice(None) for d in range(given.places.ndim))
         return replace(given, given=own, places=given.places[items])
 
-    def _summed(self, members: Sequence[Located], made: Sequence[ShiftedBox], present: ElementSet) -> ElementSet:
+    def _summed(self, members: Sequence[Shifted], made: Sequence[ShiftedBox], present: ElementSet) -> ElementSet:
         """Sum contributions together; one alone that no two dimensions share is copied, or added."""
         first, variable = members[0].contribution, members[0].variable
         is_alone = len(members) == 1 and first.adjoint is None and isinstance(first.source, Variable)

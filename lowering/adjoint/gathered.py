@@ -134,7 +134,7 @@ def as_gathering(family: Family, name: str) -> Gathering | None:
 # --- where the sums go ----------------------------------------------------------------------------------
 
 
-class Target(NamedTuple):
+class SumView(NamedTuple):
     """Where the sums for some elements of a source go.
 
     Attributes:
@@ -191,7 +191,7 @@ def _box(access: Access, patch: Patch) -> tuple[tuple[int, ...], tuple[int | Non
 
 def boxes_of(
     access: Access, source: Patchwork, cotangents: Mapping[Variable, Tensor]
-) -> list[tuple[Variable, Target]] | None:
+) -> list[tuple[Variable, SumView]] | None:
     """Where the sums for the elements of a patchwork's variables go.
 
     None where these lie otherwise than in boxes, or one lies in one several times.
@@ -215,12 +215,12 @@ def boxes_of(
             order = [kept.index(d) for d in along if d is not None]
             view = view.transpose(order) if order else view
             made.append(
-                (whole.variable, Target(view[tuple(None if d is None else slice(None) for d in along)], starts))
+                (whole.variable, SumView(view[tuple(None if d is None else slice(None) for d in along)], starts))
             )
     return made
 
 
-def targets_of(found: Gathering, source: Source, cotangents: Mapping[Variable, Tensor]) -> list[Target] | None:
+def targets_of(found: Gathering, source: Source, cotangents: Mapping[Variable, Tensor]) -> list[SumView] | None:
     """Where the sums go; None where elements of a patchwork lie otherwise than in boxes, in several, or in none.
 
     Args:
@@ -232,7 +232,7 @@ def targets_of(found: Gathering, source: Source, cotangents: Mapping[Variable, T
     if isinstance(source, Variable):
         whole = cotangents[source]
         view = whole if access.shape == source.shape else whole.flatten()
-        return [Target(view, (0,) * len(access.shape))]
+        return [SumView(view, (0,) * len(access.shape))]
     targets = boxes_of(access, source, cotangents)
     held = [(variable, Elements.of_view(own.view.index, (), variable.size, "")) for variable, own in targets or ()]
     for (variable, one), (other, two) in itertools.combinations(held, 2):
@@ -279,7 +279,7 @@ def _phases(found: Gathering, d: int, start: int, extent: int) -> list[_PhasePla
 
 
 def _vertices(
-    found: Gathering, slopes: Tensor, others: Tensor, target: Target, phases: Mapping[int, _PhasePlaces]
+    found: Gathering, slopes: Tensor, others: Tensor, target: SumView, phases: Mapping[int, _PhasePlaces]
 ) -> Gathered:
     """The vertices for one phase of each dimension along which windows overlap.
 
@@ -327,7 +327,7 @@ def _vertices(
     )
 
 
-def gathered(found: Gathering, slopes: Tensor, others: Tensor, targets: Sequence[Target]) -> Iterator[Gathered]:
+def gathered(found: Gathering, slopes: Tensor, others: Tensor, targets: Sequence[SumView]) -> Iterator[Gathered]:
     """The vertices that gather the sums.
 
     Args:

@@ -31,7 +31,7 @@ from codelet.views.access import Access, Line, Phase, phases
 from codelet.views.index import Index
 from codelet.views.sources import Source, Variable
 from codelet.views.tensor import Tensor
-from lowering.adjoint.gathered import Target, boxes_of
+from lowering.adjoint.gathered import SumView, boxes_of
 from lowering.plan.elements import ElementSet
 
 MOST_RUNS = 64
@@ -115,7 +115,7 @@ class ShiftedLine(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Located:
+class Shifted:
     """A contribution to the elements of a view of a variable.
 
     Attributes:
@@ -180,7 +180,7 @@ def _with_dimension(given: Contribution) -> Contribution:
     return replace(given, given=own, places=given.places.with_trailing_ones(1))
 
 
-def located(given: Contribution, held: Mapping[Variable, Tensor]) -> list[Located] | None:
+def located(given: Contribution, held: Mapping[Variable, Tensor]) -> list[Shifted] | None:
     """A contribution by the dimensions of what it is for; None where it cannot be summed by shifts.
 
     Args:
@@ -208,7 +208,7 @@ def located(given: Contribution, held: Mapping[Variable, Tensor]) -> list[Locate
             given, own = _with_dimension(given), own._replace(outer=given.places.ndim)
         lines.append(own)
     if isinstance(source, Variable):
-        targets = [(source, Target(held[source].reshape(access.shape), (0,) * len(access.shape)))]
+        targets = [(source, SumView(held[source].reshape(access.shape), (0,) * len(access.shape)))]
     else:
         found = boxes_of(access, source, held)
         if found is None:
@@ -217,7 +217,7 @@ def located(given: Contribution, held: Mapping[Variable, Tensor]) -> list[Locate
     made = []
     for variable, (view, starts) in targets:
         own = (each._replace(line=each.line.moved(-first)) for each, first in zip(lines, starts, strict=True))
-        made.append(Located(given, variable, view, tuple(own)))
+        made.append(Shifted(given, variable, view, tuple(own)))
     return made
 
 
@@ -241,7 +241,7 @@ class ShiftedBox(NamedTuple):
     """
 
     spans: tuple[Span, ...]
-    parts: tuple[tuple[Located, tuple[Phase, ...]], ...]
+    parts: tuple[tuple[Shifted, tuple[Phase, ...]], ...]
 
     @property
     def ranges(self) -> tuple[range, ...]:
@@ -313,7 +313,7 @@ def _spans(step: int, run: range, extent: int, places: Sequence[range]) -> Itera
         yield Span(range(last, last + 1), step, left)
 
 
-def boxes(members: Sequence[Located]) -> list[ShiftedBox] | None:
+def boxes(members: Sequence[Shifted]) -> list[ShiftedBox] | None:
     """The sums of contributions to one view; None where their steps are of different lengths, or too many runs."""
     view, dimensions = members[0].view, []
     for extent, lines in zip(view.shape, zip(*(own.lines for own in members), strict=True), strict=True):
@@ -353,8 +353,8 @@ def touched(made: Sequence[ShiftedBox]) -> int:
 
 
 def grouped(
-    given: Sequence[Located], step: int, may_be: Callable[[Sequence[Located], Sequence[ShiftedBox]], bool]
-) -> Iterator[tuple[list[Located], list[ShiftedBox]]]:
+    given: Sequence[Shifted], step: int, may_be: Callable[[Sequence[Shifted], Sequence[ShiftedBox]], bool]
+) -> Iterator[tuple[list[Shifted], list[ShiftedBox]]]:
     """Contributions that are summed together, those to most elements first, and their sums.
 
     Args:
@@ -362,7 +362,7 @@ def grouped(
         step: how many elements a further step of the machine counts as.
         may_be: whether sums may be made together.
     """
-    groups: list[tuple[list[Located], list[ShiftedBox]]] = []
+    groups: list[tuple[list[Shifted], list[ShiftedBox]]] = []
     alone = [(own, made) for own in given for made in [boxes([own])] if made]
     for own, made in sorted(alone, key=lambda pair: -sum(box.volume for box in pair[1])):
         apart = touched(made) + sum(box.volume for box in made) + step

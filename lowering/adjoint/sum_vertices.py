@@ -22,7 +22,7 @@ from codelet.views.grids import Axis
 from codelet.views.index import Index
 from codelet.views.symbols import grid
 from codelet.views.tensor import Tensor
-from lowering.adjoint.shifted import NO_DIMENSION, Located, ShiftedBox, Span
+from lowering.adjoint.shifted import NO_DIMENSION, Shifted, ShiftedBox, Span
 
 # --- what a vertex runs ---------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ def blocks(ranges: Sequence[range], wanted: int) -> DealtBlocks:
     return DealtBlocks(tuple(places), shape)
 
 
-def _padding(part: Located, phases: Sequence[Phase], spans: Sequence[Span]) -> dict[int, tuple[int, int]]:
+def _padding(part: Shifted, phases: Sequence[Phase], spans: Sequence[Span]) -> dict[int, tuple[int, int]]:
     """How many positions vertices read before and behind a contribution, along its dimensions."""
     found = {}
     for line, phase, span in zip(part.lines, phases, spans, strict=True):
@@ -152,7 +152,7 @@ def _padding(part: Located, phases: Sequence[Phase], spans: Sequence[Span]) -> d
 
 
 def _read(
-    part: Located,
+    part: Shifted,
     tensor: Tensor,
     phases: Sequence[Phase],
     box: ShiftedBox,

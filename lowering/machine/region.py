@@ -23,7 +23,7 @@ _SHORT = 4
 """Runs that are shorter on average are cut and counted element by element, which is then faster."""
 
 
-class Pieces(NamedTuple):
+class Stretches(NamedTuple):
     """Stretches of elements that live on one tile and that another has: arrays of one length.
 
     Attributes:
@@ -38,7 +38,7 @@ class Pieces(NamedTuple):
     tiles: np.ndarray
     homes: np.ndarray
 
-    def joined(self, *, by_home: bool = False) -> Pieces:
+    def joined(self, *, by_home: bool = False) -> Stretches:
         """What one tile has of what follows one another as one; not where it lives elsewhere, if that is asked."""
         if not len(self.starts):
             return self
@@ -46,7 +46,7 @@ class Pieces(NamedTuple):
         if by_home:
             apart |= self.homes[1:] != self.homes[:-1]
         first = np.append(True, apart)
-        return Pieces(self.starts[first], self.stops[np.append(apart, True)], self.tiles[first], self.homes[first])
+        return Stretches(self.starts[first], self.stops[np.append(apart, True)], self.tiles[first], self.homes[first])
 
 
 class Region:
@@ -123,7 +123,7 @@ class Region:
         """Whether so many stretches are counted faster by a flag for each element."""
         return _SHORT * len(stretches) >= self.num_elements
 
-    def _pieces(self, *at_home: bool) -> list[Pieces]:
+    def _pieces(self, *at_home: bool) -> list[Stretches]:
         """What is touched, of that which lives there or of that which does not: for each of what is asked."""
         starts, stops, tiles = self.starts, self.stops, self.tiles
         lengths = stops - starts
@@ -137,20 +137,20 @@ class Region:
         is_home, pieces = own == there, []
         for wanted in at_home:
             (chosen,) = np.nonzero(is_home if wanted else ~is_home)
-            some = Pieces(*(column[chosen] for column in (starts, stops, own, there)))
+            some = Stretches(*(column[chosen] for column in (starts, stops, own, there)))
             pieces.append(some if is_long else some.joined(by_home=True))
         return pieces
 
-    def away(self) -> Pieces:
+    def away(self) -> Stretches:
         """What is touched and does not live there."""
         return self._pieces(False)[0]
 
-    def divided(self) -> tuple[Pieces, Pieces]:
+    def divided(self) -> tuple[Stretches, Stretches]:
         """What is touched and does not live there, and what does."""
         away, at_home = self._pieces(False, True)
         return away, at_home
 
-    def by_variable(self, pieces: Pieces) -> dict[Variable, Runs]:
+    def by_variable(self, pieces: Stretches) -> dict[Variable, Runs]:
         """Stretches of elements by their variable, as runs of `tile * count + element` of the graph's."""
         starts, stops, tiles, _ = pieces.joined()
         own, runs = np.searchsorted(self._firsts, starts, side="right") - 1, self.in_graph(starts, stops, tiles)
