@@ -170,11 +170,10 @@ def _split(patch: Patch, shape: tuple[int, ...], finer: tuple[int, ...]) -> Patc
     if parts is None or own.shape != shape:
         return patch
     extents: list[tuple[int, ...]] = [(n,) for n in patch.places.shape]
-    for part, (_, terms) in zip(parts, own.dimensions, strict=True):
-        if len(part) > 1 and len(terms) == 1 and terms[0].table is None and terms[0].extents == (math.prod(part),):
-            key = terms[0].keys[0]
-            assert isinstance(key, int)
-            extents[key] = part
+    for part, line in zip(parts, own.lines, strict=True):
+        for key in line.by if len(line.keys) == 1 else ():
+            if own.extents[key] == math.prod(part):
+                extents[key] = part  # type: ignore[index]
     new = tuple(n for part in extents for n in part)
     return replace(patch, index=patch.index.reshape(new), places=patch.places.reshape(new))
 
@@ -211,12 +210,10 @@ def boxes_of(
             starts, along = box
             view = Tensor(cotangents[whole.variable].source, patch.index)
             view = view[tuple(slice(None) if d in along else 0 for d in range(view.ndim))]
-            kept = [d for d in range(patch.index.ndim) if d in along]
-            order = [kept.index(d) for d in along if d is not None]
-            view = view.transpose(order) if order else view
-            made.append(
-                (whole.variable, SumView(view[tuple(None if d is None else slice(None) for d in along)], starts))
-            )
+            runs = [d for d in along if d is not None]
+            view = view.transpose([sorted(runs).index(d) for d in runs]) if runs else view
+            view = view[tuple(None if d is None else slice(None) for d in along)]
+            made.append((whole.variable, SumView(view, starts)))
     return made
 
 

@@ -164,7 +164,7 @@ def _split(access: Access) -> tuple[int, ...]:
 def _taken_apart(shape: tuple[int, ...], places: Index) -> Access | None:
     """Places by the dimensions of an array, or of one with some of these split; None where they keep to none."""
     access = Access.of(places, shape)
-    if any(term.table is not None for _, terms in access.dimensions for term in terms):
+    if any(line.tables for line in access.lines):
         return None
     finer = _split(access)
     if finer != access.shape:

@@ -96,11 +96,8 @@ class Home:
     @functools.cached_property
     def elements(self) -> tuple[Elements, ...]:
         """Which elements each device has."""
-        found = []
-        for pieces in self.places:
-            runs = union(pieces.origins, pieces.origins + pieces.lengths)
-            found.append(Elements(self.variable.size, runs))
-        return tuple(found)
+        runs = (union(pieces.origins, pieces.origins + pieces.lengths) for pieces in self.places)
+        return tuple(Elements(self.variable.size, each) for each in runs)
 
     def devices_of(self, elements: np.ndarray) -> np.ndarray:
         """The device of each of some elements; -1 for everywhere."""
