@@ -593,12 +593,12 @@ def phases(line: Line, key: Key, extent: int, tap: Key, taps: int) -> list[Phase
     own, divisor = line.by, line.divisor
     a, b = own.get(key, 0), own.get(tap, 0)
     apart, tap_step = divisor // math.gcd(a, divisor), divisor // math.gcd(b, divisor)
+    plain = Line.of(0, {key: a * apart // divisor, tap: b * tap_step // divisor}).steps
     found = []
     for first in range(min(apart, extent)):
         begin = line.start + a * first
         at = next((t for t in range(min(taps, tap_step)) if (begin + b * t) % divisor == 0), None)
         count, number = -(-(extent - first) // apart), 0 if at is None else -(-(taps - at) // tap_step)
         start, at = (begin + b * (at or 0)) // divisor, at or 0
-        plain = Line.of(start, {key: a * apart // divisor, tap: b * tap_step // divisor})
-        found.append(Phase(first, apart, count, at, tap_step, number, plain))
+        found.append(Phase(first, apart, count, at, tap_step, number, Line(start, plain)))
     return found
