@@ -2,7 +2,7 @@
 
 The gradient by the input of a convolution with stride s is written as one family for each phase of the positions: at
 the positions `s*a + q` only every s-th tap of the kernel meets an element of the output. Run by themselves, s x s small
-convolutions interleave what they make, 1.5 to 3 times as slow as one. JoinedFamily they are one convolution of the whole
+convolutions interleave what they make, 1.5 to 3 times as slow as one. Together they are one convolution of the whole
 kernel with the output among zeros, s - 1 of them between its elements: in what they are all of (`products.py`), the
 output has a divisor. Phases that no tap meets write zero.
 
