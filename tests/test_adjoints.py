@@ -206,7 +206,11 @@ class TestFields:
 
 
 class TestValues:
-    @few("codelet", [dot, tanh_all, scaled, accumulate, settle, clip_up, round_up, grow, counts, compared], every=2)
+    @few(
+        "codelet",
+        [dot, tanh_all, scaled, accumulate, settle, clip_up, round_up, grow, counts, compared],
+        quick=["dot", "scaled", "settle", "clip_up", "round_up", "grow", "counts"],
+    )
     @examples(12)
     @given(data=st.data())
     def test_they_are_those_of_jax(self, codelet, data):

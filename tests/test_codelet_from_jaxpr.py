@@ -49,7 +49,7 @@ VALUES["g"] = VALUES["g"].reshape(4, 3)
 OUTPUTS = ["w", "g", "size", "sizes"]
 
 
-@few("rate", [0.5, 2, np.float32(0.25), np.linspace(0, 1, 4, dtype=np.float32)], every=2)
+@few("rate", [0.5, 2, np.float32(0.25), np.linspace(0, 1, 4, dtype=np.float32)], quick=["2", "0.25"])
 def test_it_is_what_the_function_is(rate):
     ours, theirs = learned(learning(), rate), learned(cl.codelet(learn), rate)
     assert (ours.num_vertices, ours.num_edges) == (theirs.num_vertices, theirs.num_edges)

@@ -90,7 +90,25 @@ def in_way(numbers, way):
     return convolved(numbers, {**SIZES, **sizes}, **several)
 
 
-@few("numbers, way", ((n, way) for n, way in itertools.product(ORDERS, WAYS) if way != "rows" or "H" in n[0]), every=7)
+@few(
+    "numbers, way",
+    ((n, way) for n, way in itertools.product(ORDERS, WAYS) if way != "rows" or "H" in n[0]),
+    quick=[
+        "(NHWC, HWIO, NHWC), rows",
+        "(NCHW, OIHW, NCHW), one image",
+        "(HWNC, HWIO, HWNC), apart",
+        "(NHWC, OHWI, NHWC), valid",
+        "(NHWC, HWIO, NCHW), one result",
+        "(NCHW, HWIO, NHWC), strides",
+        "(CHWN, IHWO, CHWN), among zeros",
+        "(NWHC, WHIO, NWHC), parts of channels",
+        "(HNCW, IOHW, WNHC), rows",
+        "(NWC, WIO, NWC), columns",
+        "(WNC, OIW, NCW), same",
+        "(NDHWC, DHWIO, NDHWC), one channel",
+        "(DNHCW, IDHWO, NDHWC), one channel",
+    ],
+)
 def test_a_convolution_in_any_order_is_one_as_it_lies(numbers, way):
     f = in_way(numbers, way)
     run = lowered(f, f.x, f.w)
@@ -108,7 +126,7 @@ def test_partial_sums_of_large_images_are_one_convolution(numbers):
     assert primitives(run) == ["conv_general_dilated"]
 
 
-@few("numbers", [ORDERS[k] for k in (0, 3, 8, 11)], every=2)
+@few("numbers", [ORDERS[k] for k in (0, 3, 8, 11)], quick=["(NHWC, OHWI, NHWC)", "(HNCW, IOHW, WNHC)"])
 def test_gradients_are_convolutions_as_they_lie(numbers):
     f = convolved(numbers, {**SIZES, "h": 3, "w": 3}, padding="SAME")
     loss = lambda x, w: jnp.sum(f(x, w) ** 2)  # noqa: E731
@@ -129,7 +147,7 @@ def test_groups_of_the_batch_are_groups_of_channels():
     assert_alike(jax.jit(lambda *own: run.flat(own)[0])(x, w), jax.jit(f)(x, w))
 
 
-@few("dtype", [jnp.bfloat16, jnp.float16], ids=lambda own: own.__name__)
+@few("dtype", [jnp.bfloat16, jnp.float16], quick=["float16"])
 def test_floats_of_16_bits(dtype):
     f = convolved(ORDERS[0], SIZES, padding="SAME")
     run = lowered(f, f.x, f.w, dtype=dtype)

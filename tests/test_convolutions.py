@@ -246,18 +246,17 @@ def _windowed(function, dtype: type = np.float32):
     return {eqn.primitive.name for eqn in run.jaxpr.jaxpr.eqns}, jax.jit(run)(values)[name], expected
 
 
-@few(
-    "function",
-    [
-        lambda window: window.sum(),
-        lambda window: jnp.where(window[0, 1] > 2, window.max(), -window.T[1:].min()),
-        lambda window: (window * jnp.arange(3.0) + window[::-1] ** 2).prod(0).sum(),
-        lambda window: jnp.concatenate([window[0], window[1, :1]]).reshape(2, 2).any(1).all() * window[1, 2],
-    ],
-    every=2,
-)
-def test_small_windows_are_slices_computed_element_by_element(function):
-    names, values, expected = _windowed(function)
+SMALL = {
+    "a sum": lambda window: window.sum(),
+    "a choice": lambda window: jnp.where(window[0, 1] > 2, window.max(), -window.T[1:].min()),
+    "products": lambda window: (window * jnp.arange(3.0) + window[::-1] ** 2).prod(0).sum(),
+    "joined": lambda window: jnp.concatenate([window[0], window[1, :1]]).reshape(2, 2).any(1).all() * window[1, 2],
+}
+
+
+@few("name", SMALL, quick=["a choice", "products"])
+def test_small_windows_are_slices_computed_element_by_element(name):
+    names, values, expected = _windowed(SMALL[name])
     assert not names & {"concatenate", "stack", "gather", "reduce_sum", "reduce_max", "reduce_min", "reduce_prod"}
     np.testing.assert_allclose(values, expected, rtol=1e-6)
 
@@ -286,7 +285,7 @@ def test_codelets_that_do_more_with_windows_run_on_them_whole(function):
 # --- windows in padding -----------------------------------------------------------------------------------
 
 
-@few("mode", ["constant", "edge", "wrap", "reflect"])
+@few("mode", ["constant", "edge", "wrap", "reflect"], quick=["constant", "edge", "wrap"])
 def test_windows_that_lie_wholly_in_padding(mode):
     graph, program = cl.Graph(), []
     x, plane = graph.add_variable("x", (4,)), graph.add_variable("plane", (2, 3))

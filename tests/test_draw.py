@@ -226,7 +226,11 @@ def test_a_picture_is_the_same_in_every_process(picture):
     assert told.stdout.split()[-1] == digest
 
 
-@few("colour, style", product(["layer", "codelet", "tile", "cycles"], ["dark", "light"]))
+@few(
+    "colour, style",
+    product(["layer", "codelet", "tile", "cycles"], ["dark", "light"]),
+    quick=["layer, light", "codelet, dark", "tile, light", "cycles, dark"],
+)
 def test_styles_and_colours(colour, style):
     options = {"style": style, "colour": colour, "palette": "colour-blind", "highlight": "sums/*"}
     drawn = pictured(stencil(100), size=256, **options)

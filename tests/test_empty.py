@@ -77,7 +77,7 @@ CASES = {
 }
 
 
-@few("case", CASES)
+@few("case", CASES, quick=["of no elements", "rows of none", "rows of none, by loops", "rows of nothing, by loops"])
 def test_fields_and_rows_without_elements(case):
     graph, names = CASES[case]()
     inputs = [v.name for v in graph.variables if v.name in ("x", "none")]

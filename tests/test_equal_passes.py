@@ -48,7 +48,7 @@ def passes_of(case: Case) -> None:
     decided(proved)
 
 
-@examples(6)
+@examples(4)
 @given(drawn_cases())
 def test_every_pass_that_lowers_a_graph(case: Case):
     passes_of(case)
@@ -115,7 +115,7 @@ def ways_of(case: Case, count: int) -> None:
     decided(proved)
 
 
-@examples(4)
+@examples(2)
 @given(drawn_cases(), st.sampled_from([2, 3]))
 def test_all_ways_of_running_a_graph(case: Case, count: int):
     ways_of(case, count)

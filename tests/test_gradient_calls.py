@@ -217,7 +217,12 @@ def nested(body: str, inner: str) -> tuple[cl.Graph, cl.Function]:
 class TestCopiesInVain:
     """What nothing reads is copied by programs, and then has a value; a call of what overwrites it needs none."""
 
-    @few("loop, again", product([None, 2, cl.Revolve(1)], [cl.Recompute.all(), None, cl.Recompute.every(1)]), every=4)
+    @few(
+        "loop, again",
+        product([None, 2, cl.Revolve(1)], [cl.Recompute.all(), None, cl.Recompute.every(1)]),
+        quick=["None, every", "2, all", "Revolve(snapshots=1), None"],
+        ids=lambda own: getattr(own, "kind", own),
+    )
     @pytest.mark.parametrize(("body", "inner"), NESTED)
     def test_the_gradient_is_that_of_the_lowered_program(self, body, inner, loop, again):
         for num_calls in (1, 2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import jax
@@ -116,8 +117,14 @@ FORMS: dict[str, Callable[[Parts], Any]] = {
 }
 
 
-@few("form", list(FORMS), every=4)
-@few("dtype", DTYPES, every=8)
+@few(
+    "form, dtype",
+    product(FORMS, DTYPES),
+    quick=[
+        *("a branch, bool", "a loop in a branch, bfloat16", "a branch in a loop, uint32", "a loop, complex64"),
+        *("a loop with Revolve, float8_e5m2", "a loop that keeps its state at times, int4"),
+    ],
+)
 def test_a_value_of_any_dtype_is_kept(form: str, dtype: str):
     own = Parts(dtype)
     is_that_of_jax(own.graph, cl.Sequence(FORMS[form](own)), {"x": X})
@@ -169,11 +176,18 @@ CHOICES: dict[str, Callable[[Functions], Any]] = {
 AGAIN = [None, cl.Recompute.all(), cl.Recompute.every(1)]
 
 
-@few("choice", list(CHOICES), every=2)
-@few("again", range(len(AGAIN)), every=3)
-def test_a_function_that_is_called_again_in_a_branch(choice: str, again: int):
+@few(
+    "choice, again",
+    product(CHOICES, AGAIN),
+    quick=[
+        *("twice in a branch, None", "in a branch, and behind it, None", "in a branch of a branch, None"),
+        *("in both branches, every", "functions of functions, all", "in a branch in a loop, None"),
+    ],
+    ids=lambda own: getattr(own, "kind", own),
+)
+def test_a_function_that_is_called_again_in_a_branch(choice: str, again: cl.Recompute | None):
     for taken in (True, False):
         own = Functions()
         values = {"x": X, "y": X[::-1].copy(), "w": 0.5 - X, "p": np.bool_(taken)}
         program = cl.Sequence(CHOICES[choice](own))
-        is_that_of_jax(own.graph, program, values, ("x", "w"), recompute=AGAIN[again])
+        is_that_of_jax(own.graph, program, values, ("x", "w"), recompute=again)

@@ -92,13 +92,25 @@ def check(own: Program, program: Any, recompute: cl.Recompute | None, capfd: Any
     np.testing.assert_allclose(engine.read(own.graph.streams[1]), sent, rtol=1e-6)
 
 
-@few("program, kept", product(KEPT, CHECKPOINTS), every=11, ids=str)
+@few(
+    "program, kept",
+    product(KEPT, CHECKPOINTS),
+    quick=[
+        *("a loop, Revolve(snapshots=1)", "one turn, 2", "counted, 2", "a loop in it, 3", "in a loop, 1"),
+        *("calls, Revolve(snapshots=1)", "called, 3", "a choice, Revolve(snapshots=2)"),
+    ],
+)
 def test_loops_whose_turns_run_again(program, kept, capfd):
     own = Program()
     check(own, KEPT[program](own, kept), None, capfd)
 
 
-@few("program, recompute", product(MADE_AGAIN, AGAIN), every=9, ids=lambda own: getattr(own, "kind", own))
+@few(
+    "program, recompute",
+    product(MADE_AGAIN, AGAIN),
+    quick=["in a row, sqrt", "a loop, bytes", "calls, every", "calls in a loop, all"],
+    ids=lambda own: getattr(own, "kind", own),
+)
 def test_what_is_made_again(program, recompute, capfd):
     own = Program()
     check(own, MADE_AGAIN[program](own), recompute, capfd)

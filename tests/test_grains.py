@@ -181,7 +181,7 @@ WHOLE = {
 }
 
 
-@few("name", WHOLE)
+@pytest.mark.parametrize("name", WHOLE)
 def test_blocks_lower_to_the_program_of_the_whole(name):
     build, plain, shapes, expected = WHOLE[name]
     arrays = [normal(*shape) for shape in shapes]
@@ -365,7 +365,18 @@ RULES = ["jvp", "vjp", "static jvp", "static vjp", "one alone", "one of each"]
 PLACES = ["a codelet", "a jitted function", "a loop", "a choice"]
 
 
-@few("rule, inside", itertools.product(RULES, PLACES), 5)
+@few(
+    "rule, inside",
+    itertools.product(RULES, PLACES),
+    quick=[
+        "jvp, a jitted function",
+        "vjp, a jitted function",
+        "static jvp, a jitted function",
+        "static vjp, a codelet",
+        "one alone, a choice",
+        "one of each, a loop",
+    ],
+)
 def test_blocks_that_differ_in_their_derivative_alone_are_no_map(rule, inside):
     of_three, of_seven = {
         "jvp": lambda: (_with_jvp(3.0), _with_jvp(7.0)),
@@ -429,7 +440,7 @@ def of_a_view(codelet, rows, own):
 
 
 @pytest.mark.parametrize("codelet", [by_matrix, scaled], ids=["product", "map"])
-@few("sizes", [(24, 5), (24, 7), (40, 16), (52, 3)], every=2, ids=str)
+@pytest.mark.parametrize("sizes", [(24, 5), (24, 7), (40, 16), (52, 3)])
 def test_uneven_rows_of_a_view_are_all_rows(codelet, sizes):
     run, arrays, expected = of_a_view(codelet, *sizes)
     assert not {"gather", "concatenate"} & set(names(run))

@@ -184,7 +184,11 @@ def test_updates_that_xla_compiles_rightly_stay_in_place():
     assert not stays(lambda x: update(x, x.reshape(-1)[2:8].reshape(2, 3), (1, 0)), SQUARE, inputs="apart")
 
 
-@few("size, known", itertools.product([(2, 1, 1), (3, 2, 1), (1, 2, 2)], [True, False]))
+@few(
+    "size, known",
+    itertools.product([(2, 1, 1), (3, 2, 1), (1, 2, 2)], [True, False]),
+    quick=["(2, 1, 1), False", "(3, 2, 1), True", "(3, 2, 1), False", "(1, 2, 2), False"],
+)
 def test_the_other_ways_mean_the_same(size, known):
     def function(x, k):
         start = 2 if known else k
@@ -302,7 +306,30 @@ OWN_SHAPES = {
 }
 
 
-@few("name", OWN_SHAPES)
+@few(
+    "name",
+    OWN_SHAPES,
+    quick=[
+        "product, by element",
+        "reshapes moved",
+        "once",
+        "never",
+        "choice",
+        "whole",
+        "complex",
+        "part of more",
+        "padded",
+        "put together",
+        "reshapes put together",
+        "reduced",
+        "sorted",
+        "place",
+        "set at one place",
+        "added at one place",
+        "multiplied at one place",
+        "most at one place",
+    ],
+)
 def test_updates_of_arrays_in_shapes_of_xlas_own(name):
     assert updates_in_danger(jax.make_jaxpr(OWN_SHAPES[name])(SQUARE))
     agrees(OWN_SHAPES[name], jnp.asarray(SQUARE))

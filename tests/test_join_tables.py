@@ -209,7 +209,7 @@ def _onto_zeros(indices, updates, rows=7):
 INDICES = jnp.array([3, 0, 6, 3, -1])
 
 
-@few("columns", [(), (4,)], every=1)
+@pytest.mark.parametrize("columns", [(), (4,)])
 def test_a_table_that_is_added_to_an_array_takes_its_updates(columns):
     closed = _joined(lambda x, y: x * 2 + _onto_zeros(INDICES, y), array((7, *columns)), array((5, *columns)))
     assert _count(closed, "add", "add_any", "broadcast_in_dim") == _count(
@@ -294,7 +294,7 @@ def test_parts_of_rows_that_others_read_stay_apart():
     assert _count(_joined(function, array((5,)), jnp.array([0, 4, 7])), "scatter-add") == 2
 
 
-@few("classes", [3, 7, 17, 997], every=2)
+@few("classes", [3, 7, 17, 997], quick=["7", "17"])
 def test_picks_of_any_number_of_classes_are_given_back_once(classes):
     scores, labels = array((64, classes)), array((64,), jnp.int32, 3, 0, classes)
     slope = jax.grad(lambda x, i: jnp.sin(jnp.take_along_axis(x, i[:, None], 1)).sum())
@@ -348,7 +348,7 @@ GATHERS = {
 }
 
 
-@few("name", GATHERS, every=3)
+@few("name", GATHERS, quick=["rows of 1", "columns", "two indices", "along", "added", "beyond a tile"])
 def test_gradients_of_gathers_touch_what_their_edges_do(name):
     """`cl.gradient` of a gather runs as one scatter into one table, and is plain JAX's."""
     function, shapes = GATHERS[name]

@@ -91,9 +91,7 @@ def _repeats(shape, items, mode):
     return len(set(named.tolist())) < len(named)
 
 
-@examples(12)
-@given(_indexed())
-def test_known_places_are_as_jax_has_them(drawn):
+def check_places(drawn):
     x, items, op, mode = drawn
     if op == "get":
         _check(lambda x: x.at[items].get(mode=mode), x)
@@ -104,6 +102,19 @@ def test_known_places_are_as_jax_has_them(drawn):
     options = {"unique_indices": True} if op == "multiply" else {}
     y = array(jax.eval_shape(lambda x: x[items], x).shape, seed=1)
     _check(lambda x, y: getattr(x.at[items], op)(y, mode=mode, **options), x, y)
+
+
+@examples(6)
+@given(_indexed())
+def test_known_places_are_as_jax_has_them(drawn):
+    check_places(drawn)
+
+
+@pytest.mark.slow
+@examples(100)
+@given(_indexed())
+def test_many_known_places_are_as_jax_has_them(drawn):
+    check_places(drawn)
 
 
 # --- slices -----------------------------------------------------------------------------------------------------
@@ -121,7 +132,7 @@ BOXES = {
 }
 
 
-@few("name", BOXES, every=2)
+@few("name", BOXES, quick=["rows", "everything", "a column", "of an array", "an element"])
 @pytest.mark.parametrize("op", ["get", "set", "add"])
 def test_boxes_are_slices(name, op):
     """No look-up is left of what is known to be a box, and nothing is added by scattering.
@@ -162,9 +173,7 @@ def _copied(program):
     return [own for part in parts for own in _copied(part)]
 
 
-@examples(12)
-@given(_indexed())
-def test_gradient_graphs_of_known_places_are_as_jax_has_them(drawn):
+def check_gradient_graphs(drawn):
     x, items, op, mode = drawn
     if op in ("min", "max", "get") or (op != "add" and _repeats(x.shape, items, mode)):
         op = "add"
@@ -181,7 +190,20 @@ def test_gradient_graphs_of_known_places_are_as_jax_has_them(drawn):
         assert_alike(own, expected)
 
 
-@few("name", BOXES, every=2)
+@examples(6)
+@given(_indexed())
+def test_gradient_graphs_of_known_places_are_as_jax_has_them(drawn):
+    check_gradient_graphs(drawn)
+
+
+@pytest.mark.slow
+@examples(100)
+@given(_indexed())
+def test_gradient_graphs_of_many_known_places_are_as_jax_has_them(drawn):
+    check_gradient_graphs(drawn)
+
+
+@pytest.mark.parametrize("name", BOXES)
 def test_the_cotangent_of_what_is_added_to_is_that_of_the_result(name):
     """Nothing is put to zero, and added to, where a box of a copy is added to."""
     items = BOXES[name]

@@ -113,7 +113,7 @@ def test_layers_over_each_other_have_names_all_around():
     assert apart.min() > 2.5 * labels[0].height
 
 
-@few("count", [3, 12, 20], every=2)
+@few("count", [3, 12, 20], quick=["3"])
 def test_leaders_of_layers_in_a_row_do_not_cross(count):
     layout = layers_of(chain([f"layer {number}" for number in range(count)]))
     labels = place_labels(names_seen(layout, (0, 0, 1)), SIDE)

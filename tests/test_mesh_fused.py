@@ -211,7 +211,7 @@ def test_state_goes_between_engines_of_other_meshes():
 # --- what crosses -----------------------------------------------------------------------------------------
 
 
-@few("devices, tiles", [(4, None), (2, None), (8, None), (4, 16)])
+@few("devices, tiles", [(4, None), (2, None), (8, None), (4, 16)], quick=["2, None", "4, 16"])
 def test_a_stencil_sends_its_borders_and_nothing_else(devices, tiles):
     size = 64
     graph, program = heat(size, 3, tiles)
@@ -359,7 +359,7 @@ def test_a_function_over_a_mesh_is_not_pickled():
         pickle.dumps(run)
 
 
-@few("batch, summed", [(32, "logits"), (100, "logits"), (400, "slopes")], every=2)
+@few("batch, summed", [(32, "logits"), (100, "logits"), (400, "slopes")], quick=["100, logits", "400, slopes"])
 def test_a_training_step_of_mnist_sends_what_it_must(batch, summed):
     """Of few images all devices have all, each a part of the weights: they add up logits. Of many each has a part."""
     optimizer = make_optimizer(1000)

@@ -61,7 +61,7 @@ def is_norm(leaf) -> bool:
     return isinstance(leaf, eqx.nn.BatchNorm)
 
 
-@few("name", [name for name in NETWORKS if name != "resnet34"], every=2)
+@few("name", [name for name in NETWORKS if name != "resnet34"], quick=["mnist", "alexnet", "resnet18", "strain"])
 def test_step_keeps_every_shape(name):
     training, _, _ = shapes(name)
     (_, (logits, _)), (_, (loss, after)) = traced(name)
@@ -72,8 +72,8 @@ def test_step_keeps_every_shape(name):
     assert kinds[0] == kinds[1]
 
 
-@few(
-    "name, sizes",
+@pytest.mark.parametrize(
+    ("name", "sizes"),
     [
         ("alexnet", [55, 27, 13, 13, 13]),
         # Of a bottleneck that changes shapes: its shortcut, 1 x 1, 3 x 3 with the stride, 1 x 1; then the others.

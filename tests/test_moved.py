@@ -9,7 +9,6 @@ import pytest
 from jax import lax
 
 from codelet.jaxprs.moved import moved, num_bytes
-from tests.examples import few
 
 N = 100
 X, ROW, K = jnp.ones((N, N)), jnp.ones(N), jnp.int32(3)
@@ -161,7 +160,7 @@ BESIDE_XLA = {
 }
 
 
-@few("name", BESIDE_XLA, every=2)
+@pytest.mark.parametrize("name", BESIDE_XLA)
 def test_as_much_is_moved_as_xla_counts(name):
     function, arguments = BESIDE_XLA[name]
     costs = jax.jit(function).lower(*arguments).compile().cost_analysis()

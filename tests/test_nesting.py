@@ -93,7 +93,7 @@ def test_five_thousand_sequences_in_one_another_are_flat():
     assert len(nest.plan(program).steps) == 5001
 
 
-@few("kind", ["repeat", "while", "if", "switch", "call"], every=2)
+@pytest.mark.parametrize("kind", ["repeat", "while", "if", "switch", "call"])
 def test_two_hundred_levels_are_planned_checked_and_interpreted(kind):
     nest = Nest()
     program = nest.program(kind, 200)
@@ -110,7 +110,7 @@ def test_two_hundred_levels_are_planned_checked_and_interpreted(kind):
         nest.program(kind, 201)
 
 
-@few("kind", ["repeat", "call"], every=2)
+@few("kind", ["repeat", "call"], quick=["call"])
 def test_what_jax_cannot_follow_is_told(kind):
     nest = Nest()
     program = nest.program(kind, 80)

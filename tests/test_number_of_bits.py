@@ -159,7 +159,20 @@ def check(way: Any, made: Callable[[], Any], dtype: str, first: bool) -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
-@few("dtype, how", product(NARROW, HOW), every=3)
+@few(
+    "dtype, how",
+    product(NARROW, HOW),
+    quick=[
+        "float64, plain",
+        "int64, first_alone",
+        "int64, in_a_branch",
+        "int64, with_a_rule",
+        "uint64, in_a_loop",
+        "uint64, jitted",
+        "uint64, returned",
+        "complex128, in_a_while_loop",
+    ],
+)
 @pytest.mark.parametrize("way", [of_codelet, of_trace])
 def test_a_trace_depends_on_none_before(way, dtype, how, first):
     check(way, lambda: fresh(how, dtype), dtype, first)

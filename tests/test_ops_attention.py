@@ -60,13 +60,13 @@ def compare(name, dtype, tolerance, **ways):
     check(case, **ways)
 
 
-@few("name", CASES, every=5)
+@few("name", CASES, quick=["other keys", "bias and mask", "groups", "one"])
 def test_beside_jax(name):
     alone = name == "one for all"
     compare(name, jnp.float32, 1e-5, interpreted=alone, on_tiles=alone)
 
 
-@few("dtype", [jnp.float16, jnp.bfloat16], every=2)
+@few("dtype", [jnp.float16, jnp.bfloat16], quick=["float16"])
 def test_dtypes(dtype):
     compare("heads", dtype, 2e-2)
 
@@ -114,7 +114,7 @@ def test_a_cotangent_of_another_shape():
 # --- with projections -------------------------------------------------------------------------------------
 
 
-@few("batch, use_bias", [(None, True), (2, False)], every=2)
+@few("batch, use_bias", [(None, True), (2, False)], quick=["2, False"])
 def test_many_heads(batch, use_bias):
     biases = {f"use_{name}_bias": use_bias for name in ("query", "value", "output")}  # that by the key's is zero
     layer = eqx.nn.MultiheadAttention(2, 6, output_size=5, **biases, key=jax.random.key(0))

@@ -78,22 +78,36 @@ def all_of(name, grain=None, dtype=jnp.float32):
     return Case(build, plain, (array(shape, dtype, seed=2), array(x, dtype), array(w, dtype, seed=1)), slopes=False)
 
 
-@few("name", CASES, every=5)
+@few(
+    "name",
+    CASES,
+    quick=[
+        "valid",
+        "among zeros",
+        "each channel",
+        "groups of the batch",
+        "one dimension",
+        "three dimensions",
+        "no kernel to speak of",
+        "no dimension",
+        "of one",
+    ],
+)
 def test_convolutions_and_their_gradients(name):
     check(all_of(name), interpreted=name == "groups", on_tiles=name == "strides")
 
 
-@few("name", ["strides", "groups", "one dimension"])
+@pytest.mark.parametrize("name", ["strides", "groups", "one dimension"])
 def test_slopes(name):
     check(case_of(name))
 
 
-@few("name, grain", [("strides", 40), ("strides", 1), ("groups", 100)], every=2)
+@few("name, grain", [("strides", 40), ("strides", 1), ("groups", 100)], quick=["strides, 1", "groups, 100"])
 def test_grains(name, grain):
     check(all_of(name, grain), interpreted=grain == 40)
 
 
-@few("dtype", [jnp.float16, jnp.bfloat16, jnp.int32], ids=lambda dtype: dtype.__name__)
+@few("dtype", [jnp.float16, jnp.bfloat16, jnp.int32], quick=["bfloat16", "int32"])
 def test_dtypes(dtype):
     check(case_of("valid", dtype=dtype)._replace(slopes=False) if dtype == jnp.int32 else all_of("valid", dtype=dtype))
 
@@ -159,7 +173,11 @@ def tensors(graph, of, x, w, strides, dtype):
     return plan
 
 
-@few("name, target", product(PLANNED, [cl.IPU("mk2"), cl.IPU(num_tiles=64)]))
+@few(
+    "name, target",
+    product(PLANNED, [cl.IPU("mk2"), cl.IPU(num_tiles=64)]),
+    quick=["patches, IPU('mk2', num_tiles=64)", "strides, IPU('mk2')", "positions, IPU('mk2', num_tiles=64)"],
+)
 def test_cycles_are_as_planned(name, target):
     graph = cl.Graph(target)
     plan = tensors(graph, *PLANNED[name])
@@ -167,7 +185,7 @@ def test_cycles_are_as_planned(name, target):
     assert "next best of" in str(plan)
 
 
-@few("name", PLANNED)
+@few("name", PLANNED, quick=["patches"])
 def test_no_other_way_is_much_better(name):
     of, *_, strides, dtype = PLANNED[name]
     graph = cl.Graph(cl.IPU(num_tiles=16))
@@ -230,7 +248,7 @@ def test_what_does_not_fit_is_done_in_turns():
     np.testing.assert_allclose(engine.read(y), expected, atol=1e-4)
 
 
-@few("cut", ["batch", "groups", "out_channels"], every=2)
+@pytest.mark.parametrize("cut", ["batch", "groups", "out_channels"])
 def test_turns_of_any_part_of_the_results_give_the_same(cut):
     numbers = ("NHWC", "HWIO", "NHWC")
 

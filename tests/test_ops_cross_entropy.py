@@ -21,7 +21,11 @@ def plain(logits, labels, axis):
     return -jnp.sum(labels * jax.nn.log_softmax(logits, axis), axis)
 
 
-@few("of, kind", product([((5, 7), -1), ((4, 3, 2), 1)], ["classes", "probabilities"]), every=5)
+@few(
+    "of, kind",
+    product([((5, 7), -1), ((4, 3, 2), 1)], ["classes", "probabilities"]),
+    quick=["((5, 7), -1), probabilities", "((4, 3, 2), 1), classes"],
+)
 def test_values_and_gradients(of, kind):
     shape, axis = of
     logits = array(shape)
@@ -61,7 +65,7 @@ def test_what_does_not_fit_is_told():
         cl.ops.cross_entropy_label_gradient(graph, x, x, x)
 
 
-@few("dtype", [jnp.uint8, jnp.int8])
+@few("dtype", [jnp.uint8, jnp.int8], quick=["int8"])
 def test_classes_of_a_dtype_that_does_not_count_them_all(dtype):
     logits, cotangent = array((4, 300)), array((4,), seed=1)
     labels = jnp.array([3, 44, 120, 7]).astype(dtype)

@@ -37,7 +37,20 @@ TAKES = {
 }
 
 
-@few("name, mode", itertools.product(TAKES, [None, "clip", "wrap"]), every=4)
+@few(
+    "name, mode",
+    itertools.product(TAKES, [None, "clip", "wrap"]),
+    quick=[
+        "rows, clip",
+        "columns, clip",
+        "inside, wrap",
+        "elements, clip",
+        "one, clip",
+        "none, None",
+        "none, wrap",
+        "unsigned, clip",
+    ],
+)
 def test_take(name, mode):
     shape, indices, axis = TAKES[name]
     options: Any = {"fill_value": 7} if mode is None and name == "rows" else {}
@@ -50,7 +63,11 @@ def test_take(name, mode):
     check(Case(build, plain, (array(shape), indices), slopes=tested), interpreted=tested, on_tiles=name == "inside")
 
 
-@few("name, mode", itertools.product(["rows", "inside", "elements"], [None, "clip"]), every=5)
+@few(
+    "name, mode",
+    itertools.product(["rows", "inside", "elements"], [None, "clip"]),
+    quick=["rows, clip", "inside, None", "elements, clip"],
+)
 def test_take_gradient(name, mode):
     shape, indices, axis = TAKES[name]
     take = lambda x: jnp.take(x, indices, axis, mode=mode)  # noqa: E731
@@ -61,7 +78,7 @@ def test_take_gradient(name, mode):
     check(Case(build, plain, (g, x, indices), slopes=False), interpreted=True, on_tiles=mode is None)
 
 
-@few("dtype", [jnp.float16, jnp.bfloat16, jnp.int32, bool], ids=lambda dtype: dtype.__name__)
+@few("dtype", [jnp.float16, jnp.bfloat16, jnp.int32, bool], quick=["bfloat16", "int32", "bool"])
 def test_embedding_dtypes(dtype):
     table, indices = array((11, 6), dtype), jnp.array([[0, 10, 3], [3, 3, -11]])
     build = lambda graph, table, i: cl.ops.embedding(graph, table, i, grain=4)  # noqa: E731
@@ -84,7 +101,18 @@ GATHERS = {
 }
 
 
-@few("name, mode", itertools.product(GATHERS, ["fill", "clip"]), every=3)
+@few(
+    "name, mode",
+    itertools.product(GATHERS, ["fill", "clip"]),
+    quick=[
+        "windows, fill",
+        "two numbers, fill",
+        "slices first, clip",
+        "batches, clip",
+        "no columns, fill",
+        "from the last, fill",
+    ],
+)
 def test_gather(name, mode):
     shape, indices, numbers, sizes = GATHERS[name]
     if name == "from the last":
@@ -110,7 +138,7 @@ OPS = {"set": lax.scatter, "add": lax.scatter_add, "multiply": lax.scatter_mul, 
 OPS["max"] = lax.scatter_max
 
 
-@few("name", SCATTERS, every=2)
+@few("name", SCATTERS, quick=["rows", "batches", "elements"])
 def test_scatter(name):
     shape, indices, updates, numbers = SCATTERS[name]
     arguments = array(shape), indices, array(updates, seed=1)
@@ -158,7 +186,7 @@ def scatter_gradients(graph, g, x, i, y, numbers=None, **options):
     }
 
 
-@few("name", ["windows", "batches", "elements"], every=2)
+@few("name", ["windows", "batches", "elements"], quick=["windows", "elements"])
 def test_scatter_gradients(name):
     shape, indices, updates, numbers = SCATTERS[name]
     x, y, g = array(shape).round(), array(updates, seed=1).round(), array(shape, seed=2)  # ties
@@ -171,7 +199,7 @@ def test_scatter_gradients(name):
     check(Case(build, plain, (g, x, indices, y), slopes=False), interpreted=name == "elements")
 
 
-@few("on_tiles", [False, True], every=2)
+@few("on_tiles", [False, True], quick=["True"])
 def test_scatter_gradients_by_rows_that_are_named_again(on_tiles):
     x, i, y = array((7, 3)).round(), jnp.array([3, -1, 3, 9, 3]), array((5, 3), seed=1).round()
     g, once = array((7, 3), seed=2), jnp.array([3, -1, 0, 9, 4])
@@ -193,7 +221,7 @@ def test_scatter_gradients_by_rows_that_are_named_again(on_tiles):
     check(Case(build, plain, (g, x, i, once, y), slopes=False), on_tiles=on_tiles)
 
 
-@few("start", [(1, 2), (5, -3), (-9, 99), (0, 0)], ids=str)
+@few("start", [(1, 2), (5, -3), (-9, 99), (0, 0)], quick=["(5, -3)", "(-9, 99)"])
 def test_dynamic_slices(start):
     x, y, g = array((6, 9)), array((3, 9), seed=1), array((3, 4), seed=2)
     i, j = map(jnp.asarray, start)
@@ -223,7 +251,11 @@ def test_dynamic_slices(start):
 class TestGradientsBeyondTheEnds:
     """What JAX 0.10's own derivatives of the greatest and the least get wrong: they forget that places are clipped."""
 
-    @few("op, dtype", itertools.product(["max", "min"], ["int32", "int8", "uint8"]), every=2)
+    @few(
+        "op, dtype",
+        itertools.product(["max", "min"], ["int32", "int8", "uint8"]),
+        quick=["max, int32", "max, int8", "min, uint8"],
+    )
     def test_clipped(self, op, dtype):
         x, u = np.array([1.0, 5.0, 3.0]), np.array([10.0, 2.0, -4.0, 7.0])
         i = np.array([-7, 1, 1, 9] if dtype != "uint8" else [0, 1, 200, 9], dtype)
@@ -278,7 +310,7 @@ SMALL = cl.IPU(num_tiles=16, bytes_per_tile=5_000)
 """So little memory that rows are cut."""
 
 
-@few("mode", [None, "clip"], every=2)
+@few("mode", [None, "clip"], quick=["clip"])
 def test_rows_are_cut_where_memory_asks(mode):
     table, indices = array((3001, 2)), jnp.array([0, 3000, -1, 1500, 1500, 2999, 3001, -3002, 9999])
     g = array((9, 2), seed=1)
@@ -347,7 +379,7 @@ def test_the_choice_is_near_the_best(rows, columns, count):
     assert chosen <= 1.05 * min(costs)
 
 
-@few("target", [TARGET, SMALL], every=2, ids=["whole rows", "cut rows"])
+@few("target", [TARGET, SMALL], quick=["IPU('mk2', num_tiles=16, bytes_per_tile=5000)"])
 def test_tiles_add_up_some_of_the_indices_each(target):
     table, indices = array((900 if target is SMALL else 40, 2)), array((500,), jnp.int32, low=-40, high=39)
     g, graphs = array((500, 2), seed=1), []
@@ -439,7 +471,7 @@ NARROW = {
 @few(
     "name, memory, dtype",
     itertools.product(NARROW, [None, 600], [jnp.uint8, jnp.int8, jnp.int16, jnp.uint32]),
-    every=5,
+    quick=["take, 600, uint32", "slopes, None, int8", "scatter, 600, uint8", "slice, 600, int16"],
 )
 def test_indices_of_narrow_dtypes_lead_where_wide_ones_do(name, memory, dtype):
     """A table of more rows than the dtype counts, whole or cut into blocks of rows where tiles have little memory."""

@@ -39,7 +39,7 @@ MAPS = {
 }
 
 
-@few("name", MAPS, every=4)
+@few("name", MAPS, quick=["one", "bias", "outer", "scalars", "one of many", "empty", "mixed"])
 def test_map(name):
     function, arguments = MAPS[name]
     build = lambda graph, *own: cl.ops.map(graph, function, *own)  # noqa: E731
@@ -47,7 +47,7 @@ def test_map(name):
     check(case, interpreted=True, on_tiles=True)
 
 
-@few("name", MAPS)
+@few("name", MAPS, quick=["channels", "scalars", "empty", "mixed", "same"])
 def test_map_gradient(name):
     function, arguments = MAPS[name]
     smooth = lambda own: jnp.issubdtype(own.dtype, jnp.inexact)  # noqa: E731
@@ -74,7 +74,7 @@ def test_map_gradient(name):
     )
 
 
-@few("dtype", [jnp.float16, jnp.bfloat16, jnp.int32, bool], every=2, ids=lambda dtype: dtype.__name__)
+@few("dtype", [jnp.float16, jnp.bfloat16, jnp.int32, bool], quick=["float16", "int32"])
 def test_map_dtypes(dtype):
     arguments = array((6, 11), dtype), array((11,), dtype, seed=1), array((), dtype, seed=2)
 

@@ -34,7 +34,11 @@ NUMBERS = {
 }
 
 
-@few("name", NUMBERS)
+@few(
+    "name",
+    NUMBERS,
+    quick=["both transposed", "batches inside", "two summed", "outer", "ones", "nothing summed", "no rows"],
+)
 def test_dot_general(name):
     a, b, numbers = NUMBERS[name]
     grains = None, 1, 6
@@ -57,7 +61,11 @@ def test_dtypes(dtype):
     check(case, interpreted=True)
 
 
-@few("name", [name for name in NUMBERS if name not in ("nothing summed", "no rows")])
+@few(
+    "name",
+    [name for name in NUMBERS if name not in ("nothing summed", "no rows")],
+    quick=["batches inside", "two summed", "vector", "ones"],
+)
 def test_gradients(name):
     a, b, numbers = NUMBERS[name]
     shape = jax.eval_shape(lambda a, b: lax.dot_general(a, b, numbers), array(a), array(b)).shape
@@ -85,7 +93,7 @@ SHAPES = [
 ]
 
 
-@few("a, b", SHAPES, ids=str)
+@few("a, b", SHAPES, quick=["(4), (4, 5)", "(3, 4), (4)", "(4), (4)", "(2, 3, 4), (4, 5)", "(2, 1, 3, 4), (3, 4, 5)"])
 def test_matmul_and_its_gradients(a, b):
     shape = jax.eval_shape(jnp.matmul, array(a), array(b)).shape
     has_gradients = a != (2, 1, 3, 4)
@@ -122,7 +130,7 @@ def predicted_and_profiled(target, rows, summed, columns, dtype=jnp.float32, **o
         (500, 700, 300, jnp.float32),
         (100, 100, 100, jnp.float16),
     ],
-    every=2,
+    quick=["10000, 1000, 1, float16", "500, 700, 300, float32", "100, 100, 100, float16"],
 )
 def test_the_profile_counts_what_was_planned(rows, summed, columns, dtype):
     plan, profile = predicted_and_profiled(cl.IPU("mk2"), rows, summed, columns, dtype)
@@ -139,7 +147,7 @@ def test_any_plan_gives_the_product(sizes, grain):
     assert_alike(layer(a, b), a @ b)
 
 
-@few("sizes", [(12, 12, 12), (5, 40, 7), (30, 6, 1), (1, 64, 16)], every=2, ids=str)
+@few("sizes", [(12, 12, 12), (5, 40, 7), (30, 6, 1), (1, 64, 16)], quick=["(12, 12, 12)", "(30, 6, 1)"])
 def test_the_choice_is_about_the_best(sizes):
     """Beside all blocks of tiles there are, each in the vertices that the planner may make of it."""
     target, dtype = cl.IPU(num_tiles=6), np.dtype(np.float32)
@@ -182,7 +190,7 @@ TUTORIAL = Codelets(
 """A dot product, and a sum, as the tutorial counts them."""
 
 
-@few("chip, parts, cycles", [("mk2", 7, 3_996), ("mk1", 5, 4_751)], every=2)
+@few("chip, parts, cycles", [("mk2", 7, 3_996), ("mk1", 5, 4_751)], quick=["mk1, 5, 4751"])
 def test_the_plan_of_poplars_tutorial(chip, parts, cycles):
     target = cl.IPU(chip, **IDEAL)
     plan, profile = predicted_and_profiled(target, 10_000, 1_000, 1, codelets=TUTORIAL)
@@ -262,7 +270,7 @@ def trained(rows, columns, *, like):
     return {name.split("/")[0].removeprefix("execute "): moved[name] for name in moved if "add up" not in name}
 
 
-@few("rows, columns", [(512, 768), (1024, 2048)], every=2)
+@few("rows, columns", [(512, 768), (1024, 2048)], quick=["1024, 2048"])
 def test_a_matrix_stays_where_it_is_forward_backward_and_updated(rows, columns):
     whole = rows * columns * 4
     moved = trained(rows, columns, like=True)
@@ -278,8 +286,8 @@ def test_what_is_like_the_results_is_of_their_shape():
         cl.ops.dot_general(graph, x, w, (((1,), (0,)), ((), ())), like=w)
 
 
-@few(
-    "dtype, options, told",
+@pytest.mark.parametrize(
+    ("dtype", "options", "told"),
     [
         (jnp.float32, {"partials": "int32"}, "partials='int32', for sums of float32"),
         (jnp.float16, {"preferred_element_type": jnp.int32}, "preferred_element_type='int32', for sums of float16"),
@@ -287,7 +295,6 @@ def test_what_is_like_the_results_is_of_their_shape():
         (jnp.int32, {"partials": jnp.float32}, "partials='float32', for sums of int32"),
         (jnp.complex64, {"partials": jnp.float32}, "partials='float32', for sums of complex64"),
     ],
-    every=1,
 )
 def test_partial_sums_that_hold_no_sums_are_told(dtype, options, told):
     graph = cl.Graph()

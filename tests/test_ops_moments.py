@@ -14,7 +14,7 @@ from tests.ops_cases import Case, array, check
 SHAPES = {"minor": ((3, 7), 1), "outer and inner": ((4, 3, 5), (0, -1)), "all": ((97,), None), "none": ((0, 3), 1)}
 
 
-@few("name", SHAPES, every=2)
+@few("name", SHAPES, quick=["outer and inner", "all", "none"])
 def test_mean_and_variance(name):
     shape, axis = SHAPES[name]
     x = array(shape)
@@ -35,7 +35,7 @@ def test_mean_and_variance(name):
     check(Case(build, plain, (x, cotangent), slopes=small), interpreted=small, on_tiles=small)
 
 
-@few("dtype", [jnp.float16, jnp.bfloat16, jnp.int32, bool], every=2, ids=lambda dtype: dtype.__name__)
+@few("dtype", [jnp.float16, jnp.bfloat16, jnp.int32, bool], quick=["bfloat16", "int32", "bool"])
 def test_moments_of_other_dtypes_and_of_nothing(dtype):
     x = array((6, 5), dtype)
     kinds = [(0, {}), (1, {"keepdims": True}), (None, {})]
@@ -77,7 +77,7 @@ ROWS = {
 }
 
 
-@few("name", ROWS, every=2)
+@few("name", ROWS, quick=["rows", "two axes", "short"])
 def test_rms_norm(name):
     shape, of_row, dtype, grain = ROWS[name]
     axes = tuple(range(-len(of_row), 0))

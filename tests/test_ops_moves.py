@@ -35,7 +35,7 @@ def _doubled(graph, x):
     return cl.ops.map(graph, lambda x: 2 * x, x)
 
 
-@few("name", CONFIGS)
+@few("name", CONFIGS, quick=["both ends", "between", "one", "nothing", "beyond"])
 def test_pad(name):
     shape, config = CONFIGS[name]
 
@@ -135,7 +135,7 @@ def test_what_is_between_elements_is_padded_at_once(config):
     np.testing.assert_allclose(jax.jit(run)(x), function(x), rtol=1e-6)
 
 
-@few("axis", [0, 1, None], every=2)
+@few("axis", [0, 1, None], quick=["1", "None"])
 def test_concatenate(axis):
     extents = (2, 3, 1) if axis != 1 else (3, 3, 3)
     dtypes = jnp.float32, jnp.int32, jnp.float16

@@ -80,12 +80,12 @@ def case_of(name, grain=None, dtype=jnp.float32, high=2):
     return Case(build, plain, (x, array(results, dtype, seed=1)), slopes=False)
 
 
-@few("name", CASES, every=6)
+@few("name", CASES, quick=["windows apart", "all", "of one", "nothing"])
 def test_poolings_and_their_gradients(name):
     check(case_of(name), interpreted=name == "padded", on_tiles=name == "padded")
 
 
-@few("grain", [7, 1], every=2)
+@few("grain", [7, 1], quick=["1"])
 def test_grains(grain):
     check(case_of("padded", grain), interpreted=grain == 7)
 
@@ -104,7 +104,7 @@ def test_slopes_go_to_the_first_of_equal_elements(grain):
     check(case)
 
 
-@few("dtype", [jnp.float16, jnp.bfloat16], every=2)
+@few("dtype", [jnp.float16, jnp.bfloat16], quick=["float16"])
 def test_dtypes(dtype):
     check(case_of("windows apart", dtype=dtype))
 

@@ -23,7 +23,7 @@ def exact(build, plain, *arguments, **ways):
     check(Case(build, plain, arguments, tolerance=1e-300, slopes=False), **ways)
 
 
-@few("grain", [7, None], every=2, ids=str)
+@few("grain", [7, None], quick=["7"])
 def test_all_from_one_key(grain):
     def ours(graph, key):
         ops = cl.ops
@@ -82,7 +82,7 @@ def test_one_vertex_at_a_time_and_on_tiles():
     )
 
 
-@few("dtype", [jnp.float32, jnp.float16, jnp.bfloat16])
+@few("dtype", [jnp.float32, jnp.float16, jnp.bfloat16], quick=["float16"])
 def test_normal_and_between(dtype):
     exact(
         lambda graph, key: (
@@ -111,7 +111,7 @@ def test_words_of_64_bits():
         )
 
 
-@few("interpreted", [False, True], every=2)
+@few("interpreted", [False, True], quick=["False"])
 def test_bounds_and_probabilities_of_each_element(interpreted):
     low, high, p = array((5, 1)), array((7,), low=3, high=4), array((3, 5), low=0, high=1)
     case = Case(
@@ -137,7 +137,7 @@ def dropped(key, x, rate):
     return jnp.where(jax.random.bernoulli(key, 1 - rate, x.shape), x / (1 - rate), 0)
 
 
-@few("dtype", [jnp.float32, jnp.float16, jnp.bfloat16])
+@few("dtype", [jnp.float32, jnp.float16, jnp.bfloat16], quick=["float32", "float16"])
 def test_dropout(dtype):
     def ours(graph, key, x, cotangent):
         return {

@@ -50,7 +50,7 @@ CASES = {
 }
 
 
-@few("name", CASES, every=6)
+@few("name", CASES, quick=["one", "no bias", "nobody"])
 def test_cells(name):
     x, h, use_bias, dtype, grain = CASES[name]
     _, lstm_weights = made(eqx.nn.LSTMCell, x[-1], h[-1], use_bias, dtype)

@@ -30,7 +30,7 @@ SHAPES = {
 }
 
 
-@few("name", SHAPES, every=4)
+@few("name", SHAPES, quick=["minor", "major", "outer and inner", "a number", "ones", "no results"])
 def test_reductions(name):
     """All operations at once."""
     shape, axis = SHAPES[name]
@@ -48,7 +48,7 @@ def test_reductions(name):
     )
 
 
-@few("axis, grain", product([1, (0, 2), None], [None, 3]), every=5, ids=str)
+@few("axis, grain", product([1, (0, 2), None], [None, 3]), quick=["1, 3", "(0, 2), 3", "None, None"])
 def test_gradients_are_operations(axis, grain):
     x = array((3, 4, 5), jnp.float32, low=-1, high=2).round()  # ties, and zeros
     cotangent = array(jnp.sum(x, axis).shape, seed=1)
@@ -69,7 +69,11 @@ def test_gradients_are_operations(axis, grain):
     check(Case(build, plain, (x, cotangent), slopes=False), interpreted=True)
 
 
-@few("dtype, grain", product([jnp.float16, jnp.bfloat16, jnp.int32, jnp.int8, bool], [None, 5]), every=3)
+@few(
+    "dtype, grain",
+    product([jnp.float16, jnp.bfloat16, jnp.int32, jnp.int8, bool], [None, 5]),
+    quick=["float16, None", "bfloat16, None", "int32, None", "int8, None", "bool, 5"],
+)
 def test_dtypes(dtype, grain):
     x = array((6, 9), dtype)
     names = [name for name in OPERATIONS if not (dtype is bool and name in ("max", "min"))]

@@ -26,7 +26,7 @@ WINDOWS = [
 """Windows, strides, padding, dilations of what they move over and of themselves."""
 
 
-@few("grain", [None, 3], every=2)
+@few("grain", [None, 3], quick=["3"])
 def test_windows_are_reduced_as_by_jax(grain):
     rows = [(kind, windows) for kind in KINDS for windows in WINDOWS]
 
@@ -42,7 +42,7 @@ def test_windows_are_reduced_as_by_jax(grain):
     check(Case(build, plain, (array((5, 6)), array((3, 4), jnp.int32)), slopes=False), on_tiles=grain is None)
 
 
-@few("grain", [None, 3], every=2)
+@few("grain", [None, 3], quick=["3"])
 def test_derivatives_of_windows_are_those_of_jax(grain):
     """Of equal elements the first, of which XLA takes one or another, as it was compiled."""
     rows: list[tuple[str, Any]] = [(kind, windows) for kind in ("max", "min") for windows in WINDOWS]

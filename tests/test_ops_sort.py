@@ -39,7 +39,11 @@ def odd_numbers(shape, dtype=jnp.float32):
 FINE = [(name, 4) for name in ("none", "between", "a line")]
 
 
-@few("name, grain", [*((name, None) for name in SHAPES), *FINE], every=5)
+@few(
+    "name, grain",
+    [*((name, None) for name in SHAPES), *FINE],
+    quick=["a line, None", "rows, None", "one, None", "no lines, None", "none, 4"],
+)
 def test_sort(name, grain):
     shape, axis = SHAPES[name]
 
@@ -70,7 +74,7 @@ def test_sort(name, grain):
     check(Case(ours, plain, (x, ties, array(shape, seed=1))), on_tiles=grain is None and name == "a line")
 
 
-@few("dtype", [jnp.float32, jnp.float16, jnp.bfloat16, jnp.int8, jnp.bool_], every=2)
+@few("dtype", [jnp.float32, jnp.float16, jnp.bfloat16, jnp.int8, jnp.bool_], quick=["bfloat16", "int8"])
 def test_order_of_ties_zeros_and_what_is_no_number(dtype):
     floating = jnp.issubdtype(dtype, jnp.floating)
     x = odd_numbers((41,), dtype) if floating else array((41,), dtype)
@@ -107,7 +111,11 @@ def test_the_network_sorts_zeros_and_ones(blocks):
     np.testing.assert_array_equal(own, np.sort(start, 0))
 
 
-@few("of, grain", product([((40,), 0, 3), ((13, 11), -1, 11), ((3, 9, 4), 1, 2), ((3, 4), 1, 0)], [None, 5]))
+@few(
+    "of, grain",
+    product([((40,), 0, 3), ((13, 11), -1, 11), ((3, 9, 4), 1, 2), ((3, 4), 1, 0)], [None, 5]),
+    quick=["((40), 0, 3), 5", "((13, 11), -1, 11), None", "((3, 4), 1, 0), 5"],
+)
 def test_top_k(of, grain):
     shape, axis, k = of
 
@@ -155,7 +163,11 @@ def _profiled(target, operation, shape, *arguments, grain=None):
     return cl.Engine(graph).profile().total_cycles
 
 
-@few("target, shape", [(cl.IPU("mk2"), (3000, 50)), (cl.IPU("mk2"), (20_000,)), (TARGET, (13, 40)), (TARGET, (999,))])
+@few(
+    "target, shape",
+    [(cl.IPU("mk2"), (3000, 50)), (cl.IPU("mk2"), (20_000,)), (TARGET, (13, 40)), (TARGET, (999,))],
+    quick=["IPU('mk2'), (3000, 50)", "IPU('mk2', num_tiles=8), (13, 40)", "IPU('mk2', num_tiles=8), (999)"],
+)
 def test_the_profile_agrees_with_the_plan(target, shape, recwarn):
     plan = cl.ops.plan_sort(target, shape)
     assert _profiled(target, "sort", shape) == pytest.approx(plan.total_cycles, rel=0.1)
@@ -164,7 +176,7 @@ def test_the_profile_agrees_with_the_plan(target, shape, recwarn):
     assert not recwarn.list
 
 
-@few("shape", [(1, 300), (5, 64), (20, 9)])
+@few("shape", [(1, 300), (5, 64), (20, 9)], quick=["(5, 64)", "(20, 9)"])
 def test_no_other_plan_is_cheaper(shape):
     grains = sorted({1, 4, 9, 38, 75, 150, 300})
     for operation, arguments in (("sort", ()), ("top_k", (3,))):

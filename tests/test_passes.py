@@ -406,6 +406,12 @@ def test_moves_alone_take_no_vertices():
         ((1,), (1,), (((0,), (0,)), ((), ()))),
         ((2, 3), (2, 3), (((), ()), ((0, 1), (0, 1)))),
     ],
+    quick=[
+        "(1, 4), (3, 1), (((0), (1)), ((), ()))",
+        "(4, 2, 1), (3, 1, 4, 2), (((2), (1)), ((1, 0), (3, 2)))",
+        "(1), (1), (((0), (0)), ((), ()))",
+        "(2, 3), (2, 3), (((), ()), ((0, 1), (0, 1)))",
+    ],
 )
 def test_a_product_that_sums_over_nothing_is_elementwise(left, right, numbers):
     a, b = array(left, seed=1), array(right, seed=2)

@@ -5,13 +5,14 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 
 import codelet as cl
 from tests.at_once import at_once, with_slopes
-from tests.examples import examples, few
+from tests.examples import examples
 
 inner = cl.codelet(lambda g, w: jnp.vdot(g, w))
 zero = cl.codelet(lambda: jnp.zeros(()))
@@ -103,7 +104,7 @@ CASES = {
 }
 
 
-@few("case", CASES, every=2)
+@pytest.mark.parametrize("case", CASES)
 def test_phases_are_one_convolution(case):
     sides, size, stride, low, dilation = CASES[case]
     reach = dilation * (size - 1) + 1
@@ -118,7 +119,7 @@ def test_phases_are_one_convolution(case):
         np.testing.assert_allclose(made, other, rtol=1e-3, atol=1e-4)
 
 
-@few("wrong", ["window", "order", "channels", "fill"], every=2)
+@pytest.mark.parametrize("wrong", ["window", "order", "channels", "fill"])
 def test_what_are_not_the_phases_of_one_convolution_stay_apart(wrong):
     graph = cl.Graph()
     size = {"fill": 1, "order": 4}.get(wrong, 3)  # of 3 taps the other order is that of the kernel reversed

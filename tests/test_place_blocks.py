@@ -249,7 +249,7 @@ def test_what_fits_the_memory_comes_before_what_takes_fewer_cycles():
         assert own < linear
 
 
-@few("method", METHODS, every=2)
+@few("method", METHODS, quick=["linear", "bytes", "blocks"])
 def test_an_engine_takes_each_by_name(method):
     graph, program = heat(16)
     u = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)

@@ -166,7 +166,30 @@ OTHERS = {
 }
 
 
-@few("name", OTHERS, every=2)
+@few(
+    "name",
+    OTHERS,
+    quick=[
+        "in another order",
+        "of which one is left out",
+        "that overlap",
+        "of another value",
+        "by another value",
+        "put together elsewhere",
+        "of another precision",
+        "with strides",
+        "of one row of which another is summed",
+        "of one row of another value",
+        "of one row too early",
+        "added to parts of several",
+        "used again",
+        "written twice",
+        "with something left",
+        "read between",
+        "from where is not known",
+        "of nothing",
+    ],
+)
 def test_other_products_stay(name):
     function = OTHERS[name]
     before, after = jax.make_jaxpr(function)(A, B), joined(function, A, B)

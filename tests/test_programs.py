@@ -592,7 +592,7 @@ def slopes(make):
     return numeric, reverse, forward
 
 
-@few("kind", REVERSIBLE, every=2)
+@few("kind", REVERSIBLE, quick=["repeat", "switch", "call", "chain", "streams", "undefined"])
 def test_gradients_in_both_modes(kind):
     with jax.enable_x64(True):
         numeric, reverse, forward = slopes(REVERSIBLE[kind])
@@ -600,7 +600,7 @@ def test_gradients_in_both_modes(kind):
         np.testing.assert_allclose(forward(), numeric(), rtol=1e-7)
 
 
-@few("kind", LOOPS, every=9)
+@few("kind", LOOPS, quick=["until", "switch in while", "while in call"])
 def test_gradients_through_loops_on_conditions(kind):
     with jax.enable_x64(True):
         numeric, reverse, _ = slopes(lambda s: LOOPS[kind](s, s.bounded))
@@ -685,7 +685,7 @@ CHAINS = {
 }
 
 
-@few("chain", CHAINS, every=2)
+@few("chain", CHAINS, quick=["each its own", "backwards", "one for all", "from one to the next", "of any variables"])
 def test_calls_in_a_row_are_one_loop(chain):
     sizes = set()
     # Of several variables there is one concatenate more for each call, and backwards works for six.
@@ -712,7 +712,7 @@ DECOYS = {
 }
 
 
-@few("decoy", DECOYS, every=2)
+@pytest.mark.parametrize("decoy", DECOYS)
 def test_calls_that_meet_stay_calls(decoy):
     m = Mixing()
     run = m.run(lambda k: DECOYS[decoy](m, k))
@@ -851,7 +851,11 @@ PLACES = {
 }
 
 
-@few("place", PLACES)
+@few(
+    "place",
+    PLACES,
+    quick=["in a repeat", "in a loop", "in a choice", "in a function", "in a chain", "behind what it hides"],
+)
 def test_aborts_under_every_transformation(place):
     s = Small()
     run = s.lower(PLACES[place](s, cl.AbortOn(s.n, "n is set")))
@@ -1004,10 +1008,19 @@ def test_streams_are_stacked_in_the_pure_function():
     )
 
 
-SOURCES = [lambda v: v, jnp.asarray, list, iter, lambda v: (row for row in v)]
+def one_by_one(values):
+    return (row for row in values)
 
 
-@few("source, stream_bytes", itertools.product(SOURCES, [1, 16, 40, 64, 10**6]), every=4)
+SOURCES = [np.asarray, jnp.asarray, list, iter, one_by_one]
+
+
+@few(
+    "source, stream_bytes",
+    itertools.product(SOURCES, [1, 16, 40, 64, 10**6]),
+    quick=["asarray, 64", "array of JAX, 40", "list, 1", "iter, 16", "one_by_one, 1000000"],
+    ids=lambda own: "array of JAX" if own is jnp.asarray else getattr(own, "__name__", str(own)),
+)
 def test_an_engine_feeds_a_stream(source, stream_bytes):
     s = Fed()
     engine = s.connected(source(FEED[:10]), stream_bytes=stream_bytes)
@@ -1049,7 +1062,7 @@ def test_the_iterator_is_never_more_than_a_chunk_ahead(stream_bytes, most):
     assert handed == [min(7, k // most * most + most) for k in range(7)]
 
 
-@few("stream_bytes", [1, 16, 48, 100, 10**6], every=2)
+@few("stream_bytes", [1, 16, 48, 100, 10**6], quick=["1", "16", "1000000"])
 def test_repeats_in_repeats_take_values_in_order(stream_bytes):
     s = Fed()
     inner = cl.Sequence(cl.Repeat(3, s.turn_body), cl.Copy(s.feed, s.value), cl.Repeat(2, s.halve))
@@ -1165,7 +1178,7 @@ def test_a_choice_may_take_more_values_one_way_than_another(n):
     np.testing.assert_allclose(engine.read("sums"), expected["sums"], rtol=1e-6)
 
 
-@few("n, stream_bytes", itertools.product([0, 1, 2], [1, 10**6]))
+@few("n, stream_bytes", itertools.product([0, 1, 2], [1, 10**6]), quick=["0, 1000000", "1, 1", "2, 1000000"])
 def test_a_choice_takes_as_many_values_whichever_way_it_goes(n, stream_bytes):
     s = Fed()
     twice = s.graph.add_function(s.turn_body)
@@ -1284,7 +1297,7 @@ SET = {
 }
 
 
-@few("where", SET, every=2)
+@pytest.mark.parametrize("where", SET)
 def test_what_is_written_in_time_is_read(where):
     s = Unset()
     program = cl.Sequence(SET[where](s))

@@ -305,7 +305,22 @@ def equations(run):
     return [eqn.primitive.name for eqn in run.jaxpr.jaxpr.eqns]
 
 
-@few("name", [*SEGMENTED, *BUCKETED])
+@few(
+    "name",
+    [*SEGMENTED, *BUCKETED],
+    quick=[
+        "sum",
+        "largest",
+        "own derivative",
+        "variance",
+        "softmax",
+        "by entry",
+        "running",
+        "product",
+        "a loop",
+        "neighbours",
+    ],
+)
 def test_values_and_gradients(name):
     function = (SEGMENTED | BUCKETED)[name]
     lengths = [2, 4, 1, 2]
@@ -333,7 +348,7 @@ def test_values_and_gradients(name):
         np.testing.assert_allclose(ours[key], theirs[key], rtol=2e-4, atol=2e-5, err_msg=key)
 
 
-@few("name", SEGMENTED)
+@pytest.mark.parametrize("name", SEGMENTED)
 def test_the_number_of_equations_does_not_depend_on_the_lengths(name):
     codelet = cl.codelet(SEGMENTED[name])
     few, many = (nodes(codelet, lengths)[0] for lengths in ([2, 3], range(1, 30)))
@@ -363,7 +378,7 @@ def test_a_profiler_changes_nothing():
     assert found == expected
 
 
-@few("name", BUCKETED, every=2)
+@few("name", BUCKETED, quick=["sorted", "running", "product", "the largest's place", "all pairs", "neighbours"])
 def test_other_codelets_run_once_for_each_length(name):
     codelet = cl.codelet(BUCKETED[name])
     few, same, many = (nodes(codelet, lengths)[0] for lengths in ([2, 3] * 2, [2, 3] * 5, [2, 3, 4, 5] * 2))

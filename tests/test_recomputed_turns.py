@@ -109,9 +109,7 @@ def turns(draw):
     return turn
 
 
-@examples(20)
-@given(turns())
-def test_values_and_gradients_are_the_same_and_no_more_is_kept(turn):
+def check(turn):
     function = scanned(turn)
     again = jax_core.jaxpr_as_fun(changed(function, ROWS, START, FIXED))
     assert kept(again, ROWS, START, FIXED) <= kept(lambda *own: jax.tree.leaves(function(*own)), ROWS, START, FIXED)
@@ -124,3 +122,16 @@ def test_values_and_gradients_are_the_same_and_no_more_is_kept(turn):
     for own in (loss, lambda f: jax.grad(loss(f), (0, 1, 2))):
         ours, plain = own(again)(ROWS, START, FIXED), own(function)(ROWS, START, FIXED)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), ours, plain)
+
+
+@examples(6)
+@given(turns())
+def test_values_and_gradients_are_the_same_and_no_more_is_kept(turn):
+    check(turn)
+
+
+@pytest.mark.slow
+@examples(100)
+@given(turns())
+def test_of_many_turns_values_and_gradients_are_the_same_and_no_more_is_kept(turn):
+    check(turn)

@@ -27,7 +27,17 @@ def low_bound(monkeypatch):
     monkeypatch.setattr(by_halves, "LEAST_BENEATH", 4)
 
 
-@few("of, reduction", product([((7, 5), 0), ((8, 2, 3), 0), ((3, 5, 4), (0, 1)), ((2, 5, 6), 1)], REDUCTIONS))
+@few(
+    "of, reduction",
+    product([((7, 5), 0), ((8, 2, 3), 0), ((3, 5, 4), (0, 1)), ((2, 5, 6), 1)], REDUCTIONS),
+    quick=[
+        "((7, 5), 0), prod",
+        "((7, 5), 0), mean",
+        "((8, 2, 3), 0), sum",
+        "((3, 5, 4), (0, 1)), max",
+        "((2, 5, 6), 1), min",
+    ],
+)
 def test_values_and_gradients_are_kept(low_bound, of, reduction):
     shape, axes = of
     # Few different numbers, so that greatest ones are tied.

@@ -139,7 +139,11 @@ def a_million() -> cl.Profile:
     return cl.Engine(graph).profile()
 
 
-@few("profile", [with_loops, empty, one_tile, matrix_vector, two_chips, mnist, a_million], every=7)
+@few(
+    "profile",
+    [with_loops, empty, one_tile, matrix_vector, two_chips, mnist, a_million],
+    quick=["empty", "one_tile", "two_chips"],
+)
 def test_every_view_opens(browser, tmp_path, profile):
     profile().report(tmp_path / "report.html", NASTY)
     assert opens(browser, tmp_path / "report.html", EVERY_VIEW) == dict.fromkeys(VIEWS, True)

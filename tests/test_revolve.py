@@ -87,7 +87,7 @@ def differentiated(turns: int, checkpoint: int | cl.Revolve | None) -> tuple[cl.
     return graph, found, cl.Sequence(found.forward, found.backward)
 
 
-@few("snapshots", [1, 4], every=2)
+@few("snapshots", [1, 4], quick=["4"])
 def test_gradients_are_those_of_a_loop_that_keeps_all(snapshots: int):
     turns = 13
     expected = by_jax(turns, None)

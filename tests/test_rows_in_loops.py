@@ -189,7 +189,18 @@ def inside_loops(closed):
     return found
 
 
-@few("name, shape", itertools.product(LOOPS, ROWS), every=4, ids=str)
+@few(
+    "name, shape",
+    itertools.product(LOOPS, ROWS),
+    quick=[
+        "scan, (7, 1)",
+        "reversed scan, (7, 1)",
+        "map, (9, 64)",
+        "map, (6, 5, 13)",
+        "put, (5, 67)",
+        "backwards, (7)",
+    ],
+)
 def test_rows_are_scanned_over_and_stacked(name, shape):
     """By the loop itself, whatever the cut of a row over tiles, and in the gradient too.
 

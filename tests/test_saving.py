@@ -118,7 +118,7 @@ def test_symbols_work_in_copies():
     assert again.graph.add_vertex("a", double, a=again[other + symbol // 2]).shape == (3, 2)
 
 
-@few("way", [copy.deepcopy, saved], every=2)
+@few("way", [copy.deepcopy, saved], quick=["saved"])
 def test_plans_and_functions_come_back(small, way):
     run = small.lower()
     assert str(way(run.plan)) == str(run.plan)

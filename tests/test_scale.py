@@ -159,7 +159,7 @@ def read_by_all(graph):
 AFFINE_RACES = [shifted, mirrored, crowded, one_for_all, read_by_all]
 
 
-@few("build", AFFINE_RACES, every=2)
+@few("build", AFFINE_RACES, quick=["shifted", "mirrored", "crowded", "one_for_all"])
 def test_a_race_of_affine_families_names_both_vertices(build):
     graph = cl.Graph()
     error, says, vertices = build(graph)

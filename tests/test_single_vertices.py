@@ -131,7 +131,7 @@ def test_a_line_that_adds_inside_and_outside_a_recording_is_told():
         add(2)
 
 
-@few("number", [int, np.int32, float, np.float32], every=2)
+@few("number", [int, np.int32, float, np.float32], quick=["int32", "float", "float32"])
 def test_a_loop_lowers_as_symbols_do_whatever_kind_of_number_its_state_is(number):
     """Nested loops, and a few odd vertices among them, are read and written by slices, not through tables."""
 

@@ -60,7 +60,7 @@ FUNCTIONS = {
 }
 
 
-@few("name", FUNCTIONS, every=2)
+@few("name", FUNCTIONS, quick=["columns", "batches", "added", "replaced"])
 def test_values_are_the_same(name):
     function, other = FUNCTIONS[name]
     traced = jax.make_jaxpr(function)(TABLE, other)

@@ -73,9 +73,7 @@ def programs(draw):
     return function, shape
 
 
-@examples(15)
-@given(programs(), st.integers(0, 9))
-def test_slopes_are_those_of_the_slices(drawn, seed):
+def check_slopes(drawn, seed):
     function, shape = drawn
     random = np.random.default_rng(seed)
     x, y, weights = (jnp.asarray(random.normal(size=shape), jnp.float32) for _ in range(3))
@@ -105,6 +103,19 @@ def test_slopes_are_those_of_the_slices(drawn, seed):
     before, after = jax.jit(lambda: (every(function), every(made)))()
     for one, other in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-4)
+
+
+@examples(4)
+@given(programs(), st.integers(0, 9))
+def test_slopes_are_those_of_the_slices(drawn, seed):
+    check_slopes(drawn, seed)
+
+
+@pytest.mark.slow
+@examples(60)
+@given(programs(), st.integers(0, 9))
+def test_slopes_of_many_are_those_of_the_slices(drawn, seed):
+    check_slopes(drawn, seed)
 
 
 def waves(x, y):
@@ -161,7 +172,7 @@ def by_rows(x):
 
 
 def test_gradients_of_many_compute_sets_on_one_variable():
-    n = 32
+    n = 16
     run = by_hand(n)
     x, y = jnp.asarray(np.random.default_rng(0).normal(size=(2, n, n)), jnp.float32)
     loss = lambda f: lambda x: jnp.sum(f(x) ** 2)  # noqa: E731

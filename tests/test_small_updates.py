@@ -60,9 +60,7 @@ def programs(draw):
     return function, shape
 
 
-@examples(25)
-@given(programs(), st.integers(0, 9))
-def test_values_and_slopes_stay(drawn, seed):
+def check_updates(drawn, seed):
     function, shape = drawn
     random = np.random.default_rng(seed)
     x, weights = (jnp.asarray(random.normal(size=shape), jnp.float32) for _ in range(2))
@@ -75,6 +73,19 @@ def test_values_and_slopes_stay(drawn, seed):
     before, after = jax.jit(lambda: (every(function), every(made)))()
     for one, other in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+@examples(10)
+@given(programs(), st.integers(0, 9))
+def test_values_and_slopes_stay(drawn, seed):
+    check_updates(drawn, seed)
+
+
+@pytest.mark.slow
+@examples(200)
+@given(programs(), st.integers(0, 9))
+def test_values_and_slopes_of_many_stay(drawn, seed):
+    check_updates(drawn, seed)
 
 
 def updated(start, size, values):

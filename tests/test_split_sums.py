@@ -13,7 +13,7 @@ import codelet as cl
 from benchmarks.collectives import collectives
 from benchmarks.mesh import OverMesh
 from tests.at_once import at_once
-from tests.examples import examples, few
+from tests.examples import examples
 from tests.meshes import mesh_of
 
 
@@ -211,8 +211,8 @@ def crossing(case: Sums) -> dict[str, int]:
 ROWS = Sums((8, 5, 20), (0, 1, 2), 2, 0, 1, 4, {"p": 2}, "one", 0)
 
 
-@few(
-    "changed, expected",
+@pytest.mark.parametrize(
+    ("changed", "expected"),
     [
         ({}, {"all-reduce": 2 * 3 * 40}),
         ({"cuts": {"p": 2, "y": 0, "b": 0}}, {"reduce-scatter": 3 * 40}),
@@ -225,7 +225,6 @@ ROWS = Sums((8, 5, 20), (0, 1, 2), 2, 0, 1, 4, {"p": 2}, "one", 0)
         ({"kind": "product", "cuts": {"p": 2, "q": 2, "y": 0, "b": 0}}, {"reduce-scatter": 3 * 40}),
         ({"kind": "product"}, {"all-reduce": 2 * 3 * 40}),
     ],
-    every=2,
 )
 def test_sums_alone_cross(changed, expected):
     assert crossing(ROWS._replace(**changed)) == expected

@@ -102,7 +102,7 @@ def test_a_stencil_in_blocks_reads_by_slices(name):
                 assert all(own is not None and (own.box is not None or own.start is not None) for own in places)
 
 
-@few("name", GRAPHS, every=2)
+@few("name", GRAPHS, quick=["windows", "product", "cube"])
 def test_blocks_compute_what_fused_does(name):
     graph, program = GRAPHS[name]()
     variables = [variable for variable in graph.variables if "/" not in variable.name]

@@ -79,7 +79,28 @@ def _traced(case: Traceable) -> cl.Traced:  # type: ignore[name-defined]
     return traced
 
 
-@few("name", CASES)
+@few(
+    "name",
+    CASES,
+    quick=[
+        "softmax",
+        "gelu",
+        "a rule by element",
+        "a rule of a product",
+        "scan backwards",
+        "carried crosswise",
+        "cond",
+        "switch beyond",
+        "lookups",
+        "moves",
+        "einsum",
+        "pools",
+        "checkpoint",
+        "nothing",
+        "as it came",
+        "solve",
+    ],
+)
 def test_a_traced_function_has_the_values_and_slopes_of_the_function(name: str):
     case = CASES[name]
     traced = _traced(case)
@@ -126,7 +147,7 @@ DRAWS = {
 }
 
 
-@few("name", DRAWS, every=2)
+@few("name", DRAWS, quick=["normal", "permutation"])
 @pytest.mark.filterwarnings("ignore::codelet.OneVertexWarning")
 def test_random_numbers_are_those_of_jax(name: str):
     traced = cl.trace(DRAWS[name], KEY)
@@ -384,7 +405,7 @@ def _turns(x):
     return [lax.scan(along, 1.0, x, reverse=reverse) for reverse in (False, True)]
 
 
-@few("grain", [None, 1, 2, 3, 5, 6, 8], every=2)
+@pytest.mark.parametrize("grain", [None, 1, 2, 3, 5, 6, 8])
 def test_rows_of_loops_are_cut_whatever_the_grain(grain):
     x = array((5, 7))
     traced = cl.trace(_turns, x, target=cl.IPU(num_tiles=2), grain=grain)
@@ -420,7 +441,18 @@ PAIRS = [
 
 
 @pytest.mark.filterwarnings("ignore::codelet.UnknownCyclesWarning", "ignore::codelet.OneVertexWarning")
-@few("first, second", PAIRS, every=3)
+@few(
+    "first, second",
+    PAIRS,
+    quick=[
+        "float8_e4m3fn, float8_e5m2",
+        "float8_e4m3fn, float32",
+        "int4, bfloat16",
+        "int4, uint4",
+        "uint8, int8",
+        "float8_e5m2, float16",
+    ],
+)
 def test_products_of_dtypes_that_jax_does_not_promote(first, second):
     x, y = array((3, 4), jnp.int32, low=0, high=3).astype(first), array((4, 5), jnp.int32, low=0, high=3).astype(second)
 

@@ -102,7 +102,11 @@ BEGINNINGS = {
 }
 
 
-@few("name, execution", product(BEGINNINGS, ["tiles", "addresses", "fused"]), every=2)
+@few(
+    "name, execution",
+    product(BEGINNINGS, ["tiles", "addresses", "fused"]),
+    quick=["windows, addresses", "lines, tiles", "lines, fused"],
+)
 def test_reductions_from_any_beginning_in_every_execution(name, execution):
     traced = cl.trace(BEGINNINGS[name], MATRIX, target=cl.IPU(num_tiles=4))
     engine = cl.Engine(traced, execution=execution)

@@ -39,7 +39,22 @@ def test_every_program_is_tested():
     assert {path.stem for path in FOLDER.glob("*.py")} - helpers == set(SMALL)
 
 
-@few("name", SMALL, every=2)
+@few(
+    "name",
+    SMALL,
+    quick=[
+        "bitonic_sort",
+        "breadth_first",
+        "cholesky",
+        "equinox_training",
+        "fft",
+        "k_means",
+        "ldpc",
+        "life",
+        "page_rank",
+        "spiking",
+    ],
+)
 def test_a_program_agrees_with_its_twin(name):
     made = twin(name)
     arguments = jax.device_put(made.arguments(np.random.default_rng(0)))

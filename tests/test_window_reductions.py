@@ -68,7 +68,7 @@ CASES = {
 }
 
 
-@few("case", CASES)
+@few("case", CASES, quick=["2 by 2", "overlapping", "padded", "dilated", "one dimension"])
 def test_values_and_slopes_are_those_of_every_window(case):
     """Of whole numbers, so that some tie: each of the greatest has the same share."""
     x = np.random.default_rng(0).integers(-2, 3, (2, 9, 10)).astype(np.float32)

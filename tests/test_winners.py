@@ -103,7 +103,17 @@ def program_of(extreme, dtype):
     return graph, cl.Sequence(call(x, y), call(y, z), branch, *last.compute_sets)
 
 
-@few("dtype, extreme", [(dtype, own) for own in EXTREMES for dtype in ("float32", "float64")], every=7)
+@few(
+    "dtype, extreme",
+    [(dtype, own) for own in EXTREMES for dtype in ("float32", "float64")],
+    quick=[
+        "float64, so far",
+        "float32, of two",
+        "float32, and a number",
+        "float32, in a codelet",
+        "float64, of windows of vertices",
+    ],
+)
 def test_no_slope_is_lost(dtype, extreme):
     with jax.enable_x64(dtype == "float64"):
         graph, program = program_of(extreme, dtype)
@@ -145,7 +155,20 @@ PLAIN = {
 }
 
 
-@few("name", PLAIN, every=4)
+@few(
+    "name",
+    PLAIN,
+    quick=[
+        "greatest",
+        "of axes apart",
+        "of no axis",
+        "so far, from behind",
+        "of two",
+        "and a number",
+        "of integers",
+        "in a function",
+    ],
+)
 def test_slopes_are_those_of_jax(name):
     """With ties, NaN and infinities; backward, forward, of the second order and mapped."""
     x = jnp.array([[1, 2, 2, -3, 2], [0, -0.0, -1, 0, -2], [jnp.inf, 1, jnp.inf, -jnp.inf, 3], [1, 1, jnp.nan, 4, 1]])

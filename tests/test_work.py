@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-from itertools import islice
 
 import jax
 import jax.numpy as jnp
@@ -135,19 +134,54 @@ def test_rows_of_the_benchmark_table_move_no_more_than_they_did(name, lowered):
     check_moved(comparisons(name), lowered)
 
 
-@few("name, number", [(name, k) for name in MANY for k, _ in enumerate(comparisons(name))], every=19)
-def test_rows_of_large_benchmarks_move_no_more_than_they_did(name, number, lowered):
-    check_moved(islice(comparisons(name), number, number + 1), lowered)
+ROWS = [own.name for name in MANY for own in comparisons(name)]
+
+LOOPS = [
+    *("scan/40x1", "scan/40x60x60/grad_of_traced", "scan_reversed/400x61x67/grad_of_traced", "fori_rows/4000x1"),
+    *("fori_rows_reversed/4000x1", "fori_columns/60x60x40/grad_of_traced", "fori_own/400x61x67/grad_of_traced"),
+    *("map_rows/4000x100/grad_of_traced", "while_rows/40x512x512", "windows/40x60x60/adjoint"),
+]
+"""Every way to go through rows."""
+
+KERNELS = [
+    *("mvt/small/adjoint", "symm/small/trace_of_grad", "syrk/small/grad_of_traced", "covariance/odd"),
+    *("spmv/small/trace_of_grad", "cholesky/small/grad_of_traced", "gramschmidt/small", "durbin/small/adjoint"),
+    *("jacobi_1d/small/by_hand", "heat_3d/small/adjoint", "fdtd_2d/small/trace_of_grad", "lenet"),
+    *("seidel_2d/small/grad_of_traced", "vadv/small/adjoint", "adi/small/trace_of_grad", "nbody/small/grad_of_traced"),
+    *("azimint_hist/small/grad_of_traced", "softmax/odd/grad_of_traced", "stockham_fft/small/adjoint"),
+]
+"""Products, factors, stencils, sweeps, histograms, a transform and networks, each in one of the ways to run them."""
+
+
+def row_of(name):
+    """The comparison of a name, made anew."""
+    return next(own for own in comparisons(name.split("/")[0]) if own.name == name)
+
+
+@few("name", ROWS, quick=[*(f"loops/{own}" for own in LOOPS), *(f"npbench/{own}" for own in KERNELS)])
+def test_rows_of_large_benchmarks_move_no_more_than_they_did(name, lowered):
+    check_moved([row_of(name)], lowered)
 
 
 TWO_BUFFERS = "loops/fori_own/"
 """Rows changed in place, whose gradient scans over them, into an array of its own, and moves a part of the bytes."""
 
 
-@few("number", range(len(list(comparisons("loops")))), every=5)
-def test_loops_hold_no_more_than_plain_jax(number):
+HELD = [
+    *("scan/40x61x67", "scan/40x60x60/trace_of_grad", "scan/4000x100/grad_of_traced", "scan_reversed/400x64"),
+    *("scan_reversed/400x61x67/adjoint", "fori_rows/40x64", "fori_rows/40x60x60/adjoint"),
+    *("fori_rows/4000x100/trace_of_grad", "fori_rows_reversed/400x61x67", "fori_rows_reversed/4000x100/grad_of_traced"),
+    *("fori_columns/64x400", "fori_columns/60x60x40/grad_of_traced", "fori_own/40x60x60"),
+    *("fori_own/400x61x67/trace_of_grad", "map_rows/4000x100", "map_rows/4000x100/adjoint", "windows/4000x1"),
+    *("windows/40x60x60/adjoint", "while_rows/400x61x67"),
+]
+"""Every way to go through rows, and a gradient of each in one of the ways there are."""
+
+
+@few("name", [own for own in ROWS if own.startswith("loops/")], quick=[f"loops/{own}" for own in HELD])
+def test_loops_hold_no_more_than_plain_jax(name):
     """Beside what they are given and give, as XLA plans memory; a few numbers do not count."""
-    (comparison,) = islice(comparisons("loops"), number, number + 1)
+    comparison = row_of(name)
     ours, plain = temporaries(comparison)
     most = 2.0 if comparison.name.startswith(TWO_BUFFERS) and comparison.name.endswith("grad_of_traced") else 1.25
     if comparison.name.endswith("adjoint") and not IS_COUNTED_JAX:
