@@ -2,9 +2,7 @@
 
 import gc
 import os
-import threading
 from importlib.metadata import version
-from typing import Any
 
 # Two processes share two cores: one thread each is fastest.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -45,24 +43,6 @@ def _compile_soon() -> None:
         os.environ.setdefault("XLA_FLAGS", " ".join(_COMPILED_SOON))
 
 
-def _share_contexts() -> None:
-    """Have programs that are traced in a thread share contexts of MLIR, of which JAX makes one for each.
-
-    That is 4 ms of 25 for a small program: all dialects are loaded. They are renewed, for they keep all types.
-    """
-    from jax._src.interpreters import mlir
-
-    make, held = mlir.make_ir_context, threading.local()
-
-    def shared() -> Any:
-        if not getattr(held, "left", 0):
-            held.context, held.left = make(), 200
-        held.left -= 1
-        return held.context
-
-    mlir.make_ir_context = shared
-
-
 DEVICES = 8
 """How many devices the host has for tests of meshes; all others use the first."""
 
@@ -74,8 +54,6 @@ def pytest_configure(config: pytest.Config) -> None:
         jax.config.update("jax_num_cpu_devices", DEVICES)
     if config.getoption("markexpr") == "not slow":
         _compile_soon()
-        if version("jaxlib").startswith("0.10."):
-            _share_contexts()
     cache = getattr(config, "cache", None)
     if cache is not None:
         jax.config.update("jax_compilation_cache_dir", str(cache.mkdir("jax")))

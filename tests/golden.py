@@ -1,8 +1,8 @@
 """Golden plans and jaxprs, of five programs and of the networks: `python -m tests.golden [--write]`.
 
-Each is a file of `tests/golden`: the plan as it prints, then what runs, as how many equations there are of each primitive
-and of each type of what it gives, with those of loops and branches below. `tests/test_golden.py` compares them;
-who changes what is emitted on purpose writes them anew, and a reviewer reads the difference.
+Each is a file of `tests/golden`: the plan as it prints, then what runs, as how many equations there are of each
+primitive and of each type of what it gives, with those of loops and branches below. `tests/test_golden.py` compares
+them; who changes what is emitted on purpose writes them anew, and a reviewer reads the difference.
 """
 
 from __future__ import annotations
