@@ -172,7 +172,7 @@ def by_rows(x):
 
 
 def test_gradients_of_many_compute_sets_on_one_variable():
-    n = 16
+    n = 32
     run = by_hand(n)
     x, y = jnp.asarray(np.random.default_rng(0).normal(size=(2, n, n)), jnp.float32)
     loss = lambda f: lambda x: jnp.sum(f(x) ** 2)  # noqa: E731
