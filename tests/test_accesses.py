@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import codelet as cl
 from codelet.refused import Refused
 from codelet.views.access import Access, Line, joined, phases
+from codelet.views.grids import Key
 from codelet.views.index import row_major
 from tests.accesses import accesses, extents, line_at, lines, table_of
 from tests.examples import examples
@@ -25,7 +26,7 @@ POSITIONS = [own.axes[0] for own in FRESH]
 def test_box_holds_all_positions(own):
     found = table_of(own).values()
     for d, (low, high) in enumerate(own.box()):
-        there = [row[d] for row in found if row[d] is not None]
+        there = [n for row in found if (n := row[d]) is not None]
         assert all(low <= n < high for n in there)
         if own.lines[d].divisor == 1 and not own.lines[d].tables:
             assert (low, high) == (min(there), max(there) + 1)
@@ -68,6 +69,7 @@ def test_cut_parts_are_all_of_it_and_join_again(own, size, data):
 def test_parts_that_do_not_go_on_are_refused(own):
     key = next((k for k, n in own.extents.items() if n > 2 and any(line.by.get(k) for line in own.lines)), None)
     assume(key is not None and not any(line.tables for line in own.lines))
+    assert key is not None
     parts = [own.restricted(key, range(1)), own.restricted(key, range(2, own.extents[key]))]
     assert isinstance(joined(parts, key), Refused)
     assert joined(parts[::-1][:1], key) == parts[1]
@@ -139,7 +141,7 @@ def test_solved_for_a_key_is_its_place(own, data):
     st.lists(st.tuples(st.integers(-3, 9), st.integers(-4, 4).filter(bool), st.integers(1, 5)), min_size=1, max_size=3)
 )
 def test_inverse_names_each_place_and_has_holes_elsewhere(dimensions):
-    keys = dict(enumerate(n for _, _, n in dimensions))
+    keys: dict[Key, int] = dict(enumerate(n for _, _, n in dimensions))
     own = Access((40,) * len(dimensions), tuple(Line.of(a, {d: b}) for d, (a, b, _) in enumerate(dimensions)), keys)
     back = own.inverse(POSITIONS[: len(dimensions)])
     assert not isinstance(back, Refused)
@@ -173,7 +175,7 @@ def test_padding_moves_positions(own, data):
 @examples(150)
 @given(lines({0: 6, 1: 5}, rounded=True))
 def test_simplified_is_the_same_and_rounded_lines_within_a_block_are_plain(own):
-    sizes = {0: 6, 1: 5}
+    sizes: dict[Key, int] = {0: 6, 1: 5}
     made = own.simplified(sizes)
     assert line_at(made, sizes) == line_at(own, sizes)
     found = line_at(own, sizes)
