@@ -8,8 +8,10 @@ from collections.abc import Mapping
 import numpy as np
 from hypothesis import strategies as st
 
-from codelet.views.access import Access, Line, Lookup, Term
+from codelet.views.access import Access
 from codelet.views.grids import Grid, Key
+from codelet.views.line import Line
+from codelet.views.terms import Lookup, Term
 
 
 def grids(extents: Mapping[Key, int]) -> dict[Key, np.ndarray]:

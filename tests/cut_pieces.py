@@ -14,8 +14,9 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from codelet.views.access import Access, Line, phases
+from codelet.views.access import Access
 from codelet.views.grids import Axis, Grid, Key
+from codelet.views.line import Line, phases
 from lowering.join.lattice_pieces import Piece
 
 Terms = Counter[tuple[int, ...]]

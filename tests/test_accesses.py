@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from codelet.refused import Refused
-from codelet.views.access import Access, Line, joined, phases
+from codelet.views.access import Access, joined
 from codelet.views.grids import Key
 from codelet.views.index import row_major
+from codelet.views.line import Line, phases
 from tests.accesses import accesses, extents, line_at, lines, table_of
 from tests.examples import examples
 

@@ -22,7 +22,7 @@ from codelet.ops.partials import sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.windows import places_of
 from codelet.tracing.codelets import Codelet
-from codelet.views.access import Phase
+from codelet.views.line import Phase
 from codelet.views.symbols import grid
 from codelet.views.tensor import Tensor
 

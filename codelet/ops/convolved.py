@@ -21,7 +21,7 @@ from codelet.ops.blocks import Cut, whole
 from codelet.ops.pairs import Pair, both
 from codelet.ops.windows import WindowedDimension
 from codelet.tracing.codelets import codelet
-from codelet.views.access import Phase
+from codelet.views.line import Phase
 
 Kind = Literal["patch", "position", "element"]
 """What a vertex makes: a patch of the results, results at one position, or one result."""

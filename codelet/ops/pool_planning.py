@@ -33,7 +33,7 @@ from codelet.ops.planning import (
 from codelet.ops.windows import WindowedDimension
 from codelet.target import Target, VertexCycles
 from codelet.tracing.codelets import Codelet
-from codelet.views.access import Phase
+from codelet.views.line import Phase
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 In come the sizes of one spatial dimension of a convolution or pooling; out comes a `WindowedDimension`: its line is the
 element that a tap of a result's window meets. With zeros between elements (`lhs_dilation`) the line has a divisor, and
-only some taps of a kernel meet an element, others for each phase of the results: see `phases` of `views/access.py`.
+only some taps of a kernel meet an element, others for each phase of the results: see `phases` of `views/line.py`.
 
 Source: V. Dumoulin and F. Visin, A guide to convolution arithmetic for deep learning, 2016: transposed convolutions.
 """
@@ -21,7 +21,7 @@ from jax import lax
 from codelet.errors import OperationError
 from codelet.refused import Refused
 from codelet.schema import is_whole
-from codelet.views.access import Line, Phase, phases
+from codelet.views.line import Line, Phase, phases
 
 RESULT, TAP = 0, 1
 """The keys of the lines of windows."""

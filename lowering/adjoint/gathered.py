@@ -28,8 +28,9 @@ from jax import lax
 from codelet.graphs.family import Family, Field
 from codelet.refused import Refused
 from codelet.tracing.codelets import codelet
-from codelet.views.access import Access, Line, Phase, phases
+from codelet.views.access import Access
 from codelet.views.grids import Axis, Key
+from codelet.views.line import Line, Phase, phases
 from codelet.views.sources import Patch, Patchwork, Source, Variable
 from codelet.views.symbols import grid
 from codelet.views.tensor import Tensor

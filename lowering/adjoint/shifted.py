@@ -3,7 +3,7 @@
 In come contributions whose places are affine, and where their sums go. Along each dimension of that a contribution is
 given at `start + step*p + by*k`: `p` runs along an axis of the vertices or a dimension of the field, and `k`, if there
 is one, along another, where windows overlap. Out come vertices that read each at its inverse place: the line is solved
-for `p`, and its phases (`phases` of `views/access.py`) say which `p` and `k` element `step*q + r` has, through a
+for `p`, and its phases (`phases` of `views/line.py`) say which `p` and `k` element `step*q + r` has, through a
 diagonal view of contributions among zeros. Neighbouring phases at which every contribution
 goes on with its next `k` are one run, which is an axis of the sums, or a dimension of their blocks. So a stencil is one
 family of sums, and windows of any stride are one for each number of windows that an element lies in; no access has a
@@ -27,8 +27,9 @@ from typing import Any, NamedTuple
 
 from codelet.refused import Refused
 from codelet.tracing.adjoints import AdjointCodelet
-from codelet.views.access import Access, Line, Phase, phases
+from codelet.views.access import Access
 from codelet.views.index import Index
+from codelet.views.line import Line, Phase, phases
 from codelet.views.sources import Source, Variable
 from codelet.views.tensor import Tensor
 from lowering.adjoint.gathered import SumView, boxes_of

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 from codelet.tracing.adjoints import AdjointCodelet
 from codelet.tracing.codelets import Codelet
 from codelet.tracing.hints import NO_HINTS
-from codelet.views.access import Phase
 from codelet.views.grids import Axis
 from codelet.views.index import Index
+from codelet.views.line import Phase
 from codelet.views.symbols import grid
 from codelet.views.tensor import Tensor
 from lowering.adjoint.shifted import NO_DIMENSION, Shifted, ShiftedBox, Span

@@ -18,9 +18,10 @@ from typing import Any
 from codelet import ops
 from codelet.graphs.family import Family
 from codelet.graphs.graph import Graph
-from codelet.views.access import Access, Part
+from codelet.views.access import Access
 from codelet.views.grids import Axis
 from codelet.views.index import Index
+from codelet.views.line import Part
 from codelet.views.sources import Patchwork, Source, Variable
 from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.fields import is_injective

@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from codelet.views.access import Access, Dimension
+from codelet.views.access import Access
 from codelet.views.boxes import Box, lengths_of
 from codelet.views.digits import row_major_strides
+from codelet.views.terms import Dimension
 from lowering.arrays import Array, reshape
 from lowering.fast.partition import boxes_of, divide_boxes
 from lowering.plan.radices import Radix, box, box_radices

@@ -20,8 +20,8 @@ from jax import lax
 
 from codelet.graphs.family import Family, Field
 from codelet.refused import Refused
-from codelet.views.access import Line, Part
 from codelet.views.grids import Axis
+from codelet.views.line import Line, Part
 from lowering.arrays import Array, Arrays, reshape, slice_, transpose
 from lowering.fast.inputs import Input, Inputs
 from lowering.fast.key_parts import parts_by_dimension, reach_of

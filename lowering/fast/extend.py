@@ -25,11 +25,12 @@ import numpy as np
 from jax import lax
 
 from codelet.graphs.family import Family, Field
-from codelet.views.access import Access, Line
+from codelet.views.access import Access
 from codelet.views.digits import are_nested
 from codelet.views.grids import Key
 from codelet.views.index import Index
 from codelet.views.integers import affine_length
+from codelet.views.line import Line
 from codelet.views.sources import Source, source_text
 from codelet.views.tensor import Tensor
 from lowering.arrays import Array, join, slice_

@@ -14,11 +14,12 @@ import numpy as np
 from jax import lax
 
 from codelet.graphs.family import Family, Field
-from codelet.views.access import Access, Term, flat_terms
+from codelet.views.access import Access
 from codelet.views.grids import Axis, Key
 from codelet.views.index import Index
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
+from codelet.views.terms import Term, flat_terms
 from lowering.arrays import SMALL, Arrays, constant
 from lowering.fast.moves import positions_of
 from lowering.fast.partition import Division, divide, within

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from codelet.views.access import Line, Part
 from codelet.views.digits import are_nested, row_major_strides
 from codelet.views.index import Index
+from codelet.views.line import Line, Part
 
 Name = TypeVar("Name", bound=Hashable)
 

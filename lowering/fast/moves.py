@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codelet.views.access import Term, dtype_of_positions
+from codelet.views.terms import Term, dtype_of_positions
 from lowering.arrays import SMALL, Array, constant, take
 
 

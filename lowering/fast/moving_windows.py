@@ -6,8 +6,9 @@ Poolings, reductions of windows and the order of results ask for these; for who 
 from __future__ import annotations
 
 from codelet.refused import Refused
-from codelet.views.access import Access, Line
+from codelet.views.access import Access
 from codelet.views.grids import Axis
+from codelet.views.line import Line
 from codelet.views.tensor import Tensor
 
 

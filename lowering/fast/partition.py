@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 from jax import lax
 
-from codelet.views.access import Access, Dimension
+from codelet.views.access import Access
 from codelet.views.boxes import Box
+from codelet.views.terms import Dimension
 from lowering.arrays import Array
 from lowering.plan.radices import run_of
 

@@ -20,10 +20,10 @@ from codelet.jaxprs.equations import bind
 from codelet.jaxprs.primitives import POOLINGS
 from codelet.refused import Refused
 from codelet.tracing.traced_codelet import TracedCodelet
-from codelet.views.access import Dimension
 from codelet.views.boxes import lengths_of
 from codelet.views.grids import Axis
 from codelet.views.sources import Patchwork
+from codelet.views.terms import Dimension
 from lowering.arrays import Arrays, reshape, slice_, transpose
 from lowering.fast.inputs import Input, Inputs
 from lowering.fast.moving_windows import axis_of, inside_of, moving_windows

@@ -13,11 +13,12 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from codelet.views.access import Access, Dimension, Term
+from codelet.views.access import Access
 from codelet.views.digits import row_major_strides
 from codelet.views.grids import Key
 from codelet.views.index import Index
 from codelet.views.mixed_radix import split_digits
+from codelet.views.terms import Dimension, Term
 from lowering.arrays import Array
 from lowering.fast.moves import Gather, Move, Way, moved, moves_text
 

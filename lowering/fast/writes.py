@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 from jax import lax
 
-from codelet.views.access import Access, Term
+from codelet.views.access import Access
 from codelet.views.digits import row_major_strides
 from codelet.views.grids import Grid, Key, union_axes
 from codelet.views.index import Index
 from codelet.views.mixed_radix import Digits, split_digits
+from codelet.views.terms import Term
 from lowering.arrays import Array, arranged, reshape
 from lowering.fast.assembly import Region, assemble, plan_assembly
 from lowering.fast.moves import places_of

@@ -19,11 +19,12 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from codelet.refused import Refused
-from codelet.views.access import Access, Line, Part
+from codelet.views.access import Access
 from codelet.views.affine import sorted_symbols
 from codelet.views.digits import row_major_strides
 from codelet.views.grids import Axis, Grid
 from codelet.views.index import Index
+from codelet.views.line import Line, Part
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
 from lowering.fast.key_parts import Place, parts_along

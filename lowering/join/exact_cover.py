@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from codelet.refused import Refused
-from codelet.views.access import Line
 from codelet.views.grids import Axis, Grid, Key
+from codelet.views.line import Line
 from lowering.join.lattice_pieces import Piece
 
 POSITION: Axis = Grid([range(1)]).axes[0]

@@ -10,9 +10,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from codelet.views.access import Access, Dimension, Line, flat_terms
+from codelet.views.access import Access
 from codelet.views.grids import Key
 from codelet.views.index import Index
+from codelet.views.line import Line
+from codelet.views.terms import Dimension, flat_terms
 
 
 @dataclass(frozen=True, eq=False)

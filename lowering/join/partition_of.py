@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from codelet.refused import Refused
-from codelet.views.access import Access, Line
+from codelet.views.access import Access
 from codelet.views.grids import Grid, Key
+from codelet.views.line import Line
 from lowering.join.exact_cover import Placement, cover
 from lowering.join.lattice_pieces import Piece
 from lowering.join.recognise import Coordinate, recognise

@@ -23,9 +23,10 @@ from codelet.refused import Refused
 from codelet.tracing.codelet_from_jaxpr import JaxprCodelet
 from codelet.tracing.field_types import FieldType
 from codelet.tracing.traced_codelet import TracedCodelet
-from codelet.views.access import Access, Line
+from codelet.views.access import Access
 from codelet.views.grids import Axis, Key
 from codelet.views.index import Index
+from codelet.views.line import Line
 from codelet.views.patchwork import padded
 from codelet.views.sources import Source, Variable
 from codelet.views.tensor import Tensor, whole_view

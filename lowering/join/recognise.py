@@ -18,8 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from codelet.refused import Refused
-from codelet.views.access import Access, Line
+from codelet.views.access import Access
 from codelet.views.grids import Grid, Key
+from codelet.views.line import Line
 from lowering.join.lattice_pieces import Piece
 
 Coordinate = tuple[int, int]

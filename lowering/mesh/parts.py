@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from codelet.views.access import Access, Line, Lookup, Term
+from codelet.views.access import Access
 from codelet.views.digits import row_major_strides
 from codelet.views.grids import Key
 from codelet.views.index import Index
 from codelet.views.integers import narrowed
+from codelet.views.line import Line
+from codelet.views.terms import Lookup, Term
 from lowering.plan.pieces import Pieces, pieces_of
 
 Positions = range | np.ndarray

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from codelet.views.access import Access, Term
+from codelet.views.access import Access
+from codelet.views.terms import Term
 
 
 class Radix(NamedTuple):
