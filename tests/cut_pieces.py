@@ -18,6 +18,7 @@ from codelet.views.access import Access
 from codelet.views.grids import Axis, Grid, Key
 from codelet.views.line import Line, phases
 from lowering.join.lattice_pieces import Piece
+from tests.accesses import grids
 
 Terms = Counter[tuple[int, ...]]
 """Each point by the positions of all fields, those at which an operand is a hole left out."""
@@ -29,15 +30,15 @@ def _whole(axes: Sequence[Axis], lines: Sequence[Sequence[Line]], shapes: Sequen
     return Piece(extents, accesses, 1)
 
 
-def _line(start: int = 0, divisor: int = 1, **steps: tuple[Axis, int]) -> Line:
-    return Line.of(start, dict(steps.values()), divisor)
+def _plain(axis: Axis) -> Line:
+    """A line that is an axis alone."""
+    return Line.of(0, {axis: 1})
 
 
 def matmul(m: int, k: int, n: int) -> Piece:
     """A product of matrices: rows, columns, and what is summed over."""
     row, column, inner = Grid([range(m), range(n), range(k)]).axes
-    plain = lambda axis: Line.of(0, {axis: 1})  # noqa: E731
-    lines = [[plain(row), plain(column)], [plain(row), plain(inner)], [plain(inner), plain(column)]]
+    lines = [[_plain(row), _plain(column)], [_plain(row), _plain(inner)], [_plain(inner), _plain(column)]]
     return _whole((row, column, inner), lines, [(m, n), (m, k), (k, n)])
 
 
@@ -45,8 +46,7 @@ def convolution(channels: int, filters: int, size: int, taps: int, stride: int, 
     """A convolution of one dimension, without padding."""
     count = (size - spread * (taps - 1) - 1) // stride + 1
     f, y, c, t = Grid([range(filters), range(count), range(channels), range(taps)]).axes
-    plain = lambda axis: Line.of(0, {axis: 1})  # noqa: E731
-    lines = [[plain(f), plain(y)], [plain(c), Line.of(0, {y: stride, t: spread})], [plain(f), plain(c), plain(t)]]
+    lines = [[_plain(f), _plain(y)], [_plain(c), Line.of(0, {y: stride, t: spread})], [_plain(f), _plain(c), _plain(t)]]
     return _whole((f, y, c, t), lines, [(filters, count), (channels, size), (filters, channels, taps)])
 
 
@@ -54,8 +54,11 @@ def input_gradient(channels: int, filters: int, size: int, taps: int, stride: in
     """The gradient of a convolution by its image: at most positions few taps meet a slope."""
     count = (size + 2 * low - taps) // stride + 1
     c, x, f, t = Grid([range(channels), range(size), range(filters), range(taps)]).axes
-    plain = lambda axis: Line.of(0, {axis: 1})  # noqa: E731
-    lines = [[plain(c), plain(x)], [plain(f), Line.of(low, {x: 1, t: -1}, stride)], [plain(f), plain(c), plain(t)]]
+    lines = [
+        [_plain(c), _plain(x)],
+        [_plain(f), Line.of(low, {x: 1, t: -1}, stride)],
+        [_plain(f), _plain(c), _plain(t)],
+    ]
     return _whole((c, x, f, t), lines, [(channels, size), (filters, count), (filters, channels, taps)])
 
 
@@ -177,8 +180,7 @@ def terms(pieces: Sequence[Piece]) -> Terms:
     """All points of pieces, each as often as it is there."""
     found: Terms = Counter()
     for piece in pieces:
-        arrays = np.meshgrid(*map(np.arange, piece.extents.values()), indexing="ij")
-        places = dict(zip(piece.extents, arrays, strict=True))
+        places = grids(piece.extents)
         shape, columns = tuple(piece.extents.values()), []
         is_there = np.ones(shape, bool)
         for number, access in enumerate(piece.accesses):

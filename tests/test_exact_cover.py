@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, seed, settings
 
 from codelet.refused import Refused
+from lowering.join import exact_cover
 from lowering.join.lattice_pieces import Piece
 from lowering.join.partition_of import partition_of
 from tests.cut_pieces import cut, cuts, in_every_order, matmul, spoilt, terms, without_single_places
@@ -107,3 +108,17 @@ def test_pieces_of_uneven_lengths():
     refused = joined([pieces[0], *pieces[2:]])
     assert isinstance(refused, Refused)
     assert refused.reason == "a point is computed by no piece"
+
+
+def test_scattered_pieces_of_more_places_than_are_flagged_are_refused(monkeypatch):
+    whole = without_single_places(matmul(1, 1, 40))
+    (axis,) = whole.extents
+    pieces = []
+    for first in (0, 1):
+        accesses = tuple(access.restricted(axis, range(first, 40, 2)) for access in whole.accesses)
+        pieces.append(Piece(accesses[0].extents, accesses, 1))
+    assert is_what_they_are(pieces)
+    monkeypatch.setattr(exact_cover, "MOST_FLAGS", 79)
+    refused = joined(pieces)
+    assert isinstance(refused, Refused)
+    assert refused.reason == "2 pieces lie scattered among 40 places"

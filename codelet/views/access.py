@@ -92,6 +92,19 @@ class Access:
         """The keys that run backwards."""
         return frozenset(key for line in self.lines for key, step in line.steps if step < 0)
 
+    @property
+    def digit_shape(self) -> tuple[int, ...]:
+        """The shape, its dimensions split where several keys count along one as digits do, if they divide it."""
+        shape: list[int] = []
+        for extent, (_, terms) in zip(self.shape, self.dimensions, strict=True):
+            rest = extent
+            for k, outer in enumerate(terms[:-1]):
+                if outer.grain > sum(term.reach for term in terms[k + 1 :]) and rest % outer.grain == 0:
+                    shape.append(rest // outer.grain)
+                    rest = outer.grain
+            shape.append(rest)
+        return tuple(shape)
+
     # --- what it names ------------------------------------------------------------------------------------
 
     def index(self) -> Index:

@@ -15,7 +15,7 @@ the phases of transposed convolutions.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -43,6 +43,11 @@ def _order(key: Key | Part) -> tuple[int, ...]:
     if isinstance(key, Part):
         return (2, -key.stride, *_order(key.key), key.weight)
     return (0, key) if isinstance(key, int) else (1, *key.sort_key)
+
+
+def open_grid(keys: Sequence[Key], extents: Mapping[Key, int]) -> dict[Key, np.ndarray]:
+    """All places along keys, as arrays that broadcast against each other: a dimension for each key, in order."""
+    return dict(zip(keys, np.ix_(*(np.arange(extents[key]) for key in keys)), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +141,9 @@ class Line:
         own = [(key, step, inner[key]) for key, step in self.steps if key in inner]
         if any(line.rounded for _, _, line in own):
             return Refused("it steps along what is rounded")
-        if any(line.tables for _, _, line in own) and self.divisor > 1:
-            return Refused("it divides what a table says")
         divided = [(step, line.divisor) for _, step, line in own if line.divisor > 1]
+        if any(line.tables for _, _, line in own) and (self.divisor > 1 or divided):
+            return Refused("it divides what a table says")
         whole = math.prod(divisor for _, divisor in divided)
         if divided and (self.rounded or tables):
             return Refused("it rounds what is divided, or adds a table to it")
@@ -166,7 +171,7 @@ class Line:
                 return Refused("a table is looked up by what is divided, or by another table")
             keys = sorted({key for line in lines for key in line.keys}, key=_order)
             known = {**dict(zip(table.keys, table.extents, strict=True)), **extents}
-            places = dict(zip(keys, np.ix_(*(np.arange(known[key]) for key in keys)), strict=True))
+            places = open_grid(keys, known)
             at = tuple(line.at(places)[0] for line in lines)
             if any(np.any(own < 0) or np.any(own >= n) for own, n in zip(at, table.extents, strict=True)):
                 return Refused("a table is looked up where it ends")

@@ -148,26 +148,12 @@ def _shifted(line: Line, shape: Sequence[int]) -> ShiftedLine | None:
     return ShiftedLine(line, outer, extent, inner, taps)
 
 
-def _split(access: Access) -> tuple[int, ...]:
-    """The shape with its dimensions split where several keys run along one apart, if they divide it."""
-    shape: list[int] = []
-    for extent, (_, terms) in zip(access.shape, access.dimensions, strict=True):
-        rest = extent
-        for outer, inner in itertools.pairwise(terms):
-            reach = sum(term.reach for term in terms[terms.index(inner) :])
-            if outer.grain > reach and rest % outer.grain == 0:
-                shape.append(rest // outer.grain)
-                rest = outer.grain
-        shape.append(rest)
-    return tuple(shape)
-
-
 def _taken_apart(shape: tuple[int, ...], places: Index) -> Access | None:
     """Places by the dimensions of an array, or of one with some of these split; None where they keep to none."""
     access = Access.of(places, shape)
     if any(line.tables for line in access.lines):
         return None
-    finer = _split(access)
+    finer = access.digit_shape
     if finer != access.shape:
         other = Access.of(places, finer)
         access = other if other.shape == finer else access

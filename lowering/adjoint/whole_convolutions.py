@@ -2,7 +2,7 @@
 
 A convolution is cut into patches of the image, and by channels and rows of the kernel; a further compute set adds up
 the partial sums. Its adjoint, cut by cut, would be many small convolutions whose contributions to the image overlap.
-In comes a family of windows times kernels, as `lowering/fast/partial_sums.py` puts it together. Out come the image and
+In comes a family of windows times kernels, as `lowering/join/join.py` puts it together. Out come the image and
 the kernel as `ops.conv_input_gradient` and `ops.conv_kernel_gradient` take them, which plan the gradients as any
 others.
 

@@ -30,7 +30,7 @@ from codelet.views.digits import are_nested
 from codelet.views.grids import Key
 from codelet.views.index import Index
 from codelet.views.integers import affine_length
-from codelet.views.line import Line
+from codelet.views.line import Line, open_grid
 from codelet.views.sources import Source, source_text
 from codelet.views.tensor import Tensor
 from lowering.arrays import Array, join, slice_
@@ -148,7 +148,7 @@ def _extended(extent: int, line: Line, extents: Mapping[Key, int]) -> Extended |
         if own is None:
             return None
         steps.update({key: step * table.table.scale for key, step in zip(table.keys, own, strict=True)})
-    places = dict(zip(keys, np.ix_(*(np.arange(extents[key]) for key in keys)), strict=True))
+    places = open_grid(keys, extents)
     total, affine = line.at(places)[0], Line.of(0, steps).at(places)[0]
     first = _guess((total - affine)[tuple(slice(0, None, max(1, n // _SAMPLE)) for n in total.shape)])
     reach = None if first is None else _reach(extent, affine + first, total)

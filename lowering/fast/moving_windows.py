@@ -1,6 +1,6 @@
 """Moving windows: views of which one axis at most moves along each dimension, and one dimension of theirs runs inside.
 
-Poolings, reductions of windows and the order of results ask for these; for who else is asked, a refusal says why.
+Poolings, reductions of windows and the order of results ask for these; of other views a refusal says why.
 """
 
 from __future__ import annotations

@@ -37,14 +37,14 @@ class InnerProduct(NamedTuple):
     summed_in: np.dtype | None = None
 
 
-Makers = Mapping[Any, jax_core.JaxprEqn]
+Makers = dict[Any, jax_core.JaxprEqn]
 
 
 def _maker(atom: Any, makers: Makers) -> jax_core.JaxprEqn | None:
     """What makes a value, but for how it is arranged."""
     if isinstance(atom, jax_core.Literal):
         return None
-    return makers.get(rearrangement(atom, dict(makers), stop=lambda _: False).root)
+    return makers.get(rearrangement(atom, makers, stop=lambda _: False).root)
 
 
 def _convolves(precision: Any) -> bool:
@@ -73,7 +73,7 @@ def _all_of(atom: Any, makers: Makers, fields: Mapping[Any, str], *, in_order: b
     """The field of which a value has every element once, in any order or in that of the field."""
     if isinstance(atom, jax_core.Literal):
         return None
-    view = rearrangement(atom, dict(makers), stop=lambda _: False)
+    view = rearrangement(atom, makers, stop=lambda _: False)
     has_all = view.is_in_order if in_order else all(digit.step for digit in view.digits)
     return fields.get(view.root) if has_all else None
 

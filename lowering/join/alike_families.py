@@ -27,6 +27,7 @@ from codelet.views.digits import row_major_strides
 from codelet.views.grids import Axis, Key
 from codelet.views.index import Index
 from codelet.views.integers import narrowed
+from codelet.views.line import open_grid
 from codelet.views.tensor import Tensor
 from lowering.join.exact_cover import Placement, axis_names, listed
 from lowering.join.lattice_pieces import Piece, pieces_of
@@ -103,11 +104,12 @@ def _tabled(family: Family) -> set[Axis]:
 
 def _at_each_place(family: Family) -> list[list[Index]] | None:
     """The access maps of a family at each place along the axes that tables go along; None where these are many."""
-    axes = [axis for axis in family.axes if axis in _tabled(family)]
+    tabled = _tabled(family)
+    axes = [axis for axis in family.axes if axis in tabled]
     if math.prod(axis.extent for axis in axes) > MOST_PIECES:
         return None
     indices = _indices(family)
-    rest = tuple(axis for axis in family.axes if axis not in axes)
+    rest = tuple(axis for axis in family.axes if axis not in tabled)
     firsts = [index.only(axes, index.tables, index.offset).values_over(axes).ravel().tolist() for index in indices]
     evenly = [index.only(rest, (), 0) for index in indices]
     return [
@@ -132,13 +134,12 @@ class _Alike(NamedTuple):
     owners: list[int]
 
     @staticmethod
-    def of(families: Sequence[Family], *, apart: bool = False, digits: bool = False) -> _Alike | None:
-        """Families as pieces; None where these are too many.
+    def of(families: Sequence[Family], *, apart: bool = False) -> Iterator[_Alike]:
+        """Families as pieces, seen in one way after another, see `pieces_of`; in none where these are too many.
 
         Args:
             families: of one kind.
             apart: whether each place along tables is a piece.
-            digits: whether digits that keys count are dimensions.
         """
         fields = families[0].fields
         order = tuple(sorted(range(len(fields)), key=lambda k: not fields[k].is_written))
@@ -147,10 +148,10 @@ class _Alike(NamedTuple):
         owners: list[int] = []
         for number, family in enumerate(families):
             if sum(table.values.size for index in _indices(family) for table in index.tables) > MOST_NUMBERS:
-                return None
+                return
             places = _at_each_place(family) if apart else [_indices(family)]
             if places is None or len(maps) + len(places) > MOST_PIECES:
-                return None
+                return
             gone = _tabled(family) if apart else ()
             maps += [[_begin(place[k]) for k in order] for place in places]
             sizes: dict[Key, int] = {axis: axis.extent for axis in family.axes if axis not in gone}
@@ -158,7 +159,8 @@ class _Alike(NamedTuple):
             owners += [number] * len(places)
         shapes = [None if fields[k].tensor is None else fields[k].tensor.source.shape for k in order]  # type: ignore[union-attr]
         written = sum(fields[k].is_written for k in order)
-        return _Alike(families, order, pieces_of(maps, shapes, extents, written, digits=digits), owners)
+        for pieces in pieces_of(maps, shapes, extents, written):
+            yield _Alike(families, order, pieces, owners)
 
     def followers(self) -> list[int]:
         """The fields, as pieces have them, that have tables in some family."""
@@ -218,12 +220,12 @@ def _listed(pieces: Sequence[Piece], placements: Sequence[Placement], whole: Pie
         access = piece.accesses[number]
         axes = {axis: [key for key in piece.extents if key in along[axis].keys] for axis in whole.extents}
         keys = [key for some in axes.values() for key in some]
-        grids = dict(zip(keys, np.ix_(*(np.arange(piece.extents[key]) for key in keys)), strict=True))
+        places = open_grid(keys, piece.extents)
         weights = row_major_strides(access.shape)
-        flat = sum(line.at(grids)[0] * weight for line, weight in zip(access.lines, weights, strict=True))
-        places = [listed(along[axis], piece) for axis in whole.extents]
-        grid = np.broadcast_to(flat, [piece.extents[key] for key in keys]).reshape([len(some) for some in places])
-        numbers[np.ix_(*places)] = grid
+        flat = sum(line.at(places)[0] * weight for line, weight in zip(access.lines, weights, strict=True))
+        at = [listed(along[axis], piece) for axis in whole.extents]
+        grid = np.broadcast_to(flat, [piece.extents[key] for key in keys]).reshape([len(some) for some in at])
+        numbers[np.ix_(*at)] = grid
     return Index(0, (), (), (), (Table(tuple(whole.extents), narrowed(numbers), 1),))
 
 
@@ -232,19 +234,17 @@ def _listed(pieces: Sequence[Piece], placements: Sequence[Placement], whole: Pie
 
 def _ways(families: Sequence[Family]) -> Iterator[Family | Refused]:
     """The family that families of one kind are all of, seen in one way after another."""
-    tabled = any(map(_tabled, families))
-    for digits in (False, True):
-        alike = _Alike.of(families, digits=digits)
-        if alike is None:
-            yield Refused("its tables are large")
-            continue
+    tabled, alike = any(map(_tabled, families)), None
+    for alike in _Alike.of(families):
         yield alike.whole()
         points = sum(piece.num_points for piece in alike.pieces)
         if tabled and len(alike.followers()) < len(alike.order) and points <= MOST_NUMBERS:
             yield alike.whole(alike.followers())
-    alike = _Alike.of(families, apart=True) if tabled else None
-    if alike is not None:
-        yield alike.whole()
+    if alike is None:
+        yield Refused("its tables are large")
+    apart = next(_Alike.of(families, apart=True), None) if tabled else None
+    if apart is not None:
+        yield apart.whole()
 
 
 def _one(families: Sequence[Family]) -> Family | Refused:
@@ -263,8 +263,8 @@ def _one(families: Sequence[Family]) -> Family | Refused:
 def _in_rows(families: Sequence[Family]) -> list[tuple[Family, tuple[int, ...]]]:
     """Families of one kind, those made one that are so along some dimensions; each with the numbers of those it is."""
     parts = [(family, (number,)) for number, family in enumerate(families)]
-    alike = _Alike.of(families)
-    if alike is None or any(map(_tabled, families)):
+    alike = None if any(map(_tabled, families)) else next(_Alike.of(families), None)
+    if alike is None:
         return parts
     for row in rows_of(alike.pieces, range(len(alike.order))):
         made = _one([families[number] for number in row])

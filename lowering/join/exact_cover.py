@@ -17,7 +17,7 @@ import numpy as np
 
 from codelet.refused import Refused
 from codelet.views.grids import Axis, Grid, Key
-from codelet.views.line import Line
+from codelet.views.line import Line, open_grid
 from lowering.join.lattice_pieces import Piece
 
 POSITION: Axis = Grid([range(1)]).axes[0]
@@ -25,6 +25,9 @@ POSITION: Axis = Grid([range(1)]).axes[0]
 
 MOST_CELLS = 1 << 22
 """Cells of atoms, beyond which nothing is counted."""
+
+MOST_FLAGS = 1 << 28
+"""Positions of an axis, for each piece, that are flagged where the places of a piece are no stretch."""
 
 Places = range | np.ndarray
 """Places along an axis, each once: a stretch, or a list of them."""
@@ -103,8 +106,7 @@ def _stretch(line: Line, extents: Mapping[Key, int]) -> range | None:
 def listed(line: Line, piece: Piece) -> np.ndarray:
     """The places along a line, as the keys of a piece go that it depends on; of shape (places,)."""
     keys = [key for key in piece.extents if key in line.keys]
-    grids = dict(zip(keys, np.ix_(*(np.arange(piece.extents[key]) for key in keys)), strict=True))
-    return np.ravel(line.at(grids)[0])
+    return np.ravel(line.at(open_grid(keys, piece.extents))[0])
 
 
 def _places(along: Placement, piece: Piece, whole: Piece) -> dict[Key, Places] | Refused:
@@ -156,8 +158,7 @@ def _holes(whole: Piece, atoms: Mapping[Key, Atoms], fields: Collection[int], sh
             keys = [axis for axis in axes if axis in line.keys]
             if math.prod(whole.extents[key] for key in keys) > MOST_CELLS:
                 continue  # which are then not known to be holes
-            places = dict(zip(keys, np.ix_(*(np.arange(whole.extents[key]) for key in keys)), strict=True))
-            position, is_there = line.at(places)
+            position, is_there = line.at(open_grid(keys, whole.extents))
             there = np.broadcast_to(
                 is_there & (position >= 0) & (position < extent), [whole.extents[key] for key in keys]
             )
@@ -190,6 +191,10 @@ def cover(
             return places  # type: ignore[return-value]
         placements.append(along)
         by_piece.append(places)
+    for axis, extent in whole.extents.items():
+        is_scattered = any(not isinstance(places[axis], range) for places in by_piece)
+        if is_scattered and len(pieces) * extent > MOST_FLAGS:
+            return Refused(f"{len(pieces)} pieces lie scattered among {extent} places")
     atoms = {axis: _atoms([places[axis] for places in by_piece], n) for axis, n in whole.extents.items()}
     shape = [some.members.shape[1] for some in atoms.values()]
     if math.prod(shape) > MOST_CELLS:

@@ -1,14 +1,13 @@
-"""Partial sums: what vertices cut into blocks, convolutions cut into phases or parts, is put together again.
+"""Join: what vertices cut into blocks, phases and partial sums runs as what it was cut of.
 
-Blocks and phases are so in each compute set (`grains.py`, `phases.py`), partial sums over several.
+Blocks and phases are put together in each compute set (`whole_steps.py`, `strided_phases.py`), partial sums over
+several.
 
-A convolution is cut by its channels, its kernel's rows, or both: the vertices of one compute set write partial sums,
-those of another add them up, in one stage or in several. Run so, it would be as many small convolutions, each over an
-image that is cut out for it. In comes a plan, out comes one in which the families that add up are inner products of
-what the partial sums were made of (`compose.py`), where these are convolutions; what nobody reads any more is pruned.
-
-Of dots, `lowering/jaxprs/contract.py` does the same on jaxprs. It cannot here, since no jaxpr says of slices of an
-image that all of them together are windows of it.
+A product, or a convolution, is cut by what it sums over: the vertices of one compute set write partial sums, those of
+another add them up, in one stage or in several. In comes a plan, out comes one in which the families that add up are
+inner products of what the partial sums were made of (`compose.py`); what nobody reads any more is pruned. No jaxpr
+would say of slices of an image that all of them together are windows of it; of what is no family of inner products,
+`lowering/jaxprs` puts reductions together.
 
 What a variable holds is followed through the steps of one body: from the compute set that writes all that is read of
 it, until a step writes it again, or writes what it was made of. Sums whose partial sums something else reads as well
@@ -195,14 +194,14 @@ class _Composing(Rewriter):
 
 
 def join(plan: Plan) -> Plan:
-    """The plan with convolutions put together of what vertices compute of them."""
+    """The plan with what was cut put together of what vertices compute of it."""
     composing = _Composing(plan)
     made = replace(plan, steps=composing.body(plan.steps))
     return prune(made) if composing.has_composed else made
 
 
 def composed_families(plan: Plan) -> dict[Step, tuple[Family, ...]]:
-    """Of each compute set that adds up nothing but partial sums of convolutions, the convolutions that these are."""
+    """Of each compute set that adds up nothing but partial sums, the inner products that these are sums of."""
     composing = _Composing(plan)
     composing.body(plan.steps)
     return composing.instead

@@ -7,7 +7,7 @@ all of them over the same dimensions of these: the finest to which every term of
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from codelet.views.access import Access
@@ -51,28 +51,14 @@ def common_accesses(indices: Sequence[Index], shape: tuple[int, ...]) -> list[Ac
         shape = coarser
 
 
-def _with_digits(access: Access) -> tuple[int, ...]:
-    """The shape of an access with dimensions split where several keys count along one, as digits do."""
-    shape: list[int] = []
-    for extent, (_, terms) in zip(access.shape, access.dimensions, strict=True):
-        rest = extent
-        for k, outer in enumerate(terms[:-1]):
-            reach = sum(term.reach for term in terms[k + 1 :])
-            if outer.grain > reach and rest % outer.grain == 0:
-                shape.append(rest // outer.grain)
-                rest = outer.grain
-        shape.append(rest)
-    return tuple(shape)
-
-
-def by_digits(accesses: Sequence[Access], indices: Sequence[Index]) -> list[Access]:
+def _by_digits(accesses: Sequence[Access], indices: Sequence[Index]) -> list[Access]:
     """Access maps of one array by digits that keys of one of them count along its dimensions, if all keep to these."""
     for access in accesses:
-        shape = _with_digits(access)
-        if len(shape) > len(access.shape):
+        shape = access.digit_shape
+        if shape != access.shape:
             finer = [Access.of(index, shape) for index in indices]
-            if all(own.shape == shape for own in finer):
-                return by_digits(finer, indices)
+            if all(access.shape == shape for access in finer):
+                return _by_digits(finer, indices)
     return list(accesses)
 
 
@@ -87,23 +73,30 @@ def pieces_of(
     shapes: Sequence[tuple[int, ...] | None],
     extents: Sequence[Mapping[Key, int]],
     results: int,
-    *,
-    digits: bool = False,
-) -> list[Piece]:
-    """The pieces that families are.
+) -> Iterator[list[Piece]]:
+    """The pieces that families are: by dimensions, and then by digits that keys count along these, if there are any.
 
     Args:
         maps: of each family the access map of every field, results first; none is empty.
         shapes: of what each field views; None for numbers of vertex state.
         extents: of each family's keys.
         results: how many fields are results.
-        digits: whether dimensions are split where keys count along them as digits do.
     """
-    columns = []
-    for column, shape in zip(zip(*maps, strict=True), shapes, strict=True):
-        accesses = [numbers_as_access(index) for index in column] if shape is None else common_accesses(column, shape)
-        columns.append(by_digits(accesses, column) if digits and shape is not None else accesses)
-    return [
-        Piece({key: n for key, n in sizes.items() if n > 1}, accesses, results)
-        for sizes, accesses in zip(extents, zip(*columns, strict=True), strict=True)
+    sizes = [{key: n for key, n in sizes.items() if n > 1} for sizes in extents]
+    indices = list(zip(*maps, strict=True))
+    columns = [
+        [numbers_as_access(index) for index in column] if shape is None else common_accesses(column, shape)
+        for column, shape in zip(indices, shapes, strict=True)
     ]
+
+    def pieces() -> list[Piece]:
+        return [Piece(keys, row, results) for keys, row in zip(sizes, zip(*columns, strict=True), strict=True)]
+
+    yield pieces()
+    before = [column[0].shape for column in columns]
+    columns = [
+        column if shape is None else _by_digits(column, maps)
+        for column, maps, shape in zip(columns, indices, shapes, strict=True)
+    ]
+    if [column[0].shape for column in columns] != before:
+        yield pieces()

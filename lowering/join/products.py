@@ -211,13 +211,12 @@ def wholes_of(parts: Sequence[Products], zeros: Sequence[Products] = ()) -> Iter
     if len(same) > 1:
         yield Refused("they multiply other arrays, or sum in other ways")
         return
-    for digits in (False, True):
-        maps = [[own.out.index, *(factor.index for factor in own.factors)] for own in parts]
-        maps += [[own.out.index, *(Index(0),) * count] for own in zeros]
-        sources = [first.out.source, *(factor.source for factor in first.factors)]
-        shapes = [source.shape for source in sources]
-        pieces = pieces_of(maps, shapes, [own.extents for own in (*parts, *zeros)], 1, digits=digits)
-        pieces, around = pieces[: len(parts)], pieces[len(parts) :]
+    maps = [[own.out.index, *(factor.index for factor in own.factors)] for own in parts]
+    maps += [[own.out.index, *(Index(0),) * count] for own in zeros]
+    sources = [first.out.source, *(factor.source for factor in first.factors)]
+    extents = [own.extents for own in (*parts, *zeros)]
+    for seen in pieces_of(maps, [source.shape for source in sources], extents, 1):
+        pieces, around = seen[: len(parts)], seen[len(parts) :]
         for order in [(0, *range(1, count + 1)), (0, *range(count, 0, -1))][: max(1, count)]:
             found = partition_of(pieces, order, around, holes=True)
             if isinstance(found, Refused):

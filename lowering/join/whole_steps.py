@@ -1,7 +1,7 @@
 """Grains: the families of a compute set as fast execution runs them, the same whatever the grain of the graph is.
 
 In come families of blocks, a computation cut this way or that. Out come, where that gains something, families of
-their elements (`refine.py`), parts of one joined to it (`join_families.py`): a convolution of patches is one whole
+their elements (`refine.py`), parts of one joined to it (`alike_families.py`): a convolution of patches is one whole
 convolution, and what is left over where no block divides an extent is no kernel of its own. Every family that gains
 nothing by it stays as it is: products of blocks side by side are contracted to one (`lowering/jaxprs/contract.py`).
 """

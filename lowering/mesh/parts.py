@@ -18,7 +18,7 @@ from codelet.views.digits import row_major_strides
 from codelet.views.grids import Key
 from codelet.views.index import Index
 from codelet.views.integers import narrowed
-from codelet.views.line import Line
+from codelet.views.line import Line, open_grid
 from codelet.views.terms import Lookup, Term
 from lowering.plan.pieces import Pieces, pieces_of
 
@@ -104,7 +104,7 @@ def _listed(line: Line, held: np.ndarray, extents: Mapping[Key, int]) -> Line:
     """A line by the places of its positions among those that there are."""
     keys = tuple(key for key in extents if key in line.keys)
     shape = tuple(extents[key] for key in keys)
-    positions, _ = line.at(dict(zip(keys, np.ix_(*map(np.arange, shape)), strict=True)))
+    positions, _ = line.at(open_grid(keys, extents))
     places = narrowed(np.searchsorted(held, np.broadcast_to(positions, shape)))
     return Line(0, tables=(Term(keys, shape, 1, len(held) - 1, Lookup(places, 1, 0)),)) if keys else Line(int(places))
 
