@@ -104,7 +104,7 @@ def test_a_lowered_function_takes_the_most_there_may_be_and_counts(kind):
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-6)
     if kind == "nested":
         np.testing.assert_allclose(found["sent"].values[: int(found["sent"].count)], expected["sent"])
-    slope = jax.grad(lambda feed: run({"feed": feed})["total"])(given)
+    slope = jax.jit(jax.grad(lambda feed: run({"feed": feed})["total"]))(given)
     if kind != "nested":  # 3, 12 and what comes behind it, until -1
         np.testing.assert_allclose(slope[:5], [6.0, 24.0, 8.0, 0.0, 0.0])
     assert not slope[TAKEN[kind] :].any()

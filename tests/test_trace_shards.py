@@ -13,6 +13,7 @@ from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
 
 import codelet as cl
+from tests.at_once import at_once
 
 X = jnp.sin(jnp.arange(32.0)).reshape(4, 8)
 Y = jnp.cos(jnp.arange(8.0))
@@ -81,11 +82,12 @@ def loss_of(function: Any) -> Any:
 def test_values_and_gradients(name):
     function, given = MAPPED[name]
     same = lambda a, b: jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-5, atol=1e-5), a, b)  # noqa: E731
-    traced = cl.trace(function, *given)
-    same(traced(*given), jax.jit(function)(*given))
-    expected = jax.jit(jax.grad(loss_of(function), tuple(range(len(given)))))(*given)
-    same(jax.jit(jax.grad(loss_of(traced), tuple(range(len(given)))))(*given), expected)
-    same(cl.trace(jax.grad(loss_of(function), tuple(range(len(given)))), *given)(*given), expected)
+    traced, gradient = cl.trace(function, *given), lambda own: jax.grad(loss_of(own), tuple(range(len(given))))
+    values, slopes, traced_slopes = at_once(traced, gradient(traced), cl.trace(gradient(function), *given))(*given)
+    same(values, jax.jit(function)(*given))
+    expected = jax.jit(gradient(function))(*given)
+    same(slopes, expected)
+    same(traced_slopes, expected)
 
 
 def test_each_device_has_vertices_of_its_own():
