@@ -13,8 +13,8 @@ import pytest
 from jax import lax
 
 import codelet as cl
-from tests.at_once import at_once
 from codelet.graphs.edge_counts import count_edges
+from tests.at_once import at_once
 
 FEW = 4096
 """Elements that one vertex may read and write."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from jax.extend import core as jax_core
 
@@ -99,6 +100,13 @@ def _sums(products: Products | Refused) -> Products | None:
     return products if isinstance(products, Products) and products.factors else None
 
 
+class _Whole(NamedTuple):
+    """What a family computes, and the families of the graph that it is made of."""
+
+    products: Products
+    parts: tuple[Family, ...]
+
+
 class _Composing(Rewriter):
     """Composes the families of steps with those before them."""
 
@@ -112,6 +120,7 @@ class _Composing(Rewriter):
         self.family = functools.cache(_as_family)
         self.has_composed = False
         self.instead: dict[Step, tuple[Family, ...]] = {}
+        self.parts: dict[Variable, tuple[Family, ...]] = {}  # families of the graph that what is known is made of
 
     @functools.cached_property
     def readers(self) -> dict[Variable, set[Step | None]]:
@@ -126,26 +135,30 @@ class _Composing(Rewriter):
                 found.setdefault(variable, set()).add(None)
         return found
 
-    def composed(self, sums: Products, known: Known) -> Products:
-        """Sums, composed with what is known of what they add up, as far back as that goes."""
+    def composed(self, sums: Products, known: Known, parts: tuple[Family, ...]) -> _Whole:
+        """Sums of some parts, composed with what is known of what they add up, as far back as that goes."""
         while len(sums.factors) == 1:
             source = sums.factors[0].source
             if not isinstance(source, Variable) or source not in known or len(self.readers[source]) > 1:
-                return sums
+                break
             found = self.compose(sums, known[source])
             if isinstance(found, Refused):
-                return sums
-            sums = found
-        return sums
+                break
+            sums, parts = found, (*self.parts[source], *parts)
+        return _Whole(sums, parts)
 
-    def whole(self, step: ExecuteStep, known: Known) -> dict[Family, Products]:
+    def whole(self, step: ExecuteStep, known: Known) -> dict[Family, _Whole]:
         """What the families of a step compute, of what is known; of sums only where all that reads the same is sums."""
         found = {family: own for family in step.families if (own := self.products(family)) is not None}
         reads = {family: {v for t in _tensors(family, is_read=True) for v in t} for family in step.families}
         others = {
             v for family, own in reads.items() if family not in found or len(found[family].factors) > 1 for v in own
         }
-        return {family: own if reads[family] & others else self.composed(own, known) for family, own in found.items()}
+        parts = {family: step.parts.get(family, (family,)) for family in found}
+        return {
+            family: _Whole(own, parts[family]) if reads[family] & others else self.composed(own, known, parts[family])
+            for family, own in found.items()
+        }
 
     def written(self, families: Sequence[Family]) -> dict[Variable, list[Family]]:
         """The families that write each variable."""
@@ -159,25 +172,29 @@ class _Composing(Rewriter):
         """A compute set with its sums composed with what is known before it; and what is known after it."""
         made = self.joined(step)
         whole = self.whole(made, known)
-        others = {family: own for family, own in whole.items() if own is not self.products(family)}
-        instead = {family: self.family(own) for family, own in others.items()}
+        others = {family: own for family, own in whole.items() if own.products is not self.products(family)}
+        instead = {family: self.family(own.products) for family, own in others.items()}
         families = tuple(instead.get(family) or family for family in made.families)
         written = self.written(made.families)
         if families != made.families:
             self.has_composed = True
             if all(instead.get(family) for family in made.families):
                 self.instead[step] = families
-            made = flow_step(replace(made, families=families))
+            parts = {now: own for now, own in made.parts.items() if now in families}
+            parts |= {now: whole[was].parts for was, now in instead.items() if now is not None}
+            made = flow_step(replace(made, families=families, parts=parts))
         known = _forget(known, made)
         for variable, writers in written.items():
             if all(self.products(family) is not None for family in writers):
                 parts = [self.elements(family) for family in writers]
                 one = [family for family, _, _ in join_alike(parts)] if len(parts) > 1 else writers
-                own = [found for family in one if (found := whole.get(family) or self.products(family)) is not None]
+                composed = (whole[family].products if family in whole else self.products(family) for family in one)
+                own = [found for found in composed if found is not None]
                 if any(len(found.factors) == 1 for found in own):  # sums that are not composed: then none of them
                     own = [found for family in one if (found := self.products(family)) is not None]
                 if len(own) == len(one) <= _MOST_PARTS and _sources(own).isdisjoint(made.writes):
                     known[variable] = tuple(own)
+                    self.parts[variable] = tuple(part for family in writers for part in whole[family].parts)
         return made, known
 
     def body(self, steps: Sequence[Step]) -> tuple[Step, ...]:
