@@ -949,7 +949,7 @@ def test_programs_share_one_state():
     engine.write({"w": [0.0, 1.0]})
     events = []
 
-    def note(event: str, _: float, /, **about: object) -> None:
+    def note(event: str, duration_secs: float, **kwargs: str | int) -> None:
         events.append(event)
 
     jax.monitoring.register_event_duration_secs_listener(note)
