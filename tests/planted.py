@@ -45,7 +45,9 @@ def verdict(report: dict[str, Any]) -> str:
         return f"`{report['failed'][0].removeprefix('tests/')}`"
     if report["status"]:
         return f"pytest ended with {report['status']}"
-    return "not found" if report["planted"] else "no fault was planted: the rule changed nothing"
+    if not report["planted"]:
+        return f"NO FAULT was planted: the rule changed {report.get('changed', 0)} jaxprs"
+    return "NOT FOUND"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

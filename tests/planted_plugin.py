@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import Phase, settings
@@ -28,8 +29,9 @@ from tests.faults import KINDS, Change
 RULE, REPORT = os.environ.get("CODELET_PLANTED", ""), os.environ.get("CODELET_PLANTED_REPORT", "")
 SEED = int(os.environ.get("CODELET_PLANTED_SEED", "0"))
 
-report: dict[str, Any] = {"rule": RULE, "planted": 0, "collected": 0, "passed": 0, "failed": [], "broken": []}
-"""How often a fault was planted, how many tests there were, which failed, and which files were not collected."""
+report: dict[str, Any] = {"changed": 0, "planted": 0, "collected": 0, "passed": 0, "failed": [], "broken": []}
+"""How often the rule changed a jaxpr and a fault was planted, how many tests there were, how many passed, which failed,
+and which files were not collected."""
 
 
 def _equations(jaxpr: Any) -> Iterator[jax_core.JaxprEqn]:
@@ -60,6 +62,18 @@ def _with_change(closed: jax_core.ClosedJaxpr, eqn: jax_core.JaxprEqn, change: C
     return faulty if is_wrong and types[0] == types[1] else None
 
 
+def _with_wrong_constant(closed: jax_core.ClosedJaxpr, random: np.random.Generator) -> jax_core.ClosedJaxpr | None:
+    """A jaxpr of which one number in a table is another; None where it holds no table."""
+    tables = [k for k, own in enumerate(closed.consts) if np.size(own) and np.asarray(own).dtype.kind in "biu"]
+    if not tables:
+        return None
+    k = int(random.choice(tables))
+    wrong = np.array(closed.consts[k])
+    at = tuple(int(random.integers(n)) for n in wrong.shape)
+    wrong[at] = not wrong[at] if wrong.dtype == bool else wrong[at] - 1 if wrong[at] > 0 else wrong[at] + 1
+    return jax_core.ClosedJaxpr(closed.jaxpr, [*closed.consts[:k], jnp.asarray(wrong), *closed.consts[k + 1 :]])
+
+
 def with_fault(closed: jax_core.ClosedJaxpr, seed: int) -> jax_core.ClosedJaxpr:
     """A jaxpr of which one equation is wrong; itself where none can be."""
     random = np.random.default_rng(seed)
@@ -71,7 +85,9 @@ def with_fault(closed: jax_core.ClosedJaxpr, seed: int) -> jax_core.ClosedJaxpr:
             if faulty is not None:
                 report["planted"] += 1
                 return faulty
-    return closed
+    faulty = _with_wrong_constant(closed, random)
+    report["planted"] += faulty is not None
+    return faulty or closed
 
 
 def faulty(rule: Callable[..., jax_core.ClosedJaxpr]) -> Callable[..., jax_core.ClosedJaxpr]:
@@ -86,8 +102,10 @@ def faulty(rule: Callable[..., jax_core.ClosedJaxpr]) -> Callable[..., jax_core.
             changed = rule(closed, *others, **options)
         finally:
             depth -= 1
-        is_same = changed is closed or str(changed) == str(closed)
-        return changed if depth or is_same else with_fault(changed, crc32(rule.__name__.encode()) + SEED)
+        if depth or changed is closed or str(changed) == str(closed):
+            return changed
+        report["changed"] += 1
+        return with_fault(changed, crc32(rule.__name__.encode()) + SEED)
 
     return run
 
