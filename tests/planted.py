@@ -1,7 +1,8 @@
 """Which test finds a fault in each rule on jaxprs: `python -m tests.planted [RULE ...] [--tests FILE ...]`.
 
 Each rule of `lowering/jaxprs/simplify.py` makes a mistake in turn wherever it changes a jaxpr
-(`tests/planted_plugin.py`), and the quick tests run in a fresh process until the first fails, those by pattern first.
+(`tests/planted_plugin.py`), and the quick tests run in a fresh process until the first fails: those that name the rule
+first, then those by pattern.
 Before that all of them run without a fault, and have to pass.
 """
 

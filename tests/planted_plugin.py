@@ -125,6 +125,11 @@ def pytest_sessionstart() -> None:
             setattr(module, RULE, wrong)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests that name the rule run first."""
+    items.sort(key=lambda item: not RULE or RULE not in item.nodeid)
+
+
 def pytest_collectreport(report: pytest.CollectReport) -> None:
     """Note a file that could not be imported."""
     if report.failed:
