@@ -142,13 +142,18 @@ PATTERN = Pattern(
         ),
         "loop_programs": Drawn(
             loop_programs().map(of_loop),
-            ("as_one_slice", "scan_rows", "make_in_shape"),
+            ("within_bounds", "slices_in_order", "as_one_slice", "slice_before_loops", "scan_rows", "make_in_shape"),
             quick=8,
             slow=400,
             slopes=4,
             slow_slopes=150,
             tolerance=2e-5,
-            first={"scan_rows": IN_ORDER, "make_in_shape": (*IN_ORDER, "scan_rows")},
+            first={
+                "as_one_slice": IN_ORDER[:-1],
+                "slice_before_loops": IN_ORDER,
+                "scan_rows": IN_ORDER,
+                "make_in_shape": (*IN_ORDER, "scan_rows"),
+            },
             moves_no_more=False,
         ),
         "columns_in_loops": Drawn(
