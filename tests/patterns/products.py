@@ -216,7 +216,7 @@ PATTERN = Pattern(
         "summed_products": Drawn(
             summed_products().map(of_product),
             ("contract", "dots_in_memory_order"),
-            quick=25,
+            quick=32,
             moves_no_more=False,
         ),
         "dots_laid_out": Drawn(
