@@ -148,11 +148,12 @@ def are_so_many(closed: Closed, program: Program) -> None:
 
 
 def looked_up_and_put(
-    x: Any, read: Any, put: Any, size: int, mode: str = "promise_in_bounds", start: float = 0.0
+    x: Any, read: Any, put: Any, size: int | None = None, mode: str = "promise_in_bounds", start: float = 0.0
 ) -> Any:
-    """Elements that one table looks up, put by another."""
+    """Elements that one table looks up, put by another, into as many as it has unless there are more."""
     own = x.reshape(-1).at[jnp.asarray(read)].get(mode=mode, wrap_negative_indices=False)
-    return jnp.full(size, start, x.dtype).at[jnp.asarray(put)].set(own, mode="drop", **UNIQUE)
+    whole = jnp.full(len(put) if size is None else size, start, x.dtype)
+    return whole.at[jnp.asarray(put)].set(own, mode="drop", **UNIQUE)
 
 
 @st.composite
