@@ -53,6 +53,8 @@ def partial_results(draw: Any, is_tied: bool = True) -> Program:
                 return parts.transpose(1, 2, 0).reshape(2, 3), reduce(x.T.reshape(extent, 6), 0)
         scale = y if way == "computed" else x
         scaled = []
+        if extent % block == 0:  # something is left of every block
+            return reduce(jnp.exp(x) * y, 1)
         for own, other in zip(blocks_of(x, 1, block), blocks_of(y, 1, block), strict=True):
             rows = scale[:, 0].reshape(6, *[1] * (own.ndim - 1))
             scaled.append(reduce(jnp.exp(0.1 * own - rows) * other, own.ndim - 1))

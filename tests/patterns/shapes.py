@@ -231,6 +231,28 @@ def pads_of_moved(draw: Any) -> Program:
     return Program(function, (np.random.default_rng(rank).normal(size=shape).astype(np.float32),))
 
 
+@st.composite
+def pads_in_common(draw: Any) -> Program:
+    """Pads of a transposed array that are the same along one dimension, and differ along another."""
+    shape = tuple(draw(st.lists(st.integers(1, 4), min_size=2, max_size=3)))
+    order = draw(st.permutations(range(len(shape))))
+    common, differs = draw(st.permutations(range(len(shape))))[:2]
+    width = draw(st.sampled_from([BELOW, ABOVE, (1, 2, 0), (2, 1, 0)]))
+    count, kind, value = draw(st.integers(2, 3)), draw(st.sampled_from(["float32", "int32"])), draw(st.integers(0, 1))
+    merged = draw(st.booleans()) and len(shape) == 3
+
+    def function(x: Any) -> Any:
+        moved = jnp.sin(x).astype(kind).transpose(order)
+        widths = [[(0, 0, 0)] * len(shape) for _ in range(count)]
+        for k, own in enumerate(widths):
+            own[common], own[differs] = width, (k, count - k, 0)
+        if merged and 0 not in (common, differs):
+            moved, widths = moved.reshape(moved.shape[0], *moved.shape[1:], 1), [[*own, (0, 0, 0)] for own in widths]
+        return tuple(padded(moved, *own, value=value) for own in widths)
+
+    return Program(function, (np.random.default_rng(len(shape)).normal(size=shape).astype(np.float32),))
+
+
 PATTERN = Pattern(
     "shapes",
     "Maps are made in the shape of most of what is around them, so that fewer reshapes, transposes and pads are left.",
@@ -254,6 +276,7 @@ PATTERN = Pattern(
         "single_dimensions": Drawn(
             single_dimensions(), ("drop_single_dimensions",), quick=10, tolerance=1e-5, moves_no_more=False
         ),
+        "pads_in_common": Drawn(pads_in_common(), ("pad_in_common",), quick=10),
         "pads_of_moved": Drawn(pads_of_moved(), ("pad_in_common",), quick=65),
     },
     ("adjoint_heat", "ops_embedding", "ops_pool/resnet50/last", "ops_reduce/var", "ops_norm/batch"),

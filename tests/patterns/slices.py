@@ -155,7 +155,7 @@ PATTERN = Pattern(
         "slices_of_slices": Drawn(
             slices_of_slices(),
             ("slice_once",),
-            quick=20,
+            quick=40,
             slow=300,
             slopes=3,
             floats=slices_of_slices().map(Program.in_floats),
@@ -163,7 +163,7 @@ PATTERN = Pattern(
         "slices_of_rearranged": Drawn(
             slices_of_rearranged(),
             ("slice_roots",),
-            quick=25,
+            quick=50,
             slow=300,
             slopes=3,
             floats=slices_of_rearranged(kinds=(np.float32,)),

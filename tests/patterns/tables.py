@@ -267,7 +267,7 @@ PATTERN = Pattern(
             moves_no_more=False,
         ),
         "constants": Drawn(
-            constants(), ("equal_constants_once", "compare_tables", "as_one_number"), quick=8, moves_no_more=False
+            constants(), ("equal_constants_once", "compare_tables", "as_one_number"), quick=20, moves_no_more=False
         ),
     },
     ("adjoint_messages", "bitonic", "mnist_traced_step", "npbench/lu/trace_of_grad"),

@@ -17,7 +17,7 @@ from lowering.jaxprs.carry_extended import carry_extended
 from lowering.jaxprs.recompute import recompute
 from tests.at_once import at_once
 from tests.examples import examples
-from tests.patterns.turns import FIXED, ROWS, START, WIDTH, scanned, turns_over_neighbours
+from tests.patterns.turns import FIXED, ROWS, START, WIDTH, add_up, scanned, turns_over_neighbours
 
 # --- recompute --------------------------------------------------------------------------------------------------------
 
@@ -172,12 +172,6 @@ def test_loops_over_neighbours(made):
 @given(turns_over_neighbours())
 def test_more_loops_over_neighbours(made):
     agrees(made)
-
-
-@cl.codelet
-def add_up(here, left, right):
-    """The sum of three."""
-    return here + left + right
 
 
 @cl.codelet

@@ -97,6 +97,12 @@ def later(here: Any, a: Any) -> Any:
     return here ^ (added(a) + 1)
 
 
+@cl.codelet
+def add_up(here: Any, left: Any, right: Any) -> Any:
+    """The sum of three."""
+    return here + left + right
+
+
 @st.composite
 def turns_over_neighbours(draw: Any) -> Any:
     """A graph whose turns read neighbours of bytes, its program, and its variables."""
@@ -131,13 +137,28 @@ def turns_over_neighbours(draw: Any) -> Any:
     return graph, cl.Repeat(draw(st.sampled_from([1, 2, 3, 3])), body), (x, y, w)
 
 
+@st.composite
+def turns_over_rings(draw: Any) -> Any:
+    """A graph whose turns read bytes that are left and right of each byte, its program, and its variables."""
+    n, mode = draw(st.integers(5, 12)), draw(st.sampled_from(["wrap", "edge", "reflect"]))
+    below, above = draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    graph = cl.Graph()
+    x, y = (graph.add_variable(name, n, np.int8) for name in "xy")
+    w = graph.add_variable("w", n)
+    i = cl.grid(n)
+    around = x.pad((below, above), mode)
+    with graph.record() as step:
+        graph.add_vertex("step", add_up, here=x[i], left=around[i], right=around[i + below + above], out=y[i])
+    return graph, cl.Repeat(draw(st.integers(2, 4)), [step, cl.Copy(y, x)]), (x, y, w)
+
+
 def of_graph(drawn: Any) -> Program:
     """A graph as the function that is emitted of it, of a byte and a weight for each element."""
-    graph, program, (x, y, w) = drawn
+    graph, program, (x, _, w) = drawn
     inputs = [x.source, w.source]
     random = np.random.default_rng(0)
     values = random.integers(0, 8, x.shape, np.int8), random.normal(size=x.shape).astype(np.float32)
-    return Program(emit(plan_fast(plan_graph(graph, program, inputs, [x, y, w]))), values)
+    return Program(emit(plan_fast(plan_graph(graph, program, inputs, [x, w]))), values)
 
 
 PATTERN = Pattern(
@@ -153,6 +174,16 @@ PATTERN = Pattern(
             slow_slopes=100,
             tolerance=1e-5,
             forms={"recompute": no_more_is_kept},
+        ),
+        "turns_over_rings": Drawn(
+            turns_over_rings().map(of_graph),
+            ("carry_extended",),
+            quick=4,
+            slow=100,
+            slopes=0,
+            slow_slopes=0,
+            first={"carry_extended": WITHIN},
+            moves_no_more=False,
         ),
         "turns_over_neighbours": Drawn(
             turns_over_neighbours().map(of_graph),
