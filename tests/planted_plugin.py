@@ -22,7 +22,7 @@ import pytest
 from hypothesis import Phase, settings
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import inner_jaxprs
+from codelet.jaxprs.equations import bind, inner_jaxprs
 from codelet.jaxprs.rebuild import rewrite
 from tests.faults import KINDS, Change
 
@@ -62,6 +62,19 @@ def _with_change(closed: jax_core.ClosedJaxpr, eqn: jax_core.JaxprEqn, change: C
     return faulty if is_wrong and types[0] == types[1] else None
 
 
+def _off_by_one(random: np.random.Generator, eqn: jax_core.JaxprEqn) -> Change | None:
+    """One whole number of what an equation gives is off by one."""
+    avals: list[Any] = [var.aval for var in eqn.outvars]
+    if len(avals) != 1 or not avals[0].size or not jnp.issubdtype(avals[0].dtype, jnp.integer):
+        return None
+    at = tuple(int(random.integers(n)) for n in avals[0].shape)
+    return lambda eqn, operands: [jnp.asarray(own).at[at].add(1) for own in bind(eqn, operands)]
+
+
+WHOLE_NUMBERS = {"a whole number off by one": _off_by_one}
+"""What is wrong where no float can be."""
+
+
 def _with_wrong_constant(closed: jax_core.ClosedJaxpr, random: np.random.Generator) -> jax_core.ClosedJaxpr | None:
     """A jaxpr of which one number in a table is another; None where it holds no table."""
     tables = [k for k, own in enumerate(closed.consts) if np.size(own) and np.asarray(own).dtype.kind in "biu"]
@@ -78,9 +91,10 @@ def with_fault(closed: jax_core.ClosedJaxpr, seed: int) -> jax_core.ClosedJaxpr:
     """A jaxpr of which one equation is wrong; itself where none can be."""
     random = np.random.default_rng(seed)
     eqns = list(_equations(closed))
-    for kind in random.permutation(list(KINDS)):
+    kinds = {**KINDS, **WHOLE_NUMBERS}
+    for kind in [*random.permutation(list(KINDS)), *WHOLE_NUMBERS]:
         for number in random.permutation(len(eqns)):
-            change = KINDS[kind](random, eqns[number])
+            change = kinds[kind](random, eqns[number])
             faulty = None if change is None else _with_change(closed, eqns[number], change)
             if faulty is not None:
                 report["planted"] += 1
