@@ -225,7 +225,7 @@ PATTERN = Pattern(
         "sums_of_tables": Drawn(
             sums_of_tables(),
             ("join_tables",),
-            quick=0,
+            quick=4,
             slow=0,
             slopes=16,
             slow_slopes=100,
@@ -236,7 +236,7 @@ PATTERN = Pattern(
         "blocks_of_rows": Drawn(
             blocks_of_rows(),
             ("join_tables",),
-            quick=0,
+            quick=4,
             slow=0,
             slopes=16,
             slow_slopes=100,
@@ -247,7 +247,7 @@ PATTERN = Pattern(
         "parts_of_rows": Drawn(
             parts_of_rows(),
             ("join_tables",),
-            quick=0,
+            quick=4,
             slow=0,
             slopes=16,
             slow_slopes=100,
@@ -258,7 +258,7 @@ PATTERN = Pattern(
         "known_tables": Drawn(
             known_tables(),
             ("join_tables",),
-            quick=0,
+            quick=1,
             slow=0,
             slopes=7,
             slow_slopes=100,
