@@ -16,6 +16,7 @@ import codelet as cl
 from lowering.jaxprs.in_place import Inputs, update_safely, updates_in_danger
 from tests.at_once import at_once
 from tests.examples import examples, few
+from tests.patterns.updates import updates_among_moves
 from tests.strategies import Case, cases
 from tests.ways import assert_close, assert_same, check_engine, interpreted, lowered
 
@@ -353,73 +354,19 @@ def test_many_updates_of_one_array_leave_it_in_place():
 
 # --- programs of rearrangements and updates ----------------------------------------------------------------
 
-KINDS = ["reshape", "transpose", "add", "back", "product", "rows", "join"]
-MATRICES = [(8,), (2, 4), (4, 2), (2, 2, 2)]
-MIXED = np.arange(64, dtype=np.float32).reshape(8, 8) * 5 % 3
-SHAPES = [(64,), (8, 8), (4, 16), (8, 4, 2), (4, 4, 4)]
-
-
-@st.composite
-def programs(draw):
-    """A function of an array of 8 x 8, of rearrangements, sums, products and updates of what it has made so far."""
-    steps = []
-    for _ in range(draw(st.integers(3, 8))):
-        kind = draw(st.sampled_from([*KINDS, *["update"] * 4, "at one place"]))
-        numbers = draw(st.tuples(*[st.integers(0, 63)] * 6))
-        steps.append((kind, numbers))
-
-    def box(shape, a, b):
-        sizes = [1 + (a >> k) % n for k, n in enumerate(shape)]
-        sizes[-1] -= sizes == list(shape)
-        return sizes, [(b >> k) % (n - size + 1) for k, (n, size) in enumerate(zip(shape, sizes, strict=True))]
-
-    def function(x):
-        made = [x]
-        for kind, (a, b, c, d, e, f) in steps:
-            one, other = made[max(a - 31, 0) % len(made) - (a < 32)], made[max(b - 31, 0) % len(made) - (b < 32)]
-            if kind == "reshape":
-                made.append(one.reshape(SHAPES[c % 5]))
-            elif kind == "transpose":
-                made.append(one.T)
-            elif kind == "back":
-                made.append(lax.rev(one, (0,)))
-            elif kind == "add":
-                made.append(one + 2 * other.reshape(one.shape))
-            elif kind == "product":
-                made.append(jnp.tensordot(one.reshape(8, 8), MIXED.reshape(8, *MATRICES[c % 4]), 1))
-            elif kind == "rows":
-                made.append(one.reshape(8, 8)[(np.arange(8) * (1 + c % 4) + d).reshape(2, 4) % 8])
-            elif kind == "join":
-                flat, cut = one.reshape(-1), 1 + d % 63
-                made.append(jnp.concatenate([flat[:cut], flat[cut:]]).reshape(SHAPES[c % 5]))
-            elif kind == "at one place":
-                count = 1 + c % (len(one) - 1)
-                start = d % (len(one) - count + 1)
-                read = other.reshape(-1)[: count * one[0].size].reshape(count, *one.shape[1:]) / 2 + 1
-                made.append(one.at[start : start + count].set(read))
-            else:
-                sizes, starts = box(one.shape, c, d)
-                count = int(np.prod(sizes))
-                flat = other.reshape(SHAPES[e % 5]).reshape(-1)
-                read = [flat[:count], flat[::-1][:count], flat[64 - count :]][f % 3] / 2 + 1
-                made.append(lax.dynamic_update_slice(one, read.reshape(sizes), starts))
-        return made[-1].reshape(8, 8)
-
-    return function
-
 
 @examples(3)
-@given(programs(), st.booleans())
-def test_programs_of_updates(function, chosen):
+@given(updates_among_moves(), st.booleans())
+def test_programs_of_updates(program, chosen):
     assume(chosen)  # the least of everything would tell little
-    agrees(function, jnp.arange(64.0).reshape(8, 8), rtol=1e-5)
+    agrees(program.function, *program.arguments, rtol=1e-5)
 
 
 @pytest.mark.slow
 @examples(500)
-@given(programs())
-def test_many_programs_of_updates(function):
-    agrees(function, jnp.arange(64.0).reshape(8, 8), rtol=1e-5)
+@given(updates_among_moves())
+def test_many_programs_of_updates(program):
+    agrees(program.function, *program.arguments, rtol=1e-5)
 
 
 # --- graphs of updates, whose inputs may be made beside them -------------------------------------------------------
