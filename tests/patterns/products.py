@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-import operator
 from typing import Any
 
 import jax.numpy as jnp
@@ -187,28 +185,6 @@ def is_one_product(closed: Closed, program: Program) -> None:
     assert sum(eqn.primitive.name == "dot_general" for eqn in equations(closed)) == 1 or not program.facts
 
 
-@st.composite
-def products_of_parts(draw: Any) -> Program:
-    """A product of matrices as a sum of those of parts of what is summed, in a drawn order, of rows or transposed."""
-    extent, rows, columns = draw(st.integers(2, 8)), draw(st.integers(1, 4)), draw(st.integers(1, 4))
-    stretches = draw(st.permutations(_cuts(draw, extent)))
-    is_turned, mistake = draw(st.booleans()), draw(st.sampled_from([None, None, None, "crossed", "left out"]))
-
-    def function(a: Any, b: Any) -> Any:
-        sizes = [j - i for i, j in sorted(stretches)]
-        left = dict(zip(sorted(stretches), lax.split(a, sizes, 1), strict=True))
-        right = dict(zip(sorted(stretches), lax.split(b, sizes, 0), strict=True))
-        parts = [left[own] @ right[own] for own in stretches]
-        if mistake == "left out" and len(parts) > 2:
-            parts = parts[1:]
-        if mistake == "crossed" and sizes[0] == sizes[-1]:
-            parts[0] = left[min(stretches)] @ right[max(stretches)]
-        parts = [own.T for own in parts] if is_turned else parts
-        return functools.reduce(operator.add, parts)
-
-    return Program(function, whole_numbers((rows, extent), (extent, columns)), facts=mistake)
-
-
 PATTERN = Pattern(
     "products",
     "A sum of products, and products of all parts of a value, are one product of matrices as they lie in memory.",
@@ -232,9 +208,6 @@ PATTERN = Pattern(
         "products_side_by_side": Drawn(
             products_side_by_side(), ("join_side_by_side",), quick=24, forms={"join_side_by_side": is_one_product}
         ),
-        "products_of_parts": Drawn(
-            products_of_parts(), ("join_products",), quick=8, first={"join_products": ("sum_rows", "contract")}
-        ),
     },
     (
         "ops_attention/gradient_operation",
@@ -243,6 +216,5 @@ PATTERN = Pattern(
         "npbench/mlp/adjoint",
         "npbench/covariance/small/adjoint",
         "npbench/scattering_self_energies/adjoint",
-        "npbench/contour_integral/odd/trace_of_grad",
     ),
 )
