@@ -180,14 +180,14 @@ class _Composing(Rewriter):
             self.has_composed = True
             if all(instead.get(family) for family in made.families):
                 self.instead[step] = families
-            parts = {now: own for now, own in made.parts.items() if now in families}
-            parts |= {now: whole[was].parts for was, now in instead.items() if now is not None}
+            parts = {now: stood_for for now, stood_for in made.parts.items() if now in families}
+            parts |= {now: tuple(dict.fromkeys(whole[was].parts)) for was, now in instead.items() if now is not None}
             made = flow_step(replace(made, families=families, parts=parts))
         known = _forget(known, made)
         for variable, writers in written.items():
             if all(self.products(family) is not None for family in writers):
-                parts = [self.elements(family) for family in writers]
-                one = [family for family, _, _ in join_alike(parts)] if len(parts) > 1 else writers
+                refined = [self.elements(family) for family in writers]
+                one = [family for family, _, _ in join_alike(refined)] if len(refined) > 1 else writers
                 composed = (whole[family].products if family in whole else self.products(family) for family in one)
                 own = [found for found in composed if found is not None]
                 if any(len(found.factors) == 1 for found in own):  # sums that are not composed: then none of them
