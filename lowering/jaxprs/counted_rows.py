@@ -45,6 +45,11 @@ def _is_line(atom: Atomic) -> bool:
     return bool(shape) and math.prod(shape) == shape[0] > 0
 
 
+def _counts(atom: Atomic, counted: dict[Any, Affine]) -> Affine | None:
+    """What an integer of a turn is in all turns: a literal, or what is counted; None where it is not known."""
+    return (0, int(atom.val)) if isinstance(atom, jax_core.Literal) else counted.get(atom)
+
+
 def _in_turns(own: Affine, length: int) -> np.ndarray:
     """What a number is in every turn."""
     return own[0] * np.arange(length, dtype=np.int64) + own[1]
@@ -184,13 +189,12 @@ class Counting:
         body, (first, carried), length = eqn.params["jaxpr"].jaxpr, scan_counts(eqn), eqn.params["length"]
         counted = self.counted(eqn)
         if k >= carried:
-            own = counted.get(body.outvars[k])
+            own = _counts(body.outvars[k], counted)
             return None if own is None else _in_turns(own, length)[:: -1 if eqn.params["reverse"] else 1]
         row = self.rows(eqn).get(first + k)
         if row is None or row.put is None:
             return None
-        atom = row.put.invars[1]
-        own = (0, int(atom.val)) if isinstance(atom, jax_core.Literal) else counted.get(atom)
+        own = _counts(row.put.invars[1], counted)
         before = np.zeros(length) if shape_of(eqn.outvars[k])[0] == length else self._along(eqn.invars[first + k])
         if own is None or before is None:
             return None

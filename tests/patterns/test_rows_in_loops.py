@@ -24,6 +24,7 @@ from lowering.jaxprs.scan_rows import scan_rows, with_slopes_of_scans
 from lowering.jaxprs.slice_before_loops import slice_before_loops
 from tests.examples import examples, few
 from tests.loop_programs import loop_programs
+from tests.patterns.pattern import simplified
 from tests.same_jaxprs import after, assert_same_slopes, equations, primitives
 
 # --- scan_rows --------------------------------------------------------------------------------------------------------
@@ -188,6 +189,14 @@ def test_results_that_are_literals_keep_their_dtypes(dtype):
         return lax.scan(lambda h, k: (one, (row(x, k).astype(dtype) + h, one)), s, jnp.arange(5))
 
     after(scan_rows, function, X[:5], jnp.asarray(3, dtype))
+
+
+def test_rows_at_one_number_that_every_turn_stacks():
+    def function(x):
+        places = lax.scan(lambda count, _: (count + 1, jnp.int32(2)), jnp.int32(0), None, length=3)[1]
+        return lax.scan(lambda total, k: (total + lax.dynamic_index_in_dim(x, k, 0, False), k), x[0], places)
+
+    after(simplified, function, jnp.arange(12.0).reshape(4, 3))
 
 
 def test_the_gradient_of_rows_is_scanned_over_too():
