@@ -33,7 +33,7 @@
            -> nothing for places that lie within    within_bounds (intervals), in codelet/jaxprs
            -> slices at places as such              one_slice: slice_once, slice_roots
            -> parts of what is repeated             repeat_less
-           -> sums of products contracted           sum_rows, contract, whole_products (wholes)
+           -> sums of products contracted           sum_rows, contract
            -> dots of what lies in memory           dots_in_memory_order (contraction), and contract of these
            -> reductions of partial results joined  join_reductions, by joined_maps
            -> parts and copies of tables one        join_tables (summed, tables_of_updates, blocks_of_rows,
@@ -42,7 +42,7 @@
            -> slices of what lies in memory         slice_roots, slice_once
            -> results made in the shapes they have  map_shapes, reduce_in_shape; dots_in_memory_order of these
            -> reshapes, transposes in a row as one  reshape_once (stretches)
-           -> products of parts side by side one    products_side_by_side (parts, wholes)
+           -> products of parts side by side one    products_side_by_side (parts)
            -> what turns take parts of sliced once  slice_before_loops
            -> rows of what loops take columns of    columns_as_rows
            -> rows scanned over, and stacked        scan_rows (counted_rows)

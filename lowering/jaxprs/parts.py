@@ -30,18 +30,9 @@ class Part(NamedTuple):
     lies_so: bool
     """Whether the whole lies so in memory: that of a part of extent 1 may, or may not."""
 
-    @property
-    def place(self) -> tuple[int, int]:
-        """Where it lies along the dimension that is divided."""
-        return self.start, self.extent
-
     def is_like(self, other: Part) -> bool:
-        """Whether it is a part of the same whole as another."""
-        if self.root is not other.root:
-            return False
-        d, at = self.dimension, other.dimension
-        free = (*self.shape[:d], *self.shape[d + 1 :]) == (*other.shape[:at], *other.shape[at + 1 :])
-        return free and (d == at or self.extent == 1)
+        """Whether it is a part of the same whole as another, along the same dimension."""
+        return (self.root, self.dimension, self.shape) == (other.root, other.dimension, other.shape)
 
 
 def _divided(piece: Any, maker: jax_core.JaxprEqn) -> tuple[int, int] | None:

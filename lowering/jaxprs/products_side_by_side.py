@@ -3,8 +3,8 @@
 A product whose operands do not fit the tiles at once is planned in turns, each of some rows, columns or batches of the
 result: products of slices of one operand, each written where it belongs. In comes a jaxpr with results that are put
 together so, by `concatenate` or by one `dynamic_update_slice` after another; out comes one in which each is one product
-of what was divided. (What is divided along what is summed is added up: `whole_products.py`.) Where each is added to a
-part of another value, so that the cotangents of one variable are of several products, it is added to all of that.
+of what was divided. Where each is added to a part of another value, so that the cotangents of one variable are of
+several products, it is added to all of that.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, variables
+from codelet.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
 from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.rebuild import Builder, inline, rebuild
 from lowering.arrays import reshape
 from lowering.jaxprs.contraction import dimension_roles
 from lowering.jaxprs.parts import Makers, Part, behind, part_of
-from lowering.jaxprs.wholes import dot_of, with_wholes
 
 
 class _Shared(NamedTuple):
@@ -50,8 +50,11 @@ class _PartProduct(NamedTuple):
 
     def made(self, values: Sequence[Any], shape: Sequence[int]) -> Any:
         """The product of the whole, in a shape."""
-        left, right = values
-        return reshape(dot_of(self.eqn, left, right, [own.shape for own in self.operands]), shape)
+        left, right = (reshape(value, own.shape) for value, own in zip(values, self.operands, strict=True))
+        params = self.eqn.params
+        numbers, kind = params["dimension_numbers"], params["preferred_element_type"]
+        made = lax.dot_general(left, right, numbers, precision=params["precision"], preferred_element_type=kind)
+        return reshape(made, shape)
 
 
 def _without(eqn: jax_core.JaxprEqn, side: int, d: int) -> dict[str, Any]:
@@ -64,7 +67,7 @@ def _without(eqn: jax_core.JaxprEqn, side: int, d: int) -> dict[str, Any]:
 
 def _are_alike(own: Part | _Shared, other: Part | _Shared) -> bool:
     if isinstance(own, Part) and isinstance(other, Part):
-        return own.dimension == other.dimension and own.is_like(other)
+        return own.is_like(other)
     return own == other
 
 
@@ -242,4 +245,18 @@ def _are_all(parts: Sequence[Part]) -> bool:
 
 def join_side_by_side(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with the products of all parts of a value as one product, in the bodies of loops as well."""
-    return with_wholes(closed, lambda jaxpr: _SideBySide(jaxpr).products)
+    closed = inline(closed)
+    found = _SideBySide(closed.jaxpr).products
+    if not found and not any(map(bodies_of, closed.jaxpr.eqns)):
+        return closed
+
+    def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
+        return found[eqn].roots if eqn in found else eqn.invars
+
+    def add(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> list[Atomic]:
+        if eqn not in found:
+            return builder.equation(with_bodies(eqn, join_side_by_side), operands)
+        shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
+        return builder.traced(lambda *values: [found[eqn].made(values, shape)], operands)
+
+    return rebuild(closed, add, sources=sources)

@@ -4,8 +4,8 @@ Partial sums of one variable may be written by several families, where no number
 be added up in groups, which it does not divide either: a `reduce_sum` of a `concatenate` of slices, sums and products.
 In memory all that is rows, each as long as the result, of which every one is added once. In comes a jaxpr, out comes
 one in which such a sum is that of the rows of the values behind: of a product all of whose rows are added up,
-`contract.py` makes one contraction, and of several of these `whole_products.py` one product. A product that was
-reshaped on the way, as rows of other dimensions, is summed as it is.
+`contract.py` makes one contraction. A product that was reshaped on the way, as rows of other dimensions, is
+summed as it is.
 """
 
 from __future__ import annotations
