@@ -25,7 +25,7 @@
                                                       in a row as loops (calls)
            -> a pure JAX function                   steps (feeds, forward_only, derivatives, execution), which only
                                                       follows that
-    jaxprs -> traced                                simplify (traced_once: of what rules make of equations)
+    jaxprs -> traced                                simplify (remade, traced_once: of what rules make of equations)
            -> one array for equal tables            equal_constants
            -> booleans for tables that are compared compare_tables
            -> numbers for arrays that are one       one_number

@@ -91,6 +91,12 @@ def bodies_of(eqn: jax_core.JaxprEqn) -> list[jax_core.ClosedJaxpr]:
     return [] if names is None else _parts(eqn.params[name] for name in names)
 
 
+def has_any(jaxpr: jax_core.Jaxpr, *names: str) -> bool:
+    """Whether a jaxpr has an equation of some primitives, in the bodies of loops as well."""
+    bodies = (body.jaxpr for eqn in jaxpr.eqns for body in bodies_of(eqn))
+    return any(eqn.primitive.name in names for eqn in jaxpr.eqns) or any(has_any(body, *names) for body in bodies)
+
+
 def with_bodies(
     eqn: jax_core.JaxprEqn, change: Callable[[jax_core.ClosedJaxpr], jax_core.ClosedJaxpr]
 ) -> jax_core.JaxprEqn:

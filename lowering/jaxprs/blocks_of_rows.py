@@ -24,7 +24,8 @@ from codelet.views.digits import Digit, row_major_digits
 from lowering.arrays import reshape, transpose
 from lowering.jaxprs.parts import Makers
 from lowering.jaxprs.rearrangement import Rearrangement, rearrange, rearrangement
-from lowering.jaxprs.summed import Joined, Sum, shape_of
+from lowering.jaxprs.remade import Remade
+from lowering.jaxprs.summed import Sum, shape_of
 
 _DROPS = lax.GatherScatterMode.FILL_OR_DROP
 _MOST_KNOWN = 1 << 16
@@ -162,7 +163,7 @@ def _batches_without(numbers: Any, of_indices: Sequence[int], batch: int, k: int
     return tuple(lower(d, batch) for d, _ in pairs), tuple(lower(i, k) for _, i in pairs)
 
 
-def one_gather(own: Sum, makers: Makers, constants: dict[Any, Any]) -> Joined | None:
+def one_gather(own: Sum, makers: Makers, constants: dict[Any, Any]) -> Remade | None:
     """A sum of what is looked up in each block of rows as what is looked up in all; None where it is none."""
     maker, params = own.maker, own.maker.params
     numbers = params["dimension_numbers"]
@@ -198,10 +199,10 @@ def one_gather(own: Sum, makers: Makers, constants: dict[Any, Any]) -> Joined | 
         )
         return [own.back(made, order)]
 
-    return Joined((table, *counted.sources), run)
+    return Remade((table, *counted.sources), run)
 
 
-def one_scatter(eqn: jax_core.JaxprEqn, makers: Makers, constants: dict[Any, Any]) -> Joined | None:
+def one_scatter(eqn: jax_core.JaxprEqn, makers: Makers, constants: dict[Any, Any]) -> Remade | None:
     """A scatter into blocks of rows, each of which drops what is for others, as one into all; None where it is none."""
     params = eqn.params
     numbers = params["dimension_numbers"]
@@ -247,4 +248,4 @@ def one_scatter(eqn: jax_core.JaxprEqn, makers: Makers, constants: dict[Any, Any
         order = [*rest[:at], batch, *rest[at:]]
         return [transpose(apart, [order.index(d) for d in range(len(order))])]
 
-    return Joined((table, *counted.sources, *given.sources), run)
+    return Remade((table, *counted.sources, *given.sources), run)

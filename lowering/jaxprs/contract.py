@@ -9,22 +9,18 @@ contraction too. Rearrangements that cancel vanish, and so does what nobody need
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
-import jax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
+from codelet.jaxprs.equations import bodies_of, variables
 from codelet.jaxprs.primitives import is_understood
-from codelet.jaxprs.rebuild import Builder, inline, rebuild, struct
-from codelet.views.digits import Digit
+from codelet.jaxprs.rebuild import Builder, inline, rebuild
 from lowering.jaxprs.contraction import Contraction, as_dot, contraction_of
-from lowering.jaxprs.dots_in_memory_order import dots_in_memory_order
-from lowering.jaxprs.rearrangement import Rearrangement, rearrange, rearrangement, rearranges
-from lowering.jaxprs.traced_once import traced_once
+from lowering.jaxprs.dots_in_memory_order import dot_made, dots_in_memory_order
+from lowering.jaxprs.rearrangement import rearrange, rearrangement, rearranges
+from lowering.jaxprs.remade import Remade, with_remade
 
 
 def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Counter[Any]) -> Contraction | None:
@@ -40,65 +36,37 @@ def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Co
 # --- what takes their place -----------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=1024)
-def _rearranging(digits: tuple[Digit, ...], kind: jax.ShapeDtypeStruct, shape: tuple[int, ...]) -> jax_core.ClosedJaxpr:
-    """`rearrange` traced for a root."""
-    return jax.make_jaxpr(lambda root: [rearrange(root, digits, shape)])(kind)
-
-
-def _has_elements(var: Any) -> bool:
-    return 0 not in getattr(var.aval, "shape", (0,))
-
-
-class _Contractions:
-    """What is to be contracted in a jaxpr, and what to be rearranged from further back."""
-
-    def __init__(self, jaxpr: jax_core.Jaxpr):
-        makers: dict[Any, jax_core.JaxprEqn] = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
-        lists = (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars)
-        uses = Counter(atom for atoms in lists for atom in variables(atoms))
-        self.contractions: dict[Any, Contraction] = {}
-        self.views: dict[Any, Rearrangement] = {}
-        for eqn in jaxpr.eqns:
-            found = _find(eqn, makers, uses) if is_understood(eqn, "reduce_sum") else None
-            if found is not None:
-                self.contractions[eqn] = found
-            elif rearranges(eqn) and _has_elements(eqn.outvars[0]):
-                view = rearrangement(eqn.outvars[0], makers, stop=lambda atom: makers.get(atom) in self.contractions)
-                if view.root is not eqn.outvars[0]:
-                    self.views[eqn] = view
-
-    def sources(self, eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
-        """What an equation is to be made from."""
-        if eqn in self.contractions:
-            return self.contractions[eqn].left.root, self.contractions[eqn].right.root
-        return (self.views[eqn].root,) if eqn in self.views else eqn.invars
-
-    def add(self, builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> list[Atomic]:
-        """What is made in the place of an equation, from its sources."""
-        if eqn in self.contractions:
-            dot = as_dot(self.contractions[eqn])
-            shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
-            made = lambda left, right: [dot.made(left, right, shape)]  # noqa: E731
-            return traced_once(builder, (dot.form, shape), made, operands)
-        if eqn in self.views:
-            shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
-            return builder.inlined(_rearranging(self.views[eqn].digits, struct(operands[0]), shape), operands)
-        return builder.equation(with_bodies(eqn, contract), operands)
+def _found(jaxpr: jax_core.Jaxpr) -> tuple[dict[jax_core.JaxprEqn, Remade], bool]:
+    """What is contracted in a jaxpr, or rearranged from further back, and whether there is any of the former."""
+    makers: dict[Any, jax_core.JaxprEqn] = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
+    lists = (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars)
+    uses = Counter(atom for atoms in lists for atom in variables(atoms))
+    contractions: dict[Any, Remade] = {}
+    views: dict[Any, Remade] = {}
+    for eqn in jaxpr.eqns:
+        shape = tuple(eqn.outvars[0].aval.shape) if is_understood(eqn, "reduce_sum") or rearranges(eqn) else ()  # type: ignore[attr-defined]
+        contraction = _find(eqn, makers, uses) if is_understood(eqn, "reduce_sum") else None
+        if contraction is not None:
+            contractions[eqn] = dot_made(as_dot(contraction), shape)
+        elif rearranges(eqn) and 0 not in shape:
+            view = rearrangement(eqn.outvars[0], makers, stop=lambda atom: makers.get(atom) in contractions)
+            if view.root is not eqn.outvars[0]:
+                run = lambda root, view=view, shape=shape: [rearrange(root, view.digits, shape)]  # noqa: E731
+                views[eqn] = Remade([view.root], run, ("rearranged", view.digits, shape))
+    return contractions | views, bool(contractions)
 
 
 def contract(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with sums of products contracted and rearrangements shortened, in the bodies of loops as well."""
-    closed = inline(closed)
-    while (found := _Contractions(closed.jaxpr)).contractions:  # a product made by one may be summed by another
-        closed = rebuild(closed, found.add, sources=found.sources)
-    return rebuild(closed, found.add, sources=found.sources)
+    closed, contracts = rebuild(inline(closed), Builder.equation), True  # without what nobody needs
+    while contracts:  # a product made by one may be summed by another
+        found, contracts = _found(closed.jaxpr)
+        closed = with_remade(closed, found, contract)
+    return closed
 
 
 def _has_contractions(jaxpr: jax_core.Jaxpr) -> bool:
-    return bool(_Contractions(jaxpr).contractions) or any(
-        _has_contractions(body.jaxpr) for eqn in jaxpr.eqns for body in bodies_of(eqn)
-    )
+    return _found(jaxpr)[1] or any(_has_contractions(body.jaxpr) for eqn in jaxpr.eqns for body in bodies_of(eqn))
 
 
 def contract_in_order(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:

@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
+from codelet.jaxprs.equations import variables
 from codelet.jaxprs.primitives import is_understood
-from codelet.jaxprs.rebuild import Builder, inline, rebuild
+from codelet.jaxprs.rebuild import inline
 from lowering.jaxprs.contraction import Dot, as_dot, contraction_of
 from lowering.jaxprs.rearrangement import rearrangement, rearranges
-from lowering.jaxprs.traced_once import traced_once
+from lowering.jaxprs.remade import Remade, with_remade
 
 _SIDES = ((True, True), (True, False), (False, True), (False, False))
 """Which operands are taken as they lie in memory, rather than as they are laid out: the first that may be."""
@@ -55,26 +54,20 @@ def _find(var: Any, makers: dict[Any, jax_core.JaxprEqn], uses: Counter[Any]) ->
     return None
 
 
+def dot_made(dot: Dot, shape: tuple[int, ...]) -> Remade:
+    """A dot, in a shape, in the place of an equation."""
+    roots = dot.contraction.left.root, dot.contraction.right.root
+    return Remade(roots, lambda left, right: [dot.made(left, right, shape)], (dot.form, shape))
+
+
 def dots_in_memory_order(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr whose dots take their operands as they lie in memory, in the bodies of loops as well."""
     closed = inline(closed)
     eqns = closed.jaxpr.eqns
-    has_dot = any(is_understood(eqn, "dot_general") for eqn in eqns)
-    if not has_dot and not any(map(bodies_of, eqns)):
-        return closed
     makers: dict[Any, jax_core.JaxprEqn] = {var: eqn for eqn in eqns for var in eqn.outvars}
     uses = Counter(atom for atoms in (*(eqn.invars for eqn in eqns), closed.jaxpr.outvars) for atom in variables(atoms))
+    has_dot = any(is_understood(eqn, "dot_general") for eqn in eqns)
     candidates = [eqn for eqn in eqns if is_understood(eqn, "dot_general") or rearranges(eqn)] if has_dot else []
     dots = {eqn: dot for eqn in candidates if (dot := _find(eqn.outvars[0], makers, uses)) is not None}
-
-    def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
-        return (dots[eqn].contraction.left.root, dots[eqn].contraction.right.root) if eqn in dots else eqn.invars
-
-    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
-        if eqn not in dots:
-            return builder.equation(with_bodies(eqn, dots_in_memory_order), operands)
-        shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
-        made = lambda left, right: [dots[eqn].made(left, right, shape)]  # noqa: E731
-        return traced_once(builder, (dots[eqn].form, shape), made, operands)
-
-    return rebuild(closed, run, sources=sources)
+    found = {eqn: dot_made(dot, eqn.outvars[0].aval.shape) for eqn, dot in dots.items()}  # type: ignore[attr-defined]
+    return with_remade(closed, found, dots_in_memory_order)

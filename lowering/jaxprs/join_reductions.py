@@ -24,13 +24,13 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, needed, variables, with_bodies
+from codelet.jaxprs.equations import Atomic, needed, variables
 from codelet.jaxprs.primitives import REDUCTIONS, is_understood
-from codelet.jaxprs.rebuild import Builder, rebuild
 from codelet.views.digits import Digit, merged, regrouped, row_major_digits, row_major_strides
 from lowering.arrays import Array, reshape, transpose
 from lowering.jaxprs.joined_maps import SUMMED, Dims, Whole, joined
 from lowering.jaxprs.rearrangement import rearrangement
+from lowering.jaxprs.remade import Remade, with_remade
 
 _FOLLOWED = ("reshape", "squeeze", "broadcast_in_dim", "transpose", "concatenate", "slice", "split", *REDUCTIONS)
 """What is followed back."""
@@ -264,24 +264,20 @@ def join_reductions(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with reductions of partial results made one, in the bodies of loops as well."""
     jaxpr = closed.jaxpr
     makers: dict[Any, jax_core.JaxprEqn] = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
-    found: dict[jax_core.JaxprEqn, Whole] = {}
+    found: dict[jax_core.JaxprEqn, Remade] = {}
 
     def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
-        return found[eqn].arrays if eqn in found else eqn.invars
+        return found[eqn].sources if eqn in found else eqn.invars
+
+    def one(eqn: jax_core.JaxprEqn, whole: Whole) -> Remade:
+        shape, name = _shape(eqn.outvars[0]), eqn.primitive.name
+        return Remade(whole.arrays, lambda *arrays: [_reduced(name, whole, arrays, shape)])
 
     while True:  # what two reductions are of is of one when the other is joined
         live = needed(jaxpr, sources)
         uses = Counter(atom for atoms in (*map(sources, live), jaxpr.outvars) for atom in variables(atoms))
         left = [eqn for eqn in live if eqn not in found and is_understood(eqn, *REDUCTIONS)]
-        new = {eqn: whole for eqn in left if (whole := _find(eqn, makers, uses)) is not None}
+        new = {eqn: one(eqn, whole) for eqn in left if (whole := _find(eqn, makers, uses)) is not None}
         if not new:
-            break
+            return with_remade(closed, found, join_reductions)
         found |= new
-
-    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
-        if eqn not in found:
-            return builder.equation(with_bodies(eqn, join_reductions), operands)
-        shape, name = _shape(eqn.outvars[0]), eqn.primitive.name
-        return builder.traced(lambda *arrays: [_reduced(name, found[eqn], arrays, shape)], operands)
-
-    return rebuild(closed, run, sources=sources)

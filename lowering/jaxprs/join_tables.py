@@ -16,23 +16,22 @@ into 2,000 elements takes 600 times what plain JAX takes without, and as long wi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
+from codelet.jaxprs.equations import has_any, variables
 from codelet.jaxprs.primitives import SCATTERS, is_understood
-from codelet.jaxprs.rebuild import Builder, rebuild
 from lowering.jaxprs.blocks_of_rows import one_gather, one_scatter
 from lowering.jaxprs.order_of_tables import looked_up_in_order
 from lowering.jaxprs.parts import Makers
+from lowering.jaxprs.remade import Remade, with_remade
 from lowering.jaxprs.scatters_side_by_side import one_of_all_rows
-from lowering.jaxprs.summed import Joined, shape_of, sum_before_reshape, sum_of
+from lowering.jaxprs.summed import shape_of, sum_before_reshape, sum_of
 from lowering.jaxprs.tables_of_updates import one_list, one_start, one_table, with_rows_together
 
 
-def _joined(eqn: jax_core.JaxprEqn, makers: Makers, constants: dict[Any, Any], uses: Counter[Any]) -> Joined | None:
+def _joined(eqn: jax_core.JaxprEqn, makers: Makers, constants: dict[Any, Any], uses: Counter[Any]) -> Remade | None:
     if is_understood(eqn, "concatenate"):
         return one_of_all_rows(eqn, makers, constants, uses)
     if is_understood(eqn, "add", "add_any"):
@@ -52,41 +51,16 @@ def _joined(eqn: jax_core.JaxprEqn, makers: Makers, constants: dict[Any, Any], u
     return one_list(eqn, makers, uses) or with_rows_together(eqn, makers)
 
 
-def _has_tables(jaxpr: jax_core.Jaxpr) -> bool:
-    """Whether a jaxpr has a gather or scatter, or the body of a loop in it."""
-    own = ("gather", *SCATTERS)
-    return any(
-        eqn.primitive.name in own or any(_has_tables(body.jaxpr) for body in bodies_of(eqn)) for eqn in jaxpr.eqns
-    )
-
-
-def _with(closed: jax_core.ClosedJaxpr, found: dict[int, Joined]) -> jax_core.ClosedJaxpr:
-    """A jaxpr with what takes the place of some equations, by their identities."""
-
-    def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
-        return found[id(eqn)].sources if id(eqn) in found else eqn.invars
-
-    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
-        own = found.get(id(eqn))
-        return builder.equation(eqn, operands) if own is None else builder.traced(own.run, operands)
-
-    return rebuild(closed, run, sources=sources)
-
-
 def join_tables(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with gathers and scatters of parts, or copies, of a table made one, in the bodies of loops as well."""
-    if not _has_tables(closed.jaxpr):
+    if not has_any(closed.jaxpr, "gather", *SCATTERS):
         return closed
     while True:  # what is joined may be part of what can be joined
         jaxpr = closed.jaxpr
         makers: Makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
         constants = dict(zip(jaxpr.constvars, closed.consts, strict=True))
         uses = Counter(atom for atoms in (*(e.invars for e in jaxpr.eqns), jaxpr.outvars) for atom in variables(atoms))
-        found = {id(eqn): own for eqn in jaxpr.eqns if (own := _joined(eqn, makers, constants, uses)) is not None}
+        found = {eqn: own for eqn in jaxpr.eqns if (own := _joined(eqn, makers, constants, uses)) is not None}
         if not found:
-            break
-        closed = _with(closed, found)
-    inside = {id(eqn): with_bodies(eqn, join_tables) for eqn in jaxpr.eqns}
-    if all(inside[id(eqn)] is eqn for eqn in jaxpr.eqns):
-        return closed
-    return rebuild(closed, lambda builder, eqn, operands: builder.equation(inside[id(eqn)], operands))
+            return with_remade(closed, {}, join_tables)
+        closed = with_remade(closed, found, lambda body: body)

@@ -17,10 +17,10 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bodies_of, with_bodies
+from codelet.jaxprs.equations import Atomic, has_any
 from codelet.jaxprs.primitives import ELEMENTWISE, is_understood
-from codelet.jaxprs.rebuild import Builder, rebuild
 from lowering.arrays import reshape
+from lowering.jaxprs.remade import Remade, with_remade
 from lowering.jaxprs.reshape_once import is_reshape
 from lowering.jaxprs.slice_once import slice_once
 from lowering.jaxprs.slice_roots import slice_roots
@@ -97,6 +97,10 @@ class _OneSlice:
     adds: bool
 
     @property
+    def is_gather(self) -> bool:
+        return self.eqn.primitive.name == "gather"
+
+    @property
     def sources(self) -> list[Atomic]:
         """What it is made from: the operand, updates, and the numbers."""
         operand, _, *updates = self.eqn.invars
@@ -151,15 +155,9 @@ def _one_slice(eqn: jax_core.JaxprEqn, makers: Makers) -> _OneSlice | None:
 def _take_slices(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with slices for gathers and scatters of one, in the bodies of loops as well."""
     makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
-    found = {id(eqn): own for eqn in closed.jaxpr.eqns if (own := _one_slice(eqn, makers)) is not None}
-
-    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
-        own = found.get(id(eqn))
-        if own is None:
-            return builder.equation(with_bodies(eqn, _take_slices), operands)
-        return builder.traced(own.gather if eqn.primitive.name == "gather" else own.scatter, operands)
-
-    return rebuild(closed, run, sources=lambda eqn: found[id(eqn)].sources if id(eqn) in found else eqn.invars)
+    ones = [own for eqn in closed.jaxpr.eqns if (own := _one_slice(eqn, makers)) is not None]
+    found = {own.eqn: Remade(own.sources, own.gather if own.is_gather else own.scatter) for own in ones}
+    return with_remade(closed, found, _take_slices)
 
 
 # --- added to ----------------------------------------------------------------------------------------------------
@@ -181,45 +179,26 @@ def _added(eqn: jax_core.JaxprEqn, makers: Makers) -> tuple[Atomic, jax_core.Jax
 def _add_slices(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr that adds slices where it added arrays of zeros with a slice in them, in the bodies of loops as well."""
     makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
-    found: dict[int, tuple[Atomic, jax_core.JaxprEqn]] = {}
-    for eqn in closed.jaxpr.eqns:
-        own = _added(eqn, makers)
-        maker = None if own is None or isinstance(own[0], jax_core.Literal) else makers.get(own[0])
-        # What is made by element is written anyway, and XLA writes the sum with it in one pass.
-        if own is not None and (maker is None or id(maker) in found or maker.primitive.name not in ELEMENTWISE):
-            found[id(eqn)] = own
-
-    def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
-        if id(eqn) not in found:
-            return eqn.invars
-        array, maker = found[id(eqn)]
-        return [array, *maker.invars[1:]]
+    found: dict[jax_core.JaxprEqn, Remade] = {}
 
     def add(array: Any, update: Any, *starts: Any) -> list[Any]:
         own = lax.dynamic_slice(array, starts, update.shape, allow_negative_indices=False)
         return [lax.dynamic_update_slice(array, own + update, starts, allow_negative_indices=False)]
 
-    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
-        if id(eqn) not in found:
-            return builder.equation(with_bodies(eqn, _add_slices), operands)
-        return builder.traced(add, operands)
-
-    return rebuild(closed, run, sources=sources)
+    for eqn in closed.jaxpr.eqns:
+        own = _added(eqn, makers)
+        maker = None if own is None or isinstance(own[0], jax_core.Literal) else makers.get(own[0])
+        # What is made by element is written anyway, and XLA writes the sum with it in one pass.
+        if own is not None and (maker is None or maker in found or maker.primitive.name not in ELEMENTWISE):
+            found[eqn] = Remade([own[0], *own[1].invars[1:]], add)
+    return with_remade(closed, found, _add_slices)
 
 
 # --- all of it --------------------------------------------------------------------------------------------------
 
 
-def _has_slices(jaxpr: jax_core.Jaxpr) -> bool:
-    """Whether there is a slice at a place that is known late, in the bodies of loops as well."""
-    names = ("gather", "scatter", "scatter-add", *_LATE)
-    return any(
-        eqn.primitive.name in names or any(_has_slices(body.jaxpr) for body in bodies_of(eqn)) for eqn in jaxpr.eqns
-    )
-
-
 def as_one_slice(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with slices at a place for gathers and scatters of one, in the bodies of loops as well."""
-    if not _has_slices(closed.jaxpr):
+    if not has_any(closed.jaxpr, *_CLAMPED, *_LATE):
         return closed
     return slice_roots(_add_slices(_take_slices(slice_once(closed))), *_LATE)

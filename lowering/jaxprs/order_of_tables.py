@@ -19,7 +19,8 @@ from lowering.arrays import constant, reshape
 from lowering.jaxprs.equal_constants import is_table
 from lowering.jaxprs.parts import Makers, behind
 from lowering.jaxprs.rearrangement import rearrangement
-from lowering.jaxprs.summed import Joined, shape_of
+from lowering.jaxprs.remade import Remade
+from lowering.jaxprs.summed import shape_of
 
 
 def _known(atom: Any, size: int, makers: Makers, constants: dict[Any, Any]) -> np.ndarray | None:
@@ -40,7 +41,7 @@ def _inverse(places: np.ndarray) -> np.ndarray | None:
     return found if found.min() >= 0 else None
 
 
-def looked_up_in_order(eqn: jax_core.JaxprEqn, makers: Makers, constants: dict[Any, Any]) -> Joined | None:
+def looked_up_in_order(eqn: jax_core.JaxprEqn, makers: Makers, constants: dict[Any, Any]) -> Remade | None:
     """What takes the place of a scatter to all elements of what single elements are looked up for."""
     if not is_understood(eqn, "scatter") or eqn.params["update_jaxpr"] is not None:
         return None
@@ -73,4 +74,4 @@ def looked_up_in_order(eqn: jax_core.JaxprEqn, makers: Makers, constants: dict[A
         promised = lax.GatherScatterMode.PROMISE_IN_BOUNDS
         return [lax.gather(flat, where, own, (1,), indices_are_sorted=in_order, mode=promised)]
 
-    return Joined((table,), run)
+    return Remade((table,), run)

@@ -18,12 +18,13 @@ from typing import Any, NamedTuple
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
+from codelet.jaxprs.equations import Atomic, variables
 from codelet.jaxprs.primitives import is_understood
-from codelet.jaxprs.rebuild import Builder, inline, rebuild
+from codelet.jaxprs.rebuild import inline
 from lowering.arrays import reshape
 from lowering.jaxprs.contraction import dimension_roles
 from lowering.jaxprs.parts import Makers, Part, behind, part_of
+from lowering.jaxprs.remade import Remade, with_remade
 
 
 class _Shared(NamedTuple):
@@ -246,17 +247,8 @@ def _are_all(parts: Sequence[Part]) -> bool:
 def join_side_by_side(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with the products of all parts of a value as one product, in the bodies of loops as well."""
     closed = inline(closed)
-    found = _SideBySide(closed.jaxpr).products
-    if not found and not any(map(bodies_of, closed.jaxpr.eqns)):
-        return closed
-
-    def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
-        return found[eqn].roots if eqn in found else eqn.invars
-
-    def add(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> list[Atomic]:
-        if eqn not in found:
-            return builder.equation(with_bodies(eqn, join_side_by_side), operands)
+    found = {}
+    for eqn, whole in _SideBySide(closed.jaxpr).products.items():
         shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
-        return builder.traced(lambda *values: [found[eqn].made(values, shape)], operands)
-
-    return rebuild(closed, add, sources=sources)
+        found[eqn] = Remade(whole.roots, lambda *values, whole=whole, shape=shape: [whole.made(values, shape)])
+    return with_remade(closed, found, join_side_by_side)

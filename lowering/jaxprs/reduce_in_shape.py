@@ -14,10 +14,10 @@ from typing import Any
 
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
+from codelet.jaxprs.equations import Atomic, variables
 from codelet.jaxprs.primitives import REDUCTIONS, is_understood
-from codelet.jaxprs.rebuild import Builder, rebuild
 from lowering.arrays import reshape
+from lowering.jaxprs.remade import Remade, with_remade
 from lowering.jaxprs.reshape_once import is_reshape, stretches
 
 
@@ -35,8 +35,19 @@ def reduces_along(reduction: jax_core.JaxprEqn, was: tuple[int, ...], shape: tup
     return tuple(found) or None
 
 
-def _found(eqns: Sequence[jax_core.JaxprEqn], results: Sequence[Atomic]) -> dict[int, tuple[Any, tuple[int, ...]]]:
-    """Of each reduction that is to be made in another shape, by its identity: of which array, along which axes."""
+def _reduced(eqn: jax_core.JaxprEqn, root: Any, axes: tuple[int, ...]) -> Remade:
+    """A reduction of an array along other axes."""
+
+    def run(array: Any) -> list[Any]:
+        primitive: Any = eqn.primitive
+        made = primitive.bind(array, **{**eqn.params, "axes": axes})
+        return [reshape(made, eqn.outvars[0].aval.shape)]  # type: ignore[attr-defined]
+
+    return Remade([root], run)
+
+
+def _found(eqns: Sequence[jax_core.JaxprEqn], results: Sequence[Atomic]) -> dict[jax_core.JaxprEqn, Remade]:
+    """The reductions that are to be made in another shape."""
     roots: dict[Any, Any] = {}
     for eqn in eqns:
         if is_reshape(eqn):
@@ -65,25 +76,10 @@ def _found(eqns: Sequence[jax_core.JaxprEqn], results: Sequence[Atomic]) -> dict
             continue
         left = tuple(n for d, n in enumerate(root.aval.shape) if d not in axes)
         if (root, root.aval.shape) in read or as_read.get(eqn.outvars[0], set()) == {left}:
-            found[id(eqn)] = root, axes
+            found[eqn] = _reduced(eqn, root, axes)
     return found
 
 
 def reduce_in_shape(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr whose reductions are of arrays in the shapes that these have, in the bodies of loops as well."""
-    found = _found(closed.jaxpr.eqns, closed.jaxpr.outvars)
-    if not found and not any(map(bodies_of, closed.jaxpr.eqns)):
-        return closed
-
-    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
-        if id(eqn) not in found:
-            return builder.equation(with_bodies(eqn, reduce_in_shape), operands)
-
-        def reduced(array: Any) -> list[Any]:
-            primitive: Any = eqn.primitive
-            made = primitive.bind(array, **{**eqn.params, "axes": found[id(eqn)][1]})
-            return [reshape(made, eqn.outvars[0].aval.shape)]  # type: ignore[attr-defined]
-
-        return builder.traced(reduced, operands)
-
-    return rebuild(closed, run, sources=lambda eqn: [found[id(eqn)][0]] if id(eqn) in found else eqn.invars)
+    return with_remade(closed, _found(closed.jaxpr.eqns, closed.jaxpr.outvars), reduce_in_shape)

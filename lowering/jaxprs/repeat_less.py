@@ -7,29 +7,21 @@ to be one with the array that is repeated (`contract.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bodies_of, with_bodies
 from codelet.jaxprs.primitives import is_understood
-from codelet.jaxprs.rebuild import Builder, rebuild
 from codelet.views.digits import Digit
-from lowering.jaxprs.rearrangement import Rearrangement, rearrange, rearrangement
+from lowering.jaxprs.rearrangement import rearrange, rearrangement
+from lowering.jaxprs.remade import Remade, with_remade
 
 _PARTS = ("slice", "split")
 
 
-class _RepeatedParts(NamedTuple):
-    """Parts of a rearrangement, each as one of its root: the digits of all parts, in order."""
-
-    view: Rearrangement
-    parts: tuple[tuple[Digit, ...], ...]
-
-
-def _found(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> _RepeatedParts | None:
-    """What an equation takes parts of, where it takes less than all along repeated dimensions alone."""
+def _found(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> Remade | None:
+    """What an equation takes, where that is less than all along repeated dimensions alone, of what is not repeated."""
     (given,), parts = eqn.invars, []
     view = rearrangement(given, makers, stop=lambda _: False)
     if view.root is given:
@@ -41,30 +33,15 @@ def _found(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> _Rep
         if not cut or any(digit.step for d in cut for digit in view.dims[d]) or 0 in made:
             return None
         dims = [(Digit(0, n),) if d in cut else dim for d, (n, dim) in enumerate(zip(made, view.dims, strict=True))]
-        parts.append(tuple(digit for dim in dims for digit in dim if digit.extent > 1))
-    return _RepeatedParts(view, tuple(parts))
+        parts.append((tuple(digit for dim in dims for digit in dim if digit.extent > 1), made))
+    return Remade([view.root], lambda root: [rearrange(root, *part) for part in parts])
 
 
 def repeat_less(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr that takes no part of what is repeated, in the bodies of loops as well."""
-    if not any(eqn.primitive.name in _PARTS or bodies_of(eqn) for eqn in closed.jaxpr.eqns):
-        return closed
     makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
     given = (
         eqn for eqn in closed.jaxpr.eqns if is_understood(eqn, *_PARTS) and isinstance(eqn.invars[0], jax_core.Var)
     )
-    found: Mapping[int, _RepeatedParts] = {id(eqn): own for eqn in given if (own := _found(eqn, makers)) is not None}
-
-    def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
-        return [found[id(eqn)].view.root] if id(eqn) in found else eqn.invars
-
-    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
-        own = found.get(id(eqn))
-        if own is None:
-            return builder.equation(with_bodies(eqn, repeat_less), operands)
-        shapes = [var.aval.shape for var in eqn.outvars]  # type: ignore[attr-defined]
-        return builder.traced(
-            lambda root: [rearrange(root, part, shape) for part, shape in zip(own.parts, shapes, strict=True)], operands
-        )
-
-    return rebuild(closed, run, sources=sources)
+    found = {eqn: own for eqn in given if (own := _found(eqn, makers)) is not None}
+    return with_remade(closed, found, repeat_less)

@@ -22,7 +22,8 @@ from codelet.views.digits import merged, row_major_digits
 from lowering.jaxprs.blocks_of_rows import known_value
 from lowering.jaxprs.parts import Makers
 from lowering.jaxprs.rearrangement import rearrange, rearrangement
-from lowering.jaxprs.summed import Joined, dtype_of, shape_of
+from lowering.jaxprs.remade import Remade
+from lowering.jaxprs.summed import dtype_of, shape_of
 from lowering.jaxprs.tables_of_updates import is_zero
 
 _DROPS = lax.GatherScatterMode.FILL_OR_DROP
@@ -109,7 +110,7 @@ def _rows(
 
 def one_of_all_rows(
     eqn: jax_core.JaxprEqn, makers: Makers, constants: dict[Any, Any], uses: Counter[Any]
-) -> Joined | None:
+) -> Remade | None:
     """A concatenation of what scatters make of some rows each as what one makes of all; None where it is none."""
     along = int(eqn.params["dimension"])
     parts = [_rows(atom, along, makers, constants, uses) for atom in eqn.invars]
@@ -139,4 +140,4 @@ def one_of_all_rows(
         table = lax.concatenate(lying, along) if lying else jnp.zeros(shape, dtype_of(scatter.outvars[0]))
         return [scatter.primitive.bind(table, indices, updates, **params)]
 
-    return Joined((indices, updates, *tables), run)
+    return Remade((indices, updates, *tables), run)

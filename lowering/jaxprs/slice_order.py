@@ -20,11 +20,11 @@ from typing import Any
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bodies_of, with_bodies
+from codelet.jaxprs.equations import has_any
 from codelet.jaxprs.primitives import SCATTERS, is_understood
-from codelet.jaxprs.rebuild import Builder, rebuild
 from lowering.arrays import reshape, transpose
 from lowering.jaxprs.rearrangement import Rearrangement, rearrangement
+from lowering.jaxprs.remade import Remade, with_remade
 
 
 @dataclass(frozen=True)
@@ -256,24 +256,11 @@ def _rule(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> Any:
     return _scatter(eqn, makers) if is_understood(eqn, *SCATTERS) else None
 
 
-def _has_slices(jaxpr: jax_core.Jaxpr) -> bool:
-    """Whether a jaxpr has a gather or scatter, or the body of a loop in it."""
-    own = ("gather", *SCATTERS)
-    return any(
-        eqn.primitive.name in own or any(_has_slices(body.jaxpr) for body in bodies_of(eqn)) for eqn in jaxpr.eqns
-    )
-
-
 def slices_in_order(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with its gathers and scatters in the order of memory, in the bodies of loops as well."""
-    if not _has_slices(closed.jaxpr):
+    if not has_any(closed.jaxpr, "gather", *SCATTERS):
         return closed
     makers: dict[Any, jax_core.JaxprEqn] = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
-
-    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
-        function = _rule(eqn, makers)
-        if function is None:
-            return builder.equation(with_bodies(eqn, slices_in_order), operands)
-        return builder.traced(function, operands)
-
-    return rebuild(closed, run)
+    rules = {eqn: _rule(eqn, makers) for eqn in closed.jaxpr.eqns}
+    found = {eqn: Remade(eqn.invars, rule) for eqn, rule in rules.items() if rule is not None}
+    return with_remade(closed, found, slices_in_order)

@@ -19,12 +19,13 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
+from codelet.jaxprs.equations import Atomic, variables
 from codelet.jaxprs.primitives import is_understood
-from codelet.jaxprs.rebuild import Builder, inline, rebuild
+from codelet.jaxprs.rebuild import inline
 from codelet.views.digits import chains
 from lowering.arrays import reshape, slice_
 from lowering.jaxprs.rearrangement import rearrangement, rearranges
+from lowering.jaxprs.remade import Remade, with_remade
 
 _PRODUCTS = ("dot_general", "mul")
 """What a sum of rows may be contracted with."""
@@ -172,22 +173,13 @@ class _RowSums:
         is_reshaped = [own.root for own in rows] == roots != [operand]
         return rows if gains and (is_other or is_reshaped) else []
 
-    def add(self, builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> list[Atomic]:
-        """What is made in the place of an equation, from its sources."""
-        if eqn not in self.found:
-            return builder.equation(with_bodies(eqn, sum_rows), operands)
-        shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
-        return builder.traced(lambda *roots: [_sum(self.found[eqn], roots, shape)], operands)
-
-    def sources(self, eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
-        """What an equation is to be made from."""
-        return [own.root for own in self.found[eqn]] if eqn in self.found else eqn.invars
-
 
 def sum_rows(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with sums over pieces as sums of what these are made of, in the bodies of loops as well."""
     closed = inline(closed)
-    sums = _RowSums(closed.jaxpr)
-    if not sums.found and not any(map(bodies_of, closed.jaxpr.eqns)):
-        return closed
-    return rebuild(closed, sums.add, sources=sums.sources)
+    found = {}
+    for eqn, rows in _RowSums(closed.jaxpr).found.items():
+        shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
+        run = lambda *roots, rows=rows, shape=shape: [_sum(rows, roots, shape)]  # noqa: E731
+        found[eqn] = Remade([own.root for own in rows], run)
+    return with_remade(closed, found, sum_rows)

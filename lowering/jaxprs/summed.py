@@ -8,7 +8,7 @@ summed, and how the others lie in the sum: as digits of the positions in what th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,20 +22,8 @@ from codelet.views.digits import Digit, common_refinement, merged, row_major_str
 from lowering.arrays import reshape
 from lowering.jaxprs.parts import Makers
 from lowering.jaxprs.rearrangement import Rearrangement, rearrange, rearrangement
+from lowering.jaxprs.remade import Remade
 from lowering.jaxprs.reshape_once import stretches
-
-
-@dataclass(frozen=True)
-class Joined:
-    """What takes the place of an equation.
-
-    Attributes:
-        sources: what it is made from.
-        run: the result of these.
-    """
-
-    sources: tuple[Atomic, ...]
-    run: Callable[..., list[Any]]
 
 
 def shape_of(atom: Any) -> tuple[int, ...]:
@@ -158,7 +146,7 @@ def _made_by_tables(atom: Atomic, makers: Makers) -> bool:
     return maker is not None and is_understood(maker, "gather", "scatter-add")
 
 
-def sum_before_reshape(eqn: jax_core.JaxprEqn, makers: Makers) -> Joined | None:
+def sum_before_reshape(eqn: jax_core.JaxprEqn, makers: Makers) -> Remade | None:
     """A sum of a reshaped array as the reshaped sum of that, where no digits say how it lies; None where it is none.
 
     Tables of 4 x 30 x 16 that are summed 64 x 30 elements at a time are so: what is summed is whole dimensions before
@@ -198,4 +186,4 @@ def sum_before_reshape(eqn: jax_core.JaxprEqn, makers: Makers) -> Joined | None:
         (made,) = bind(of_inner, [reshape(array, inner)])
         return [found.back(reshape(made, [shape[d] for d in order]), order)]
 
-    return Joined((base,), run)
+    return Remade((base,), run)

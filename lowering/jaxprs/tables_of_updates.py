@@ -23,7 +23,8 @@ from codelet.views.digits import Digit, merged, row_major_digits
 from lowering.arrays import reshape
 from lowering.jaxprs.parts import Makers, part_of
 from lowering.jaxprs.rearrangement import Rearrangement, rearrange, rearrangement
-from lowering.jaxprs.summed import Joined, Sum, dtype_of, shape_of
+from lowering.jaxprs.remade import Remade
+from lowering.jaxprs.summed import Sum, dtype_of, shape_of
 
 
 def is_zero(atom: Atomic, makers: Makers) -> bool:
@@ -41,7 +42,7 @@ def _renumbered(dimensions: Sequence[int], places: dict[int, int]) -> tuple[int,
     return tuple(places[int(d)] for d in dimensions if int(d) in places)
 
 
-def one_table(own: Sum, makers: Makers) -> Joined | None:
+def one_table(own: Sum, makers: Makers) -> Remade | None:
     """A sum of tables of zeros with updates as one table with all of them; None where it is none.
 
     Its rows lie together, as what is put there does; one table, of which they do, stays.
@@ -75,7 +76,7 @@ def one_table(own: Sum, makers: Makers) -> Joined | None:
         made = lax.scatter_add(zeros, indices, updates.astype(wide), of_table, mode=maker.params["mode"], **promised)
         return [own.back(made, order)]
 
-    return Joined(tuple(maker.invars[1:]), run)
+    return Remade(tuple(maker.invars[1:]), run)
 
 
 MOST_JOINED = 2**16
@@ -110,7 +111,7 @@ def _is_read_once(table: Any, root: Any, makers: Makers, uses: Counter[Any]) -> 
     return False
 
 
-def one_start(eqn: jax_core.JaxprEqn, makers: Makers, uses: Counter[Any]) -> Joined | None:
+def one_start(eqn: jax_core.JaxprEqn, makers: Makers, uses: Counter[Any]) -> Remade | None:
     """An array and a table of zeros with updates, added, as the updates of the array; None where they lie otherwise."""
     for array, table in (eqn.invars, eqn.invars[::-1]):
         if isinstance(table, jax_core.Literal) or isinstance(array, jax_core.Literal) or 0 in shape_of(table):
@@ -130,7 +131,7 @@ def one_start(eqn: jax_core.JaxprEqn, makers: Makers, uses: Counter[Any]) -> Joi
             start = reshape(start, shape_of(view.root))
             return [rearrange(maker.primitive.bind(start, *given, **maker.params), view.digits, shape)]
 
-        return Joined((of.root, *maker.invars[1:]), run)
+        return Remade((of.root, *maker.invars[1:]), run)
     return None
 
 
@@ -194,7 +195,7 @@ def _listed(atom: Atomic, leading: int, makers: Makers) -> _SliceList | None:
     return _SliceList(view.root, extents, along, digits, shape[leading:])
 
 
-def one_list(eqn: jax_core.JaxprEqn, makers: Makers, uses: Counter[Any]) -> Joined | None:
+def one_list(eqn: jax_core.JaxprEqn, makers: Makers, uses: Counter[Any]) -> Remade | None:
     """Updates that are added after others as one list of all; None where they are none, or of other slices."""
     before, own = makers.get(eqn.invars[0]), eqn.params["dimension_numbers"]
     if before is None or not is_understood(before, "scatter-add") or uses[eqn.invars[0]] > 1:
@@ -232,10 +233,10 @@ def one_list(eqn: jax_core.JaxprEqn, makers: Makers, uses: Counter[Any]) -> Join
         return [lax.scatter_add(table, where, values, numbers, mode=eqn.params["mode"])]
 
     sources = indices.array, updates.array, more_indices.array, more_updates.array
-    return Joined((before.invars[0], *sources), run)
+    return Remade((before.invars[0], *sources), run)
 
 
-def with_rows_together(eqn: jax_core.JaxprEqn, makers: Makers) -> Joined | None:
+def with_rows_together(eqn: jax_core.JaxprEqn, makers: Makers) -> Remade | None:
     """Updates of a table of zeros as those of one whose rows lie together; None where they do, or there is none."""
     (table,) = eqn.outvars
     every = tuple((d, digit) for d, digit in enumerate(row_major_digits(shape_of(table))) if digit.extent > 1)

@@ -25,17 +25,16 @@ A Fourier transform by steps of radix 4, all of them such products of complex64 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import jax
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bind, bodies_of, with_bodies
+from codelet.jaxprs.equations import bind
 from codelet.jaxprs.primitives import ELEMENTWISE, is_understood
-from codelet.jaxprs.rebuild import Builder, inline, rebuild
+from codelet.jaxprs.rebuild import inline
 from lowering.jaxprs.parts import Makers, behind
-from lowering.jaxprs.traced_once import parameters_of, traced_once
+from lowering.jaxprs.remade import Remade, with_remade
+from lowering.jaxprs.traced_once import parameters_of
 
 SUMMED = {"f": range(4, 65), "c": range(3, 9)}
 """How many products are summed, of real and of complex numbers."""
@@ -66,33 +65,28 @@ def _is_thin(eqn: jax_core.JaxprEqn) -> bool:
     return is_few and columns in COLUMNS and rows >= LEAST_ROWS and _outer(rows) is not None
 
 
+def _in_two_dimensions(eqn: jax_core.JaxprEqn) -> Remade:
+    """A thin product in more dimensions on a CPU."""
+
+    def in_two_dimensions(left: jax.Array, right: jax.Array) -> jax.Array:
+        summed, rows = left.shape
+        outer = _outer(rows)
+        assert outer is not None
+        (made,) = bind(eqn, [lax.reshape(left, (summed, outer, rows // outer)), right])
+        return lax.reshape(made, (rows, made.shape[-1]))
+
+    def made(left: jax.Array, right: jax.Array) -> list[jax.Array]:
+        as_it_is = lambda left, right: bind(eqn, [left, right])[0]  # noqa: E731
+        return [lax.platform_dependent(left, right, cpu=in_two_dimensions, default=as_it_is)]
+
+    return Remade(eqn.invars, made, ("thin", parameters_of(eqn)))
+
+
 def multiply_thinly(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with thin products in more dimensions on a CPU, in the bodies of loops as well."""
     closed = inline(closed)
-    eqns = closed.jaxpr.eqns
-    makers: Makers = {var: eqn for eqn in eqns for var in eqn.outvars}
-    before = {eqn: behind(eqn.invars[0], makers)[1] for eqn in eqns if _is_thin(eqn)}
+    makers: Makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
+    before = {eqn: behind(eqn.invars[0], makers)[1] for eqn in closed.jaxpr.eqns if _is_thin(eqn)}
     made_so = ("transpose", *ELEMENTWISE)
-    thin = {eqn for eqn, maker in before.items() if maker is not None and is_understood(maker, *made_so)}
-    if not thin and not any(map(bodies_of, eqns)):
-        return closed
-
-    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
-        if eqn not in thin:
-            return builder.equation(with_bodies(eqn, multiply_thinly), operands)
-
-        def in_two_dimensions(left: jax.Array, right: jax.Array) -> jax.Array:
-            summed, rows = left.shape
-            outer = _outer(rows)
-            assert outer is not None
-            (made,) = bind(eqn, [lax.reshape(left, (summed, outer, rows // outer)), right])
-            return lax.reshape(made, (rows, made.shape[-1]))
-
-        def made(left: jax.Array, right: jax.Array) -> list[jax.Array]:
-            as_it_is = lambda left, right: bind(eqn, [left, right])[0]  # noqa: E731
-            return [lax.platform_dependent(left, right, cpu=in_two_dimensions, default=as_it_is)]
-
-        shapes = tuple(atom.aval.shape for atom in eqn.invars)  # type: ignore[attr-defined]
-        return traced_once(builder, ("thin", shapes, parameters_of(eqn)), made, operands)
-
-    return rebuild(closed, run)
+    thin = [eqn for eqn, maker in before.items() if maker is not None and is_understood(maker, *made_so)]
+    return with_remade(closed, {eqn: _in_two_dimensions(eqn) for eqn in thin}, multiply_thinly)
