@@ -39,7 +39,6 @@
            -> parts and copies of tables one        join_tables (summed, tables_of_updates, blocks_of_rows,
                                                       scatters_side_by_side, order_of_tables)
            -> dimensions of one element left out    single_dimensions
-           -> slices of what lies in memory         slice_roots
            -> results made in the shapes they have  map_shapes, reduce_in_shape; dots_in_memory_order of these
            -> reshapes, transposes in a row as one  reshape_once (stretches)
            -> products of parts side by side one    products_side_by_side (parts)

@@ -50,7 +50,7 @@ def _stages(draw, shape, place):
     steps, made = draw(_rearranged(shape))
     sizes = tuple(n if draw(st.booleans()) else draw(st.integers(0 if n < 2 else 1, n)) for n in made)
     starts = [np.asarray(draw(st.integers(-3, 9)) % 256).astype(place) for _ in made]
-    name, literal = draw(st.sampled_from(SLICES)), draw(st.booleans())
+    name, literal = draw(st.sampled_from(("slice", *SLICES))), draw(st.booleans())
     strides = [draw(st.integers(1, 2)) for _ in made]
     update = (np.arange(math.prod(sizes)) - 99).reshape(sizes).astype(np.int8)  # which wraps
     begins = [min(abs(int(a)), n - size) for a, n, size in zip(starts, made, sizes, strict=True)]
