@@ -31,7 +31,7 @@
            -> numbers for arrays that are one       one_number
            -> gathers, scatters in memory's order   slice_order
            -> nothing for places that lie within    within_bounds (intervals), in codelet/jaxprs
-           -> slices at places as such              one_slice: slice_once, slice_roots
+           -> slices at places as such              one_slice: slice_roots
            -> parts of what is repeated             repeat_less
            -> sums of products contracted           sum_rows, contract
            -> dots of what lies in memory           dots_in_memory_order (contraction), and contract of these
@@ -39,7 +39,6 @@
            -> parts and copies of tables one        join_tables (summed, tables_of_updates, blocks_of_rows,
                                                       scatters_side_by_side, order_of_tables)
            -> dimensions of one element left out    single_dimensions
-           -> slices of what lies in memory         slice_roots, slice_once
            -> results made in the shapes they have  map_shapes, reduce_in_shape; dots_in_memory_order of these
            -> reshapes, transposes in a row as one  reshape_once (stretches)
            -> products of parts side by side one    products_side_by_side (parts)

@@ -22,12 +22,9 @@ from codelet.jaxprs.primitives import ELEMENTWISE, is_understood
 from lowering.arrays import reshape
 from lowering.jaxprs.remade import Remade, with_remade
 from lowering.jaxprs.reshape_once import is_reshape
-from lowering.jaxprs.slice_once import slice_once
-from lowering.jaxprs.slice_roots import slice_roots
+from lowering.jaxprs.slice_roots import SLICES, slice_roots
 
 _PLACES = jnp.iinfo(jnp.int32)
-
-_LATE = ("dynamic_slice", "dynamic_update_slice")
 
 _CLAMPED = {
     "gather": (lax.GatherScatterMode.CLIP, lax.GatherScatterMode.PROMISE_IN_BOUNDS),
@@ -199,6 +196,6 @@ def _add_slices(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
 
 def as_one_slice(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with slices at a place for gathers and scatters of one, in the bodies of loops as well."""
-    if not has_any(closed.jaxpr, *_CLAMPED, *_LATE):
+    if not has_any(closed.jaxpr, *_CLAMPED, *SLICES):
         return closed
-    return slice_roots(_add_slices(_take_slices(slice_once(closed))), *_LATE)
+    return slice_roots(_add_slices(_take_slices(closed)))

@@ -33,9 +33,7 @@ from lowering.jaxprs.reshape_once import reshape_once
 from lowering.jaxprs.scan_rows import scan_rows
 from lowering.jaxprs.single_dimensions import drop_single_dimensions
 from lowering.jaxprs.slice_before_loops import slice_before_loops
-from lowering.jaxprs.slice_once import slice_once
 from lowering.jaxprs.slice_order import slices_in_order
-from lowering.jaxprs.slice_roots import slice_roots
 from lowering.jaxprs.small_updates import scatter_small_updates
 from lowering.jaxprs.sum_rows import sum_rows
 from lowering.jaxprs.thin_products import multiply_thinly
@@ -54,7 +52,7 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     if tables is not reductions:  # what blocks of rows looked up, or updated, may be one row of all
         tables = as_one_slice(within_bounds(tables))
     joined = reshape_once(drop_single_dimensions(tables))
-    shaped = reduce_in_shape(make_in_shape(slice_once(slice_roots(joined))))
+    shaped = reduce_in_shape(make_in_shape(joined))
     dots = join_side_by_side(reshape_once(dots_in_memory_order(shaped)))
     scanned = scan_rows(columns_as_rows(slice_before_loops(dots)))
     if scanned is not dots:  # there are loops

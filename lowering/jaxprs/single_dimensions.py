@@ -68,7 +68,7 @@ _RULES = (
     (tuple(ELEMENTWISE), link_by_element, left_by_element),
     (tuple(REDUCTIONS), link_reduced, left_reduced),
     (_MOVES, link_moved, left_moved),
-    (SLICES, _link_sliced, _left_sliced),
+    (("slice", *SLICES), _link_sliced, _left_sliced),
 )
 
 

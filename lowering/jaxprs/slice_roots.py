@@ -1,4 +1,4 @@
-"""Slice roots: a slice of what is a rearrangement of an array as a slice of that array.
+"""Slice roots: a slice, at a place that is known late, of what is a rearrangement of an array as one of that array.
 
 `vmap` and the reads of vertices rearrange whole arrays before they take or put a slice. Of the array itself it is a
 slice as well, where each dimension that it has a part of is one of the array's; and a part alone is rearranged then.
@@ -7,7 +7,7 @@ slice as well, where each dimension that it has a part of is one of the array's;
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,15 +16,15 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, with_bodies
 from codelet.jaxprs.primitives import is_understood
-from codelet.jaxprs.rebuild import Builder, rebuild, struct
+from codelet.jaxprs.rebuild import struct
 from codelet.views.digits import Digit, row_major_strides
-from lowering.arrays import reshape, slice_, transpose
+from lowering.arrays import reshape, transpose
 from lowering.jaxprs.rearrangement import Rearrangement, in_memory, rearrange, rearrangement
-from lowering.jaxprs.traced_once import parameters_of, traced_once
+from lowering.jaxprs.remade import Remade, with_remade
+from lowering.jaxprs.traced_once import parameters_of
 
-SLICES = ("slice", "dynamic_slice", "dynamic_update_slice")
+SLICES = ("dynamic_slice", "dynamic_update_slice")
 
 
 @dataclass(frozen=True)
@@ -91,21 +91,12 @@ def _found(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> _Roo
     view = rearrangement(eqn.invars[0], makers, stop=lambda _: False)
     if view.root is eqn.invars[0] or 0 in (*shape, *sizes):
         return None
-    # What is known when the whole is compiled XLA slices as well as the rest, but for what reshapes hide.
-    return _of_root(view, shape, sizes) if eqn.primitive.name != "slice" or view.is_in_order else None
+    return _of_root(view, shape, sizes)
 
 
-def _run(eqn: jax_core.JaxprEqn, own: _RootSlice) -> Callable[..., list[Any]]:
+def _remade(eqn: jax_core.JaxprEqn, own: _RootSlice) -> Remade:
     """A slice taken of the root, or put there."""
     made = tuple(eqn.outvars[0].aval.shape)  # type: ignore[attr-defined]
-
-    def cut(root: Any) -> list[Any]:
-        params, rank = eqn.params, range(len(own.sizes))
-        of_root = {e: d for d, e in own.along.items()}
-        starts = [params["start_indices"][of_root[e]] if e in of_root else 0 for e in rank]
-        limits = [params["limit_indices"][of_root[e]] if e in of_root else own.sizes[e] for e in rank]
-        strides = params["strides"] and [params["strides"][of_root[e]] if e in of_root else 1 for e in rank]
-        return [rearrange(slice_(root, starts, limits, strides), own.digits, made)]
 
     def take(root: Any, *starts: Any) -> list[Any]:
         taken = lax.dynamic_slice(root, own.places(starts), own.sizes, allow_negative_indices=False)
@@ -118,41 +109,20 @@ def _run(eqn: jax_core.JaxprEqn, own: _RootSlice) -> Callable[..., list[Any]]:
         written = lax.dynamic_update_slice(root, lying, own.places(starts), allow_negative_indices=False)
         return [rearrange(written, own.view.digits, made)]
 
-    return {"slice": cut, "dynamic_slice": take, "dynamic_update_slice": put}[eqn.primitive.name]
+    key = "root", own.key, struct(eqn.outvars[0]), parameters_of(eqn)
+    return Remade([own.view.root, *eqn.invars[1:]], take if eqn.primitive.name == "dynamic_slice" else put, key)
 
 
-def _once(closed: jax_core.ClosedJaxpr, names: Sequence[str]) -> tuple[jax_core.ClosedJaxpr, bool]:
-    """A jaxpr with slices of the arrays that others are rearrangements of; and whether some were put there."""
-    eqns = closed.jaxpr.eqns
-    makers = {var: eqn for eqn in eqns for var in eqn.outvars}
-    found = {eqn: own for eqn in eqns if is_understood(eqn, *names) and (own := _found(eqn, makers)) is not None}
-    bodies = {eqn: with_bodies(eqn, lambda body: slice_roots(body, *names)) for eqn in eqns}
-    others = {eqn: made for eqn, made in bodies.items() if made is not eqn}
-    if not found and not others:
-        return closed, False
-
-    def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
-        return [found[eqn].view.root, *eqn.invars[1:]] if eqn in found else eqn.invars
-
-    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
-        if eqn not in found:
-            return builder.equation(others.get(eqn, eqn), operands)
-        key = "root", found[eqn].key, struct(eqn.outvars[0]), parameters_of(eqn)
-        return traced_once(builder, key, _run(eqn, found[eqn]), operands)
-
-    return rebuild(closed, run, sources=sources), any(eqn.primitive.name == "dynamic_update_slice" for eqn in found)
-
-
-def slice_roots(closed: jax_core.ClosedJaxpr, *names: str) -> jax_core.ClosedJaxpr:
+def slice_roots(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with slices of the arrays that others are rearrangements of, in the bodies of loops as well.
 
     A slice that is put into a rearrangement is put into its root, of which the result is a rearrangement in its turn.
-
-    Args:
-        closed: the jaxpr.
-        names: the primitives that it is about, of `SLICES`; these, where none are given.
     """
     has_put = True
     while has_put:
-        closed, has_put = _once(closed, names or SLICES)
+        makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
+        slices = [eqn for eqn in closed.jaxpr.eqns if is_understood(eqn, *SLICES)]
+        found = {eqn: _remade(eqn, own) for eqn in slices if (own := _found(eqn, makers)) is not None}
+        closed = with_remade(closed, found, slice_roots)
+        has_put = any(eqn.primitive.name == "dynamic_update_slice" for eqn in found)
     return closed

@@ -14,7 +14,7 @@ from jax import lax
 from lowering.jaxprs.slice_roots import SLICES
 from tests.patterns.pattern import Drawn, Pattern, Program
 
-# --- slice_once ----------------------------------------------------------------------------------------------------
+# --- slices of slices ----------------------------------------------------------------------------------------------
 
 EXTENTS = (0, 1, 2, 5, 7)
 
@@ -101,7 +101,7 @@ def _stages(draw: Any, shape: tuple[int, ...], place: Any) -> Any:
     steps, made = draw(_rearranged(shape))
     sizes = tuple(n if draw(st.booleans()) else draw(st.integers(0 if n < 2 else 1, n)) for n in made)
     starts = [np.asarray(draw(st.integers(-3, 9)) % 256).astype(place) for _ in made]
-    name, literal = draw(st.sampled_from(SLICES)), draw(st.booleans())
+    name, literal = draw(st.sampled_from(("slice", *SLICES))), draw(st.booleans())
     strides = [draw(st.integers(1, 2)) for _ in made]
     update = (np.arange(math.prod(sizes)) - 99).reshape(sizes).astype(np.int8)  # which wraps
     begins = [min(abs(int(a)), n - size) for a, n, size in zip(starts, made, sizes, strict=True)]
@@ -150,11 +150,11 @@ def slices_of_rearranged(draw: Any, kinds: Any = (np.float32, jnp.bfloat16, np.i
 
 PATTERN = Pattern(
     "slices",
-    "A slice of a slice, of one part of a join or of a rearranged array reads the array itself, once.",
+    "A slice at a place of a rearranged array is one of the array itself, and what is taken alone is rearranged.",
     {
         "slices_of_slices": Drawn(
             slices_of_slices(),
-            ("slice_once",),
+            (),
             quick=40,
             slow=300,
             slopes=3,
@@ -162,7 +162,7 @@ PATTERN = Pattern(
         ),
         "slices_of_rearranged": Drawn(
             slices_of_rearranged(),
-            ("slice_roots",),
+            ("as_one_slice",),
             quick=50,
             slow=300,
             slopes=3,
@@ -170,5 +170,5 @@ PATTERN = Pattern(
             moves_no_more=False,
         ),
     },
-    ("npbench/mlp/odd/adjoint",),
+    ("npbench/vadv/trace_of_grad",),
 )

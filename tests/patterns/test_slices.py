@@ -10,22 +10,7 @@ from lowering.jaxprs.slice_roots import SLICES, slice_roots
 from tests.patterns.pattern import simplified
 from tests.same_jaxprs import after, equations, primitives
 
-# --- slice_once -------------------------------------------------------------------------------------------------------
-
-
-def test_a_slice_of_a_slice_of_a_part_is_one_slice():
-    def function(x, y):
-        return lax.concatenate([x, y], 0)[6:10][1:4:2]
-
-    made = after(simplified, function, jnp.arange(5.0), jnp.arange(7.0))
-    assert primitives(made) == ["slice"]
-    assert made.jaxpr.eqns[0].invars == [made.jaxpr.invars[1]]
-    assert str(made.jaxpr.eqns[0].params["limit_indices"]) == "(5,)"
-
-
-def test_a_slice_of_two_parts_stays():
-    made = after(simplified, lambda x, y: lax.concatenate([x, y], 0)[3:7], jnp.arange(5.0), jnp.arange(7.0))
-    assert primitives(made) == ["concatenate", "slice"]
+# --- slices of slices -------------------------------------------------------------------------------------------------
 
 
 def test_a_slice_without_elements_may_start_beyond_the_end():
