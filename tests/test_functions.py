@@ -157,11 +157,13 @@ def test_a_lowered_graph_prints():
         "    in    left: float32[6] = x at f0\n"
         "    in    right: float32[6] = w at 6*row + f0\n"
         "    out   out: float32[] = add up/out at row\n"
+        "    made of 12 vertices over row: 4 x p: 3\n"
+        "    made of 4 vertices over row: 4\n"
         "    runs under vmap over row\n"
         "      reads left: x, as it lies\n"
         "      reads right: w, as it lies\n"
         "  writes add up/out: all of it\n"
-        "moved / touched in add up: 34 / 52 = 0.65\n"
+        "moved / touched in add up: 34 / 76 = 0.45\n"
         "outputs Tensor(float32[4] of add up/out: f0)"
     )
     assert [str(family).split("\n")[0] for family in run.families] == [
