@@ -49,7 +49,7 @@ def _divided(piece: Any, maker: jax_core.JaxprEqn) -> tuple[int, int] | None:
 
 def behind(atom: Any, makers: Makers) -> tuple[Any, jax_core.JaxprEqn | None]:
     """A value without the reshapes that made it, and what made that."""
-    maker = makers.get(atom)
+    maker = None if isinstance(atom, jax_core.Literal) else makers.get(atom)
     while maker is not None and is_understood(maker, "reshape") and maker.params["dimensions"] is None:
         (atom,) = maker.invars
         maker = None if isinstance(atom, jax_core.Literal) else makers.get(atom)
