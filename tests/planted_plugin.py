@@ -11,7 +11,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -22,9 +22,10 @@ import pytest
 from hypothesis import Phase, settings
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import bind, inner_jaxprs
+from codelet.jaxprs.equations import bind
 from codelet.jaxprs.rebuild import rewrite
 from tests.faults import KINDS, Change
+from tests.same_jaxprs import equations
 
 RULE, REPORT = os.environ.get("CODELET_PLANTED", ""), os.environ.get("CODELET_PLANTED_REPORT", "")
 SEED = int(os.environ.get("CODELET_PLANTED_SEED", "0"))
@@ -32,14 +33,6 @@ SEED = int(os.environ.get("CODELET_PLANTED_SEED", "0"))
 report: dict[str, Any] = {"changed": 0, "planted": 0, "collected": 0, "passed": 0, "failed": [], "broken": []}
 """How often the rule changed a jaxpr and a fault was planted, how many tests there were, how many passed, which failed,
 and which files were not collected."""
-
-
-def _equations(jaxpr: Any) -> Iterator[jax_core.JaxprEqn]:
-    """The equations of a jaxpr, those of loops and choices too."""
-    for eqn in getattr(jaxpr, "jaxpr", jaxpr).eqns:
-        yield eqn
-        for inner in inner_jaxprs(eqn):
-            yield from _equations(inner)
 
 
 def _with_change(closed: jax_core.ClosedJaxpr, eqn: jax_core.JaxprEqn, change: Change) -> jax_core.ClosedJaxpr | None:
@@ -90,7 +83,7 @@ def _with_wrong_constant(closed: jax_core.ClosedJaxpr, random: np.random.Generat
 def with_fault(closed: jax_core.ClosedJaxpr, seed: int) -> jax_core.ClosedJaxpr:
     """A jaxpr of which one equation is wrong; itself where none can be."""
     random = np.random.default_rng(seed)
-    eqns = list(_equations(closed))
+    eqns = list(equations(closed))
     kinds = {**KINDS, **WHOLE_NUMBERS}
     for kind in [*random.permutation(list(KINDS)), *WHOLE_NUMBERS]:
         for number in random.permutation(len(eqns)):

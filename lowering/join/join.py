@@ -154,9 +154,8 @@ class _Composing(Rewriter):
         others = {
             v for family, own in reads.items() if family not in found or len(found[family].factors) > 1 for v in own
         }
-        parts = {family: step.parts.get(family, (family,)) for family in found}
         return {
-            family: _Whole(own, parts[family]) if reads[family] & others else self.composed(own, known, parts[family])
+            family: self.composed(own, {} if reads[family] & others else known, step.parts.get(family, (family,)))
             for family, own in found.items()
         }
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 from tests.ops_cases import array
-from tests.patterns.pattern import Closed, Drawn, Pattern, Program
+from tests.patterns.pattern import Closed, Drawn, Form, Pattern, Program
 from tests.same_jaxprs import equations
 
 MODES = ("clip", "fill", "promise_in_bounds")
@@ -218,54 +218,31 @@ def constants(draw: Any) -> Program:
     return Program(function, (np.arange(size, dtype=np.float32),), name=", ".join(steps))
 
 
+def joined_tables(
+    programs: st.SearchStrategy[Program], form: Form, tolerance: float, quick: int = 4, slopes: int = 16
+) -> Drawn:
+    """Programs whose tables are joined to some form: most are tried with their slopes, which have the values too."""
+    return Drawn(
+        programs,
+        ("join_tables",),
+        quick=quick,
+        slow=0,
+        slopes=slopes,
+        slow_slopes=100,
+        tolerance=tolerance,
+        forms={"join_tables": form},
+        moves_no_more=False,
+    )
+
+
 PATTERN = Pattern(
     "tables",
     "Parts and copies of a table are one table, and a constant holds no more than what is asked of it.",
     {
-        "sums_of_tables": Drawn(
-            sums_of_tables(),
-            ("join_tables",),
-            quick=4,
-            slow=0,
-            slopes=16,
-            slow_slopes=100,
-            tolerance=3e-2,
-            forms={"join_tables": are_one_table},
-            moves_no_more=False,
-        ),
-        "blocks_of_rows": Drawn(
-            blocks_of_rows(),
-            ("join_tables",),
-            quick=4,
-            slow=0,
-            slopes=16,
-            slow_slopes=100,
-            tolerance=1e-5,
-            forms={"join_tables": are_all_rows},
-            moves_no_more=False,
-        ),
-        "parts_of_rows": Drawn(
-            parts_of_rows(),
-            ("join_tables",),
-            quick=4,
-            slow=0,
-            slopes=16,
-            slow_slopes=100,
-            tolerance=1e-5,
-            forms={"join_tables": are_so_many},
-            moves_no_more=False,
-        ),
-        "known_tables": Drawn(
-            known_tables(),
-            ("join_tables",),
-            quick=1,
-            slow=0,
-            slopes=7,
-            slow_slopes=100,
-            tolerance=1e-5,
-            forms={"join_tables": are_one_lookup},
-            moves_no_more=False,
-        ),
+        "sums_of_tables": joined_tables(sums_of_tables(), are_one_table, tolerance=3e-2),
+        "blocks_of_rows": joined_tables(blocks_of_rows(), are_all_rows, tolerance=1e-5),
+        "parts_of_rows": joined_tables(parts_of_rows(), are_so_many, tolerance=1e-5),
+        "known_tables": joined_tables(known_tables(), are_one_lookup, quick=1, slopes=7, tolerance=1e-5),
         "constants": Drawn(
             constants(), ("equal_constants_once", "compare_tables", "as_one_number"), quick=20, moves_no_more=False
         ),
