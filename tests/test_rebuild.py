@@ -6,7 +6,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core
 
-from codelet.jaxprs.equations import evaluate, needed
+from codelet.jaxprs.equations import Makers, evaluate, needed
 from codelet.jaxprs.rebuild import inline, rewrite
 from tests.same_jaxprs import equations, primitives
 
@@ -71,6 +71,15 @@ def test_literals_are_numbers_to_a_rule():
     closed = jax.make_jaxpr(lambda x: 2.0 * x)(X)
     np.testing.assert_array_equal(run(rewrite(closed, rule), X)[0], X + 2)
     assert any(issubclass(kind, float | np.generic | np.ndarray) for kind in seen)
+
+
+def test_nothing_makes_an_argument_a_constant_or_a_literal():
+    jaxpr = jax.make_jaxpr(lambda x: jnp.sin(x) * 2.0 + TABLE)(X).jaxpr
+    makers = Makers(jaxpr.eqns)
+    (sine, product, _) = jaxpr.eqns
+    literal = next(atom for atom in product.invars if isinstance(atom, core.Literal))
+    assert [makers.of(atom) for atom in (*jaxpr.invars, *jaxpr.constvars, literal)] == [None, None, None]
+    assert makers.of(sine.outvars[0]) is sine
 
 
 def test_what_nobody_needs_is_left_out_and_what_speaks_is_not(capfd):

@@ -91,6 +91,17 @@ def bodies_of(eqn: jax_core.JaxprEqn) -> list[jax_core.ClosedJaxpr]:
     return [] if names is None else _parts(eqn.params[name] for name in names)
 
 
+class Makers(dict[Any, jax_core.JaxprEqn]):
+    """The equation that makes each value of some equations; nothing of them makes arguments, constants and literals."""
+
+    def __init__(self, eqns: Iterable[jax_core.JaxprEqn]):
+        super().__init__((var, eqn) for eqn in eqns for var in eqn.outvars)
+
+    def of(self, atom: Atomic) -> jax_core.JaxprEqn | None:
+        """What makes an atom, if anything does."""
+        return None if isinstance(atom, jax_core.Literal) else self.get(atom)
+
+
 def has_any(jaxpr: jax_core.Jaxpr, *names: str) -> bool:
     """Whether a jaxpr has an equation of some primitives, in the bodies of loops as well."""
     bodies = (body.jaxpr for eqn in jaxpr.eqns for body in bodies_of(eqn))

@@ -15,7 +15,7 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.hostcopies import lies_here
-from codelet.jaxprs.equations import CALLS, Atomic, bodies_of, scan_counts
+from codelet.jaxprs.equations import CALLS, Atomic, Makers, bodies_of, scan_counts
 from codelet.jaxprs.primitives import is_understood
 
 SMALL = 64
@@ -384,13 +384,13 @@ def step_of(body: jax_core.Jaxpr, at: int, k: int) -> int | None:
 
 def _limits(cond: jax_core.Jaxpr, known: Sequence[Known]) -> dict[int, int]:
     """The inputs of a loop's condition that are less than a number while it holds: their places, and that number."""
-    makers = {var: eqn for eqn in cond.eqns for var in eqn.outvars}
+    makers = Makers(cond.eqns)
     place = {var: k for k, var in enumerate(cond.invars)}
     found: dict[int, int] = {}
     open_ = [cond.outvars[0]]
     while open_:
         atom = open_.pop()
-        eqn = makers.get(atom) if isinstance(atom, jax_core.Var) else None
+        eqn = makers.of(atom)
         if eqn is None:
             continue
         if is_understood(eqn, "and"):

@@ -19,6 +19,7 @@ from jax.extend import core as jax_core
 
 from codelet.graphs.edge_counts import count_edges
 from codelet.graphs.family import Family
+from codelet.jaxprs.equations import Makers
 from codelet.jaxprs.moved import MOVES_NOTHING, moved
 from codelet.jaxprs.primitives import is_understood
 from codelet.views.sources import Patchwork, Variable, source_variables
@@ -83,7 +84,7 @@ def scope_of(step: ExecuteStep | CopyStep) -> str:
 @functools.lru_cache(maxsize=4096)
 def _by_codelet(closed: jax_core.ClosedJaxpr, owned: tuple[int, ...]) -> int:
     """What a vertex reads and writes: what is computed, and what it copies as it is."""
-    makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
+    makers = Makers(closed.jaxpr.eqns)
     stays = {var for k, var in enumerate(closed.jaxpr.invars) if k in owned}  # in one of the results
     copied = 0
     for var in closed.jaxpr.outvars:

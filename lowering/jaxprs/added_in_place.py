@@ -10,7 +10,7 @@ They compute the same, from the same operands in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,13 +20,11 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bind, inner_jaxprs, with_inner
+from codelet.jaxprs.equations import Atomic, Makers, bind, inner_jaxprs, with_inner
 from codelet.jaxprs.primitives import CUSTOM, is_understood
 from codelet.jaxprs.rebuild import Builder, each_once, rebuild
 from lowering.arrays import reshape
 from lowering.jaxprs.reshape_once import is_reshape
-
-Makers = Mapping[Any, jax_core.JaxprEqn]
 
 
 @dataclass(frozen=True)
@@ -154,7 +152,7 @@ def _added(put: jax_core.JaxprEqn, makers: Makers) -> _Added | None:
         return None
 
     def steps_to(atom: Atomic, left: int) -> tuple[jax_core.JaxprEqn, list[_PathStep]] | None:
-        eqn = makers.get(atom) if isinstance(atom, jax_core.Var) else None
+        eqn = makers.of(atom)
         if eqn is None or not left:
             return None
         if _is_part(eqn, put, update.aval.shape):  # type: ignore[attr-defined]
@@ -196,7 +194,7 @@ def with_slopes_added(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     def changed(own: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
         if not has_work(own.jaxpr):
             return own
-        makers = {var: eqn for eqn in own.jaxpr.eqns for var in eqn.outvars}
+        makers = Makers(own.jaxpr.eqns)
         found = {id(eqn): added for eqn in own.jaxpr.eqns if (added := _added(eqn, makers)) is not None}
 
         def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:

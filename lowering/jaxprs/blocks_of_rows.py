@@ -18,11 +18,10 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bind
+from codelet.jaxprs.equations import Atomic, Makers, bind
 from codelet.jaxprs.primitives import is_understood
 from codelet.views.digits import Digit, row_major_digits
 from lowering.arrays import reshape, transpose
-from lowering.jaxprs.parts import Makers
 from lowering.jaxprs.rearrangement import Rearrangement, rearrange, rearrangement
 from lowering.jaxprs.remade import Remade
 from lowering.jaxprs.summed import Sum, shape_of
@@ -68,7 +67,7 @@ def _repeated(atom: Atomic, d: int, makers: Makers) -> _RepeatedArray | None:
     if all(not digit.step for digit in view.dims[d]):
         rest = [own for k, dim in enumerate(view.dims) if k != d for own in dim]
         return _RepeatedArray((view.root,), lambda root: rearrange(root, rest, left))
-    maker, along = makers.get(view.root), _whole_dimension(view, d)
+    maker, along = makers.of(view.root), _whole_dimension(view, d)
     if maker is None or along is None or not is_understood(maker, "dynamic_update_slice"):
         return None
     held, update, *starts = maker.invars
@@ -97,7 +96,7 @@ def known_value(atom: Atomic, makers: Makers, constants: dict[Any, Any]) -> np.n
         return None
     if atom in constants:
         return np.asarray(constants[atom])
-    maker = makers.get(atom)
+    maker = makers.of(atom)
     if maker is None or not is_understood(maker, *_EVALUATED):
         return None
     given = [known_value(own, makers, constants) for own in maker.invars]
@@ -112,7 +111,7 @@ def _counts_down(
 ) -> _RepeatedArray | None:
     """The indices of the first block, where those of each block along a dimension are `rows` less; else None."""
     view, shape = rearrangement(indices, makers, stop=lambda _: False), shape_of(indices)
-    maker = makers.get(view.root)
+    maker = makers.of(view.root)
     along = _whole_dimension(view, d)
     if maker is None or along is None or not is_understood(maker, "sub"):
         return None

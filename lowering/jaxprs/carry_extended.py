@@ -32,7 +32,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bind, evaluate, needed, scan_counts, variables
+from codelet.jaxprs.equations import Atomic, Makers, bind, evaluate, needed, scan_counts, variables
 from codelet.jaxprs.primitives import ELEMENTWISE, MOVING, is_understood
 from codelet.jaxprs.rebuild import rewrite, struct
 from lowering.arrays import Array, join
@@ -87,12 +87,12 @@ class _Carried:
 # --- what is extended ---------------------------------------------------------------------------------------
 
 
-def _repeated(eqn: jax_core.JaxprEqn, at: int, makers: dict[Any, jax_core.JaxprEqn]) -> Atomic | None:
+def _repeated(eqn: jax_core.JaxprEqn, at: int, makers: Makers) -> Atomic | None:
     """What a broadcast repeats along a dimension, of extent 1 there; None where it does anything else."""
     (one, *dynamic), shape = eqn.invars, tuple(eqn.params["shape"])
     kept = tuple(eqn.params["broadcast_dimensions"])
     others = tuple(d for d in range(len(shape)) if d != at)
-    maker = None if isinstance(one, jax_core.Literal) else makers.get(one)
+    maker = makers.of(one)
     if kept == others and maker is not None and is_understood(maker, "reshape"):
         # The dimension was taken away first.
         (one, *more), kept = maker.invars, tuple(range(len(shape)))
@@ -105,10 +105,10 @@ def _repeated(eqn: jax_core.JaxprEqn, at: int, makers: dict[Any, jax_core.JaxprE
     return one if single.shape == (*shape[:at], 1, *shape[at + 1 :]) else None
 
 
-def _part(atom: Atomic, at: int, makers: dict[Any, jax_core.JaxprEqn]) -> tuple[Atomic, Run]:
+def _part(atom: Atomic, at: int, makers: Makers) -> tuple[Atomic, Run]:
     """An operand of a concatenation along a dimension: of which value it is a run."""
     shape = atom.aval.shape
-    eqn = None if isinstance(atom, jax_core.Literal) else makers.get(atom)
+    eqn = makers.of(atom)
     if eqn is None:
         return atom, (0, 1, shape[at])
     if is_understood(eqn, "rev") and tuple(eqn.params["dimensions"]) == (at,):
@@ -125,11 +125,11 @@ def _part(atom: Atomic, at: int, makers: dict[Any, jax_core.JaxprEqn]) -> tuple[
     return atom, (0, 1, shape[at])
 
 
-def _joints(array: Any, extended: Atomic, makers: dict[Any, jax_core.JaxprEqn]) -> tuple[_Joint, ...] | None:
+def _joints(array: Any, extended: Atomic, makers: Makers) -> tuple[_Joint, ...] | None:
     """How an array is extended to another; None if that is anything else."""
     joints: list[_Joint] = []
     while extended is not array:
-        eqn = None if isinstance(extended, jax_core.Literal) else makers.get(extended)
+        eqn = makers.of(extended)
         if eqn is None or not is_understood(eqn, "concatenate"):
             return None
         at = int(eqn.params["dimension"])
@@ -169,7 +169,7 @@ def _carried(eqn: jax_core.JaxprEqn) -> dict[int, _Carried]:
     if eqn.primitive.name != "scan" or eqn.params["length"] // eqn.params["unroll"] < 2 or eqn.effects:
         return {}
     body, (first, num_carried) = eqn.params["jaxpr"].jaxpr, scan_counts(eqn)
-    makers = {var: own for own in body.eqns for var in own.outvars}
+    makers = Makers(body.eqns)
     barriers = [own for own in body.eqns if is_understood(own, "optimization_barrier") and len(own.invars) == 1]
     results = set(variables(body.outvars))
     found: dict[int, _Carried] = {}

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bind, bodies_of, scan_counts, scanned, variables, with_bodies
+from codelet.jaxprs.equations import Atomic, Makers, bind, bodies_of, scan_counts, scanned, variables, with_bodies
 from codelet.jaxprs.primitives import ELEMENTWISE, is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
-from lowering.jaxprs.parts import Makers, behind
+from lowering.jaxprs.parts import behind
 
 
 def _column(eqn: jax_core.JaxprEqn) -> int | None:
@@ -81,7 +81,7 @@ def columns_as_rows(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr whose loops take rows of what is made by element, rather than columns, in the bodies of loops as well."""
     if not any(map(bodies_of, closed.jaxpr.eqns)):
         return closed
-    made = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
+    made = Makers(closed.jaxpr.eqns)
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
         eqn = with_bodies(eqn, columns_as_rows)

@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
+from codelet.jaxprs.equations import Atomic, Makers, bodies_of, variables, with_bodies
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 from lowering.jaxprs.moved_dimensions import pairs_moved
@@ -67,7 +67,7 @@ def _widths(eqn: jax_core.JaxprEqn) -> tuple[Widths, ...]:
     return tuple((int(low), int(high), int(between)) for low, high, between in eqn.params["padding_config"])
 
 
-def _source(atom: Atomic, makers: dict[Any, jax_core.JaxprEqn], reads: Counter[Any], dimensions: set[int]) -> Any:
+def _source(atom: Atomic, makers: Makers, reads: Counter[Any], dimensions: set[int]) -> Any:
     """What a value is made of by moves that keep some of its dimensions apart, and that nothing else reads.
 
     Returns:
@@ -75,7 +75,7 @@ def _source(atom: Atomic, makers: dict[Any, jax_core.JaxprEqn], reads: Counter[A
     """
     moves, at = list[jax_core.JaxprEqn](), {d: d for d in dimensions}
     while isinstance(atom, jax_core.Var):
-        maker = makers.get(atom)
+        maker = makers.of(atom)
         if maker is None or not is_understood(maker, "transpose", "reshape") or len(maker.invars) != 1:
             break
         if maker.params.get("dimensions") is not None or (moves and reads[atom] > 1):
@@ -91,7 +91,7 @@ def _source(atom: Atomic, makers: dict[Any, jax_core.JaxprEqn], reads: Counter[A
 
 def _commons(jaxpr: jax_core.Jaxpr) -> dict[int, _Common]:
     """What each pad, by its identity, has in common with others."""
-    makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
+    makers = Makers(jaxpr.eqns)
     reads = Counter(var for eqn in jaxpr.eqns for var in variables(eqn.invars)) + Counter(variables(jaxpr.outvars))
     groups: dict[Any, list[jax_core.JaxprEqn]] = {}
     for eqn in jaxpr.eqns:

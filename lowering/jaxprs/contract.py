@@ -14,7 +14,7 @@ from typing import Any
 
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import bodies_of, variables
+from codelet.jaxprs.equations import Makers, bodies_of, variables
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, inline, rebuild
 from lowering.jaxprs.contraction import Contraction, as_dot, contraction_of
@@ -23,7 +23,7 @@ from lowering.jaxprs.rearrangement import rearrange, rearrangement, rearranges
 from lowering.jaxprs.remade import Remade, with_remade
 
 
-def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Counter[Any]) -> Contraction | None:
+def _find(eqn: jax_core.JaxprEqn, makers: Makers, uses: Counter[Any]) -> Contraction | None:
     """Whether a `reduce_sum` is one of a product or dot that nothing else uses."""
     if isinstance(eqn.invars[0], jax_core.Literal):
         return None
@@ -38,7 +38,7 @@ def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Co
 
 def _found(jaxpr: jax_core.Jaxpr) -> tuple[dict[jax_core.JaxprEqn, Remade], bool]:
     """What is contracted in a jaxpr, or rearranged from further back, and whether there is any of the former."""
-    makers: dict[Any, jax_core.JaxprEqn] = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
+    makers = Makers(jaxpr.eqns)
     lists = (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars)
     uses = Counter(atom for atoms in lists for atom in variables(atoms))
     contractions: dict[Any, Remade] = {}
@@ -49,7 +49,7 @@ def _found(jaxpr: jax_core.Jaxpr) -> tuple[dict[jax_core.JaxprEqn, Remade], bool
         if contraction is not None:
             contractions[eqn] = dot_made(as_dot(contraction), shape)
         elif rearranges(eqn) and 0 not in shape:
-            view = rearrangement(eqn.outvars[0], makers, stop=lambda atom: makers.get(atom) in contractions)
+            view = rearrangement(eqn.outvars[0], makers, stop=lambda atom: makers.of(atom) in contractions)
             if view.root is not eqn.outvars[0]:
                 run = lambda root, view=view, shape=shape: [rearrange(root, view.digits, shape)]  # noqa: E731
                 views[eqn] = Remade([view.root], run, ("rearranged", view.digits, shape))

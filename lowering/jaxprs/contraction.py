@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import Makers
 from codelet.jaxprs.primitives import is_understood
 from codelet.views.digits import Digit, common_refinement, regrouped
 from lowering.arrays import reshape, transpose
@@ -114,7 +115,7 @@ def _sums_one(product: jax_core.JaxprEqn) -> bool:
 
 def contraction_of(
     view: Rearrangement,
-    makers: dict[Any, jax_core.JaxprEqn],
+    makers: Makers,
     summed: Collection[int] = (),
     *,
     looked_through: Sequence[bool] = (True, True),
@@ -125,7 +126,7 @@ def contraction_of(
     it is the sum of a dot, or what a dot makes of an operand that is repeated, or in another order.
     `looked_through` says of which operands it is asked what they are rearrangements of.
     """
-    product = makers.get(view.root)
+    product = makers.of(view.root)
     if product is None or not is_understood(product, "mul", "dot_general"):
         return None
     shapes = [atom.aval.shape for atom in product.invars]  # type: ignore[attr-defined]

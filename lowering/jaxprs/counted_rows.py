@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, scan_counts, variables
+from codelet.jaxprs.equations import Atomic, Makers, scan_counts, variables
 from codelet.jaxprs.intervals import step_of
 from codelet.jaxprs.primitives import is_understood
 
@@ -153,14 +153,14 @@ class Counting:
     """What is counted in a jaxpr, and which arrays its loops take and put rows of; each is looked for once."""
 
     def __init__(self, jaxpr: jax_core.Jaxpr):
-        self._makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
+        self._makers = Makers(jaxpr.eqns)
         self._read = {*variables(atom for eqn in jaxpr.eqns for atom in eqn.invars), *variables(jaxpr.outvars)}
         self._known: dict[int, dict[Any, Affine]] = {}
         self._found: dict[int, dict[int, Rows]] = {}
 
     def _along(self, atom: Atomic) -> np.ndarray | None:
         """The elements of a line of integers, of 64 bits; None where they are not known."""
-        eqn = self._makers.get(atom) if isinstance(atom, jax_core.Var) else None
+        eqn = self._makers.of(atom)
         if eqn is None or not is_integer(atom) or not _is_line(atom) or shape_of(atom)[0] > _LONGEST:
             return None
         if is_understood(eqn, "iota"):
@@ -208,7 +208,7 @@ class Counting:
             return None
         if isinstance(atom, jax_core.Literal):
             return int(atom.val)
-        eqn = self._makers.get(atom)
+        eqn = self._makers.of(atom)
         if eqn is None or eqn.primitive.name != "scan":
             return None
         (first, carried), k = scan_counts(eqn), eqn.outvars.index(atom)

@@ -18,7 +18,7 @@ from typing import Any
 
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import variables
+from codelet.jaxprs.equations import Makers, variables
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import inline
 from lowering.jaxprs.contraction import Dot, as_dot, contraction_of
@@ -29,10 +29,10 @@ _SIDES = ((True, True), (True, False), (False, True), (False, False))
 """Which operands are taken as they lie in memory, rather than as they are laid out: the first that may be."""
 
 
-def _find(var: Any, makers: dict[Any, jax_core.JaxprEqn], uses: Counter[Any]) -> Dot | None:
+def _find(var: Any, makers: Makers, uses: Counter[Any]) -> Dot | None:
     """The dot in memory order that a value is a rearrangement of, where it is another than that which is there."""
     view = rearrangement(var, makers, stop=lambda atom: atom is not var and uses[atom] > 1)
-    product = makers.get(view.root)
+    product = makers.of(view.root)
     if product is None or not is_understood(product, "dot_general") or (view.root is not var and uses[view.root] > 1):
         return None
     shapes = tuple(tuple(atom.aval.shape) for atom in product.invars)  # type: ignore[attr-defined]
@@ -64,7 +64,7 @@ def dots_in_memory_order(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr whose dots take their operands as they lie in memory, in the bodies of loops as well."""
     closed = inline(closed)
     eqns = closed.jaxpr.eqns
-    makers: dict[Any, jax_core.JaxprEqn] = {var: eqn for eqn in eqns for var in eqn.outvars}
+    makers = Makers(eqns)
     uses = Counter(atom for atoms in (*(eqn.invars for eqn in eqns), closed.jaxpr.outvars) for atom in variables(atoms))
     has_dot = any(is_understood(eqn, "dot_general") for eqn in eqns)
     candidates = [eqn for eqn in eqns if is_understood(eqn, "dot_general") or rearranges(eqn)] if has_dot else []

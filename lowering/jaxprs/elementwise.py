@@ -17,7 +17,7 @@ from typing import Any
 
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import CALLS, evaluate
+from codelet.jaxprs.equations import CALLS, Makers, evaluate
 from codelet.jaxprs.primitives import CUSTOM, ELEMENTWISE, is_understood
 from codelet.tracing.traced_codelet import TracedCodelet
 from lowering.jaxprs.rearrangement import rearrangement, rearranges
@@ -41,7 +41,7 @@ def _stays_in_order(eqn: jax_core.JaxprEqn) -> bool:
     """Whether an equation gives its operand's elements in the same flat order, each once."""
     if not rearranges(eqn):
         return False
-    view = rearrangement(eqn.outvars[0], {eqn.outvars[0]: eqn}, stop=lambda _: False)
+    view = rearrangement(eqn.outvars[0], Makers([eqn]), stop=lambda _: False)
     return view.root is eqn.invars[0] and view.is_in_order
 
 

@@ -14,6 +14,7 @@ from jax import lax
 from jax.core import Tracer
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import Makers
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import inline
 from codelet.refused import Refused
@@ -37,14 +38,11 @@ class InnerProduct(NamedTuple):
     summed_in: np.dtype | None = None
 
 
-Makers = dict[Any, jax_core.JaxprEqn]
-
-
 def _maker(atom: Any, makers: Makers) -> jax_core.JaxprEqn | None:
     """What makes a value, but for how it is arranged."""
     if isinstance(atom, jax_core.Literal):
         return None
-    return makers.get(rearrangement(atom, makers, stop=lambda _: False).root)
+    return makers.of(rearrangement(atom, makers, stop=lambda _: False).root)
 
 
 def _convolves(precision: Any) -> bool:
@@ -57,7 +55,7 @@ def _is_zero(closed: jax_core.ClosedJaxpr, makers: Makers) -> bool:
     """Whether the only result is zero, whatever is read."""
     (value,), known = closed.jaxpr.outvars, dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
     while not isinstance(value, jax_core.Literal) and value not in known:
-        maker = makers.get(value)
+        maker = makers.of(value)
         if maker is None or not is_understood(maker, "broadcast_in_dim", "convert_element_type", "reshape"):
             return False
         value = maker.invars[0]
@@ -82,7 +80,7 @@ def sum_of_products(codelet: TracedCodelet) -> InnerProduct | Refused:
     """What a codelet sums, for its only result, of one element."""
     closed = inline(codelet.jaxpr)
     jaxpr = closed.jaxpr
-    makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
+    makers = Makers(jaxpr.eqns)
     if len(codelet.outputs) != 1 or jaxpr.effects:
         return Refused("the codelet has several results, or effects")
     (summed,), fields = jaxpr.outvars, dict(zip(jaxpr.invars, codelet.inputs, strict=True))
@@ -114,7 +112,7 @@ def _products(
     """The products that an equation sums whose result is one number."""
     product: jax_core.JaxprEqn | None = last
     if is_understood(last, "reduce_sum"):
-        product = makers.get(last.invars[0])
+        product = makers.of(last.invars[0])
         if product is None or not is_understood(product, "mul") or not is_exact(product):
             return Refused("what it sums are no products, or products that are rounded before")
         if len(last.params["axes"]) != last.invars[0].aval.ndim:  # type: ignore[attr-defined]

@@ -24,7 +24,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, needed, variables
+from codelet.jaxprs.equations import Atomic, Makers, needed, variables
 from codelet.jaxprs.primitives import REDUCTIONS, is_understood
 from codelet.views.digits import Digit, merged, regrouped, row_major_digits, row_major_strides
 from lowering.arrays import Array, reshape, transpose
@@ -162,13 +162,13 @@ def _behind(
     return None
 
 
-def _identity(array: Atomic, makers: dict[Any, jax_core.JaxprEqn]) -> Any:
+def _identity(array: Atomic, makers: Makers) -> Any:
     """What two values have in common that are one array rearranged in one way, to one shape."""
     view = rearrangement(array, makers, stop=lambda _: False)
     return (view.root, tuple(merged(view.digits))), _shape(array)
 
 
-def _with_neighbours(parts: list[_ReducedElements], makers: dict[Any, jax_core.JaxprEqn]) -> list[_ReducedElements]:
+def _with_neighbours(parts: list[_ReducedElements], makers: Makers) -> list[_ReducedElements]:
     """Parts that are all of an array between them made one."""
     found: list[_ReducedElements] = []
     waiting: dict[Any, list[_ReducedElements]] = {}
@@ -200,7 +200,7 @@ def _is_exact(eqn: jax_core.JaxprEqn) -> bool:
     return not jnp.issubdtype(dtype, jnp.inexact) or np.dtype(dtype).itemsize >= 4
 
 
-def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Counter[Any]) -> Whole | None:
+def _find(eqn: jax_core.JaxprEqn, makers: Makers, uses: Counter[Any]) -> Whole | None:
     """What a reduction of reductions is one of; None where there is none, or it is one already."""
     (operand,) = eqn.invars
     if isinstance(operand, jax_core.Literal) or 0 in _shape(operand) or not _is_exact(eqn):
@@ -213,7 +213,7 @@ def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Co
     while len(parts) <= MOST_PARTS:
         parts = _with_neighbours(parts, makers)
         for k, part in enumerate(parts):
-            maker = makers.get(part.array) if part.along is None else None
+            maker = makers.of(part.array) if part.along is None else None
             if maker is None or not is_understood(maker, *_FOLLOWED):
                 continue
             behind = _behind(part, maker, eqn.primitive.name, uses)
@@ -263,7 +263,7 @@ def _reduced(name: str, whole: Whole, arrays: Sequence[Array], shape: Sequence[i
 def join_reductions(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with reductions of partial results made one, in the bodies of loops as well."""
     jaxpr = closed.jaxpr
-    makers: dict[Any, jax_core.JaxprEqn] = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
+    makers = Makers(jaxpr.eqns)
     found: dict[jax_core.JaxprEqn, Remade] = {}
 
     def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:

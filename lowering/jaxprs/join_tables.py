@@ -20,11 +20,10 @@ from typing import Any
 
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import has_any, variables
+from codelet.jaxprs.equations import Makers, has_any, variables
 from codelet.jaxprs.primitives import SCATTERS, is_understood
 from lowering.jaxprs.blocks_of_rows import one_gather, one_scatter
 from lowering.jaxprs.order_of_tables import looked_up_in_order
-from lowering.jaxprs.parts import Makers
 from lowering.jaxprs.remade import Remade, with_remade
 from lowering.jaxprs.scatters_side_by_side import one_of_all_rows
 from lowering.jaxprs.summed import shape_of, sum_before_reshape, sum_of
@@ -57,7 +56,7 @@ def join_tables(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
         return closed
     while True:  # what is joined may be part of what can be joined
         jaxpr = closed.jaxpr
-        makers: Makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
+        makers = Makers(jaxpr.eqns)
         constants = dict(zip(jaxpr.constvars, closed.consts, strict=True))
         uses = Counter(atom for atoms in (*(e.invars for e in jaxpr.eqns), jaxpr.outvars) for atom in variables(atoms))
         found = {eqn: own for eqn in jaxpr.eqns if (own := _joined(eqn, makers, constants, uses)) is not None}

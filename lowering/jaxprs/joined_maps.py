@@ -18,7 +18,7 @@ from typing import Any
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic
+from codelet.jaxprs.equations import Atomic, Makers
 from codelet.jaxprs.primitives import ELEMENTWISE, is_understood
 from codelet.views.digits import Digit, chains, merged, regrouped
 from lowering.arrays import Array, reshape, transpose
@@ -51,7 +51,7 @@ class Leaf:
 class _Expression:
     """A function of arrays: its equations as a tree, and its arrays in the order in which the tree meets them."""
 
-    makers: dict[Any, jax_core.JaxprEqn]
+    makers: Makers
     uses: Counter[Any]
     leaves: list[Leaf] = field(default_factory=list)
     equations: list[jax_core.JaxprEqn] = field(default_factory=list)
@@ -65,7 +65,7 @@ class _Expression:
         """What an array is a function of, down to what is no function of others element by element."""
         if isinstance(atom, jax_core.Literal):
             return "literal", str(atom.val), str(atom.aval.dtype)  # type: ignore[attr-defined]
-        maker = self.makers.get(atom)
+        maker = self.makers.of(atom)
         if maker is None:
             return self.leaf(atom, dims)
         if is_understood(maker, *ELEMENTWISE) and len(maker.outvars) == 1 and (first or self.uses[atom] == 1):
@@ -199,7 +199,7 @@ class Whole:
 
 def joined(
     parts: Sequence[tuple[Atomic, Dims]],
-    makers: dict[Any, jax_core.JaxprEqn],
+    makers: Makers,
     uses: Counter[Any],
     identity: Callable[[Atomic], Any],
 ) -> Whole | None:

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bind, bodies_of, variables, with_bodies
+from codelet.jaxprs.equations import Atomic, Makers, bind, bodies_of, variables, with_bodies
 from codelet.jaxprs.primitives import ELEMENTWISE, REDUCTIONS, is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 from lowering.arrays import reshape, transpose
@@ -134,7 +134,7 @@ class _Maps:
 
     def __init__(self, jaxpr: jax_core.Jaxpr) -> None:
         self._jaxpr = jaxpr
-        self._makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
+        self._makers = Makers(jaxpr.eqns)
         self.maps = {eqn.outvars[0]: eqn for eqn in jaxpr.eqns if _is_map(eqn)}
         self._groups = _MapGroups()
         for made, atom in self._given():
@@ -143,7 +143,7 @@ class _Maps:
 
     def _unshaped(self, atom: Any) -> Any:
         """A value, or what it is a reshape of."""
-        maker = self._makers.get(atom)
+        maker = self._makers.of(atom)
         return maker.invars[0] if maker is not None and is_reshape(maker) else atom
 
     def _given(self) -> list[tuple[Any, Any]]:
@@ -165,7 +165,7 @@ class _Maps:
     def _comes_in(self) -> Iterator[tuple[Any, _ShapeForm]]:
         """Groups with the forms of what they are given; what is repeated to fill a shape is small, in any form."""
         for root, atom in dict.fromkeys((self._groups.root(made), atom) for made, atom in self._given()):
-            maker = self._makers.get(atom)
+            maker = self._makers.of(atom)
             repeats = maker is not None and is_understood(maker, "broadcast_in_dim")
             if not repeats and self._unshaped(atom) not in self.maps:
                 yield root, _before(atom, maker)

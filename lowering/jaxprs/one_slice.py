@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, has_any
+from codelet.jaxprs.equations import Atomic, Makers, has_any
 from codelet.jaxprs.primitives import ELEMENTWISE, is_understood
 from lowering.arrays import reshape
 from lowering.jaxprs.remade import Remade, with_remade
@@ -33,13 +33,11 @@ _CLAMPED = {
 }
 """What is clamped: of a scatter that only promises to lie within, XLA drops a slice that does not."""
 
-Makers = Mapping[Any, jax_core.JaxprEqn]
-
 
 def _is_zero(atom: Atomic, makers: Makers) -> bool:
     """Whether an array is zero everywhere: see `one_number.py`."""
     while isinstance(atom, jax_core.Var):
-        eqn = makers.get(atom)
+        eqn = makers.of(atom)
         if eqn is None or not is_understood(eqn, "broadcast_in_dim", "reshape", "transpose", "convert_element_type"):
             return False
         atom = eqn.invars[0]
@@ -62,7 +60,7 @@ def _size(atom: Atomic) -> int:
 
 def _columns(atom: Atomic, makers: Makers) -> list[_Column]:
     """The numbers that an array of indices is joined of."""
-    eqn = makers.get(atom) if isinstance(atom, jax_core.Var) else None
+    eqn = makers.of(atom)
     if eqn is not None and (is_reshape(eqn) or is_understood(eqn, "squeeze")):
         return _columns(eqn.invars[0], makers)
     size = _size(atom)
@@ -151,7 +149,7 @@ def _one_slice(eqn: jax_core.JaxprEqn, makers: Makers) -> _OneSlice | None:
 
 def _take_slices(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with slices for gathers and scatters of one, in the bodies of loops as well."""
-    makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
+    makers = Makers(closed.jaxpr.eqns)
     ones = [own for eqn in closed.jaxpr.eqns if (own := _one_slice(eqn, makers)) is not None]
     found = {own.eqn: Remade(own.sources, own.gather if own.is_gather else own.scatter) for own in ones}
     return with_remade(closed, found, _take_slices)
@@ -165,7 +163,7 @@ def _added(eqn: jax_core.JaxprEqn, makers: Makers) -> tuple[Atomic, jax_core.Jax
     if not is_understood(eqn, "add", "add_any"):
         return None
     for atom, other in (eqn.invars, eqn.invars[::-1]):
-        maker = makers.get(atom) if isinstance(atom, jax_core.Var) else None
+        maker = makers.of(atom)
         if maker is None or not isinstance(other, jax_core.Var) or other.aval.shape != atom.aval.shape:  # type: ignore[attr-defined]
             continue  # a number is added to all of it
         if is_understood(maker, "dynamic_update_slice") and _is_zero(maker.invars[0], makers):
@@ -175,7 +173,7 @@ def _added(eqn: jax_core.JaxprEqn, makers: Makers) -> tuple[Atomic, jax_core.Jax
 
 def _add_slices(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr that adds slices where it added arrays of zeros with a slice in them, in the bodies of loops as well."""
-    makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
+    makers = Makers(closed.jaxpr.eqns)
     found: dict[jax_core.JaxprEqn, Remade] = {}
 
     def add(array: Any, update: Any, *starts: Any) -> list[Any]:
@@ -184,7 +182,7 @@ def _add_slices(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
 
     for eqn in closed.jaxpr.eqns:
         own = _added(eqn, makers)
-        maker = None if own is None or isinstance(own[0], jax_core.Literal) else makers.get(own[0])
+        maker = None if own is None else makers.of(own[0])
         # What is made by element is written anyway, and XLA writes the sum with it in one pass.
         if own is not None and (maker is None or maker in found or maker.primitive.name not in ELEMENTWISE):
             found[eqn] = Remade([own[0], *own[1].invars[1:]], add)

@@ -14,10 +14,11 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import Makers
 from codelet.jaxprs.primitives import is_understood
 from lowering.arrays import constant, reshape
 from lowering.jaxprs.equal_constants import is_table
-from lowering.jaxprs.parts import Makers, behind
+from lowering.jaxprs.parts import behind
 from lowering.jaxprs.rearrangement import rearrangement
 from lowering.jaxprs.remade import Remade
 from lowering.jaxprs.summed import shape_of

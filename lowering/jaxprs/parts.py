@@ -10,11 +10,8 @@ from typing import Any, NamedTuple
 
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic
+from codelet.jaxprs.equations import Atomic, Makers
 from codelet.jaxprs.primitives import is_understood
-
-Makers = dict[Any, jax_core.JaxprEqn]
-"""The equation that makes each value."""
 
 
 class Part(NamedTuple):
@@ -49,10 +46,10 @@ def _divided(piece: Any, maker: jax_core.JaxprEqn) -> tuple[int, int] | None:
 
 def behind(atom: Any, makers: Makers) -> tuple[Any, jax_core.JaxprEqn | None]:
     """A value without the reshapes that made it, and what made that."""
-    maker = None if isinstance(atom, jax_core.Literal) else makers.get(atom)
+    maker = makers.of(atom)
     while maker is not None and is_understood(maker, "reshape") and maker.params["dimensions"] is None:
         (atom,) = maker.invars
-        maker = None if isinstance(atom, jax_core.Literal) else makers.get(atom)
+        maker = makers.of(atom)
     return atom, maker
 
 

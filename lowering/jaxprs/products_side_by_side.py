@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, variables
+from codelet.jaxprs.equations import Atomic, Makers, variables
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import inline
 from lowering.arrays import reshape
 from lowering.jaxprs.contraction import dimension_roles
-from lowering.jaxprs.parts import Makers, Part, behind, part_of
+from lowering.jaxprs.parts import Part, behind, part_of
 from lowering.jaxprs.remade import Remade, with_remade
 
 
@@ -116,7 +116,7 @@ class _SideBySide:
     """The values of a jaxpr that are products side by side."""
 
     def __init__(self, jaxpr: jax_core.Jaxpr):
-        self.makers: Makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
+        self.makers = Makers(jaxpr.eqns)
         lists = (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars)
         self.uses = Counter(atom for atoms in lists for atom in variables(atoms))
         self.products: dict[jax_core.JaxprEqn, _PartProduct | _ProductSum] = {}
@@ -219,7 +219,7 @@ class _SideBySide:
 
     def _as_sum(self, eqn: jax_core.JaxprEqn, pieces: Sequence[_StretchPiece]) -> _ProductSum | None:
         """All pieces of what is concatenated as a product and what it is added to; None if they are none."""
-        makers = [self.makers.get(piece.value) for piece in pieces]
+        makers = [self.makers.of(piece.value) for piece in pieces]
         sums = [maker for maker in makers if maker is not None and is_understood(maker, "add", "add_any")]
         if len(sums) < len(makers) or any(self.uses[piece.value] > 1 for piece in pieces):
             return None

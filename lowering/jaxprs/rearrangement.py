@@ -16,7 +16,7 @@ from typing import Any
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic
+from codelet.jaxprs.equations import Atomic, Makers
 from codelet.jaxprs.primitives import is_understood
 from codelet.views.digits import Digit, chains, merged, regrouped, row_major_digits
 from lowering.arrays import reshape, transpose
@@ -90,12 +90,12 @@ def rearranges(eqn: jax_core.JaxprEqn) -> bool:
     return len(eqn.invars) == 1 and is_understood(eqn, *REARRANGING)
 
 
-def rearrangement(atom: Atomic, makers: dict[Any, jax_core.JaxprEqn], stop: Callable[[Any], bool]) -> Rearrangement:
+def rearrangement(atom: Atomic, makers: Makers, stop: Callable[[Any], bool]) -> Rearrangement:
     """What a value is a rearrangement of, as far back as `stop` lets one look; of itself alone, if it is empty."""
     chain = []
     root = atom
     while not isinstance(root, jax_core.Literal) and not stop(root) and 0 not in getattr(root.aval, "shape", ()):
-        maker = makers.get(root)
+        maker = makers.of(root)
         if maker is None or not rearranges(maker) or isinstance(maker.invars[0], jax_core.Literal):
             break
         chain.append(maker)

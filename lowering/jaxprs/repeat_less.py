@@ -8,10 +8,10 @@ to be one with the array that is repeated (`contract.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import Makers
 from codelet.jaxprs.primitives import is_understood
 from codelet.views.digits import Digit
 from lowering.jaxprs.rearrangement import rearrange, rearrangement
@@ -20,7 +20,7 @@ from lowering.jaxprs.remade import Remade, with_remade
 _PARTS = ("slice", "split")
 
 
-def _found(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> Remade | None:
+def _found(eqn: jax_core.JaxprEqn, makers: Makers) -> Remade | None:
     """What an equation takes, where that is less than all along repeated dimensions alone, of what is not repeated."""
     (given,), parts = eqn.invars, []
     view = rearrangement(given, makers, stop=lambda _: False)
@@ -39,7 +39,7 @@ def _found(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> Rema
 
 def repeat_less(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr that takes no part of what is repeated, in the bodies of loops as well."""
-    makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
+    makers = Makers(closed.jaxpr.eqns)
     given = (
         eqn for eqn in closed.jaxpr.eqns if is_understood(eqn, *_PARTS) and isinstance(eqn.invars[0], jax_core.Var)
     )

@@ -24,6 +24,7 @@ from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import (
     Atomic,
+    Makers,
     bind,
     bodies_of,
     evaluate,
@@ -57,7 +58,7 @@ def _goes_back(eqn: jax_core.JaxprEqn, rows: Mapping[int, Rows]) -> bool:
 
 def _written_alike(body: jax_core.Jaxpr, rows: Mapping[int, Rows]) -> dict[int, int]:
     """Of each array that rows are put in, the first of those in whose place the same is put."""
-    makers = {var: eqn for eqn in body.eqns for var in eqn.outvars}
+    makers = Makers(body.eqns)
     first: dict[Any, int] = {}
     found = {}
     for k, row in rows.items():

@@ -16,11 +16,10 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic
+from codelet.jaxprs.equations import Atomic, Makers
 from codelet.jaxprs.primitives import SCATTERS, is_understood
 from codelet.views.digits import merged, row_major_digits
 from lowering.jaxprs.blocks_of_rows import known_value
-from lowering.jaxprs.parts import Makers
 from lowering.jaxprs.rearrangement import rearrange, rearrangement
 from lowering.jaxprs.remade import Remade
 from lowering.jaxprs.summed import dtype_of, shape_of
@@ -62,7 +61,7 @@ def _kind(atom: Atomic, makers: Makers) -> Any:
 def _counted(indices: Atomic, makers: Makers, constants: dict[Any, Any]) -> tuple[Any, int]:
     """What indices have in common that differ by a number alone; and the number, negative."""
     view = rearrangement(indices, makers, stop=lambda _: False)
-    maker = makers.get(view.root)
+    maker = makers.of(view.root)
     if maker is not None and is_understood(maker, "sub") and not isinstance(maker.invars[0], jax_core.Literal):
         counted, less = maker.invars
         known = known_value(less, makers, constants)
@@ -79,7 +78,7 @@ def _rows(
     if isinstance(atom, jax_core.Literal) or uses[atom] > 1:
         return None
     view, shape = rearrangement(atom, makers, stop=lambda own: uses[own] > 1), shape_of(atom)
-    eqn = makers.get(view.root)
+    eqn = makers.of(view.root)
     if eqn is None or uses[view.root] > 1 or not is_understood(eqn, *SCATTERS) or eqn.params["mode"] != _DROPS:
         return None
     numbers, given = eqn.params["dimension_numbers"], eqn.invars

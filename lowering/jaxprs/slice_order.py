@@ -20,7 +20,7 @@ from typing import Any
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import has_any
+from codelet.jaxprs.equations import Makers, has_any
 from codelet.jaxprs.primitives import SCATTERS, is_understood
 from lowering.arrays import reshape, transpose
 from lowering.jaxprs.rearrangement import Rearrangement, rearrangement
@@ -171,7 +171,7 @@ def _numbers(order: _Order, numbers: Any, gone: Sequence[int], indexed: Sequence
     )
 
 
-def _gather(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> Any:
+def _gather(eqn: jax_core.JaxprEqn, makers: Makers) -> Any:
     """What takes the place of a gather; None where it stays."""
     numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
     shape = eqn.invars[0].aval.shape  # type: ignore[attr-defined]
@@ -210,7 +210,7 @@ def _gather(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> Any
     return run
 
 
-def _scatter(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> Any:
+def _scatter(eqn: jax_core.JaxprEqn, makers: Makers) -> Any:
     """What takes the place of a scatter; None where it stays."""
     numbers = eqn.params["dimension_numbers"]
     shape, updated = (eqn.invars[k].aval.shape for k in (0, 2))  # type: ignore[attr-defined]
@@ -248,7 +248,7 @@ def _scatter(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> An
     return run
 
 
-def _rule(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> Any:
+def _rule(eqn: jax_core.JaxprEqn, makers: Makers) -> Any:
     if any(0 in getattr(atom.aval, "shape", (0,)) for atom in (*eqn.invars, *eqn.outvars)):
         return None
     if is_understood(eqn, "gather"):
@@ -260,7 +260,7 @@ def slices_in_order(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with its gathers and scatters in the order of memory, in the bodies of loops as well."""
     if not has_any(closed.jaxpr, "gather", *SCATTERS):
         return closed
-    makers: dict[Any, jax_core.JaxprEqn] = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
+    makers = Makers(closed.jaxpr.eqns)
     rules = {eqn: _rule(eqn, makers) for eqn in closed.jaxpr.eqns}
     found = {eqn: Remade(eqn.invars, rule) for eqn, rule in rules.items() if rule is not None}
     return with_remade(closed, found, slices_in_order)

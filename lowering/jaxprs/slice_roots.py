@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import Makers
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import struct
 from codelet.views.digits import Digit, row_major_strides
@@ -82,7 +83,7 @@ def _of_root(view: Rearrangement, shape: Sequence[int], sizes: Sequence[int]) ->
     return _RootSlice(view, along, tuple(own), tuple(digits))
 
 
-def _found(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> _RootSlice | None:
+def _found(eqn: jax_core.JaxprEqn, makers: Makers) -> _RootSlice | None:
     """A slice of a rearrangement as one of its root; None where it is of none, or that is no gain."""
     if not isinstance(eqn.invars[0], jax_core.Var):
         return None
@@ -120,7 +121,7 @@ def slice_roots(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """
     has_put = True
     while has_put:
-        makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
+        makers = Makers(closed.jaxpr.eqns)
         slices = [eqn for eqn in closed.jaxpr.eqns if is_understood(eqn, *SLICES)]
         found = {eqn: _remade(eqn, own) for eqn in slices if (own := _found(eqn, makers)) is not None}
         closed = with_remade(closed, found, slice_roots)

@@ -29,7 +29,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import bodies_of, starts_of, variables
+from codelet.jaxprs.equations import Makers, bodies_of, starts_of, variables
 from codelet.jaxprs.primitives import ELEMENTWISE, is_understood
 from codelet.jaxprs.rebuild import rewrite
 from lowering.arrays import Array
@@ -53,12 +53,12 @@ def _known(eqn: jax_core.JaxprEqn) -> tuple[int, ...] | None:
     return tuple(min(max(0, at), n - m) for at, n, m in zip(starts, array, update, strict=True))
 
 
-def _is_late(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> bool:
+def _is_late(eqn: jax_core.JaxprEqn, makers: Makers) -> bool:
     """Whether an equation updates a part of rows, at a place known late, of an array made by element."""
     if not is_understood(eqn, "dynamic_update_slice") or not variables(eqn.invars[2:]):
         return False
     array, update = (atom.aval.shape for atom in eqn.invars[:2])  # type: ignore[attr-defined]
-    maker = makers.get(eqn.invars[0]) if isinstance(eqn.invars[0], jax_core.Var) else None
+    maker = makers.of(eqn.invars[0])
     if (
         maker is None
         or not is_understood(maker, *ELEMENTWISE)
@@ -89,7 +89,7 @@ def _put(array: Array, update: Array, *starts: Array) -> list[Array]:
 
 def _slow(closed: jax_core.ClosedJaxpr) -> list[jax_core.JaxprEqn]:
     """The updates for which XLA would go over the whole array, in the bodies of loops as well."""
-    makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
+    makers = Makers(closed.jaxpr.eqns)
     found = [put for put in closed.jaxpr.eqns if _is_late(put, makers)]
     for put in closed.jaxpr.eqns:
         starts = _known(put)
@@ -99,7 +99,7 @@ def _slow(closed: jax_core.ClosedJaxpr) -> list[jax_core.JaxprEqn]:
         shape, left, seen = update.aval.shape, [update], 0  # type: ignore[attr-defined]
         while left and seen < _MOST:
             var = left.pop()
-            eqn, seen = makers.get(var) if isinstance(var, jax_core.Var) else None, seen + 1
+            eqn, seen = makers.of(var), seen + 1
             if eqn is None:
                 continue
             if eqn.invars[0] is array and starts_of(eqn, var) == starts and var.aval.shape == shape:  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, variables
+from codelet.jaxprs.equations import Atomic, Makers, variables
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import inline
 from codelet.views.digits import chains
@@ -100,14 +100,14 @@ class _RowSums:
     """The sums of rows in a jaxpr."""
 
     def __init__(self, jaxpr: jax_core.Jaxpr):
-        self.makers: dict[Any, jax_core.JaxprEqn] = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
+        self.makers = Makers(jaxpr.eqns)
         lists = (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars)
         self.uses = Counter(atom for atoms in lists for atom in variables(atoms))
         self.found = {eqn: rows for eqn in jaxpr.eqns if (rows := self._of(eqn))}
 
     def _behind(self, rows: _RowStretch, row: int) -> list[_RowStretch]:
         """The rows behind some rows, which are each as long as `row`, a step back; themselves where there are none."""
-        maker = self.makers.get(rows.root)
+        maker = self.makers.of(rows.root)
         if maker is None or not maker.invars or self.uses[rows.root] != rows.uses:
             return [rows]
         if isinstance(maker.invars[0], jax_core.Literal):
@@ -115,7 +115,7 @@ class _RowSums:
         operand: Any = maker.invars[0]
         every, found = _RowStretch(operand, 0, _size(operand) // row), None
         if rearranges(maker):
-            view = rearrangement(rows.root, {rows.root: maker}, stop=lambda _: False)
+            view = rearrangement(rows.root, Makers([maker]), stop=lambda _: False)
             if view.root is operand and view.is_in_order and _size(operand) == _size(rows.root):
                 found = [every._replace(first=rows.first, last=rows.last)]
         elif is_understood(maker, "concatenate"):
@@ -166,7 +166,7 @@ class _RowSums:
             return []
         rows = self._rows(operand, row)
         roots = [rearrangement(own.root, self.makers, stop=lambda _: False).root for own in rows]
-        made_of = [self.makers.get(root) for root in roots]
+        made_of = [self.makers.of(root) for root in roots]
         gains = any(maker is not None and is_understood(maker, *_PRODUCTS) for maker in made_of)
         is_other = roots != [rearrangement(operand, self.makers, stop=lambda _: False).root]
         # Of a product that was reshaped, dimensions may be none that its operands have.

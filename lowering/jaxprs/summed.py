@@ -16,11 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bind
+from codelet.jaxprs.equations import Atomic, Makers, bind
 from codelet.jaxprs.primitives import is_understood
 from codelet.views.digits import Digit, common_refinement, merged, row_major_strides
 from lowering.arrays import reshape
-from lowering.jaxprs.parts import Makers
 from lowering.jaxprs.rearrangement import Rearrangement, rearrange, rearrangement
 from lowering.jaxprs.remade import Remade
 from lowering.jaxprs.reshape_once import stretches
@@ -129,10 +128,10 @@ def sum_of(eqn: jax_core.JaxprEqn, makers: Makers) -> Sum | None:
     summed: Sequence[Digit] | None
     kept: Sequence[Digit] | None
     summed, kept = _digits_over(view, axes)
-    maker = makers.get(view.root)
+    maker = makers.of(view.root)
     if maker is not None and is_understood(maker, "convert_element_type") and _is_longer(maker):
         view = rearrangement(maker.invars[0], makers, stop=lambda _: False)
-        maker, summed, kept = makers.get(view.root), _of_root(summed, view), _of_root(kept, view)
+        maker, summed, kept = makers.of(view.root), _of_root(summed, view), _of_root(kept, view)
     if maker is None or not is_understood(maker, "gather", "scatter-add") or summed is None or kept is None:
         return None
     return _over_dimensions(view.root, maker, summed, kept, made)
@@ -140,9 +139,9 @@ def sum_of(eqn: jax_core.JaxprEqn, makers: Makers) -> Sum | None:
 
 def _made_by_tables(atom: Atomic, makers: Makers) -> bool:
     """Whether a value is a rearrangement of what a gather or a scatter makes."""
-    maker = makers.get(atom)
+    maker = makers.of(atom)
     while maker is not None and is_understood(maker, "reshape", "transpose", "convert_element_type"):
-        maker = makers.get(maker.invars[0])
+        maker = makers.of(maker.invars[0])
     return maker is not None and is_understood(maker, "gather", "scatter-add")
 
 
@@ -156,7 +155,7 @@ def sum_before_reshape(eqn: jax_core.JaxprEqn, makers: Makers) -> Remade | None:
     if isinstance(operand, jax_core.Literal) or 0 in shape_of(operand):
         return None
     view, axes = rearrangement(operand, makers, stop=lambda _: False), {int(axis) for axis in eqn.params["axes"]}
-    maker = makers.get(view.root)
+    maker = makers.of(view.root)
     if maker is None or not is_understood(maker, "reshape") or maker.params["dimensions"] is not None:
         return None
     base, root = maker.invars[0], view.root

@@ -17,11 +17,11 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic
+from codelet.jaxprs.equations import Atomic, Makers
 from codelet.jaxprs.primitives import is_understood
 from codelet.views.digits import Digit, merged, row_major_digits
 from lowering.arrays import reshape
-from lowering.jaxprs.parts import Makers, part_of
+from lowering.jaxprs.parts import part_of
 from lowering.jaxprs.rearrangement import Rearrangement, rearrange, rearrangement
 from lowering.jaxprs.remade import Remade
 from lowering.jaxprs.summed import Sum, dtype_of, shape_of
@@ -30,7 +30,7 @@ from lowering.jaxprs.summed import Sum, dtype_of, shape_of
 def is_zero(atom: Atomic, makers: Makers) -> bool:
     """Whether an array is one zero, repeated."""
     while not isinstance(atom, jax_core.Literal):
-        maker = makers.get(atom)
+        maker = makers.of(atom)
         if maker is None or not is_understood(maker, "broadcast_in_dim", "reshape", "squeeze", "transpose"):
             return False
         atom = maker.invars[0]
@@ -117,14 +117,14 @@ def one_start(eqn: jax_core.JaxprEqn, makers: Makers, uses: Counter[Any]) -> Rem
         if isinstance(table, jax_core.Literal) or isinstance(array, jax_core.Literal) or 0 in shape_of(table):
             continue
         view, of = (rearrangement(own, makers, stop=lambda _: False) for own in (table, array))
-        maker, shape = makers.get(view.root), shape_of(table)
+        maker, shape = makers.of(view.root), shape_of(table)
         if maker is None or not is_understood(maker, "scatter-add") or not is_zero(maker.invars[0], makers):
             continue
         is_alone = _is_read_once(table, view.root, makers, uses) and view.root is not of.root
         alike = merged(view.digits) == merged(of.digits) and all(digit.step for digit in view.digits)
         if not is_alone or not alike or math.prod(shape_of(of.root)) != math.prod(shape):
             continue
-        if _are_long_and_apart(makers.get(of.root), maker, makers):
+        if _are_long_and_apart(makers.of(of.root), maker, makers):
             continue
 
         def run(start: Any, *given: Any, maker: jax_core.JaxprEqn = maker, view: Rearrangement = view) -> list[Any]:
@@ -197,7 +197,7 @@ def _listed(atom: Atomic, leading: int, makers: Makers) -> _SliceList | None:
 
 def one_list(eqn: jax_core.JaxprEqn, makers: Makers, uses: Counter[Any]) -> Remade | None:
     """Updates that are added after others as one list of all; None where they are none, or of other slices."""
-    before, own = makers.get(eqn.invars[0]), eqn.params["dimension_numbers"]
+    before, own = makers.of(eqn.invars[0]), eqn.params["dimension_numbers"]
     if before is None or not is_understood(before, "scatter-add") or uses[eqn.invars[0]] > 1:
         return None
     lists = []

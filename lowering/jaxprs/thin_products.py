@@ -29,10 +29,10 @@ import jax
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import bind
+from codelet.jaxprs.equations import Makers, bind
 from codelet.jaxprs.primitives import ELEMENTWISE, is_understood
 from codelet.jaxprs.rebuild import inline
-from lowering.jaxprs.parts import Makers, behind
+from lowering.jaxprs.parts import behind
 from lowering.jaxprs.remade import Remade, with_remade
 from lowering.jaxprs.traced_once import parameters_of
 
@@ -85,7 +85,7 @@ def _in_two_dimensions(eqn: jax_core.JaxprEqn) -> Remade:
 def multiply_thinly(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with thin products in more dimensions on a CPU, in the bodies of loops as well."""
     closed = inline(closed)
-    makers: Makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
+    makers = Makers(closed.jaxpr.eqns)
     before = {eqn: behind(eqn.invars[0], makers)[1] for eqn in closed.jaxpr.eqns if _is_thin(eqn)}
     made_so = ("transpose", *ELEMENTWISE)
     thin = [eqn for eqn, maker in before.items() if maker is not None and is_understood(maker, *made_so)]
