@@ -71,10 +71,12 @@ def _found(eqn: jax_core.JaxprEqn, before: Mapping[Any, _Once]) -> _Once | None:
         (var,), order = eqn.invars, tuple(map(int, eqn.params["permutation"]))
     else:
         return None
-    root, own = var, before.get(var)
-    if own is not None and (own.order is None) == (order is None):
-        root = own.root
-        order = None if order is None or own.order is None else tuple(own.order[d] for d in order)
+    root, move = var, before.get(var)
+    while move is not None and not move.changes(move.root):  # moves that undo each other
+        root, move = move.root, before.get(move.root)
+    if move is not None and (move.order is None) == (order is None):
+        root = move.root
+        order = None if order is None or move.order is None else tuple(move.order[d] for d in order)
     return _Once(root, tuple(eqn.outvars[0].aval.shape), order)  # type: ignore[attr-defined]
 
 

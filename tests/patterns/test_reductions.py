@@ -261,6 +261,14 @@ def test_transposes_that_undo_each_other_are_none():
     assert names(changed(reshape_once, lambda x: x.transpose(1, 2, 0).transpose(1, 0, 2), X)) == ["transpose"]
 
 
+def test_transposes_around_reshapes_that_undo_each_other_are_one():
+    def function(x):
+        first = x.transpose(1, 2, 0)
+        return first.reshape(-1).reshape(first.shape).transpose(1, 0, 2)
+
+    assert names(changed(reshape_once, function, X)) == ["transpose"]
+
+
 @pytest.mark.parametrize("shape", [(3, 2, 16, 8), (3, 2, 16, 7), (96, 8)])
 def test_softmax_is_as_one_would_write_it(shape):
     def softmax(x):
