@@ -253,6 +253,8 @@ def in_a_loop(a, b):
         of_batches,
         with_a_last_row,
         with_a_first_column,
+        added_by_rows,
+        added_by_columns,
         in_a_loop,
     ],
     ids=lambda f: f.__name__,
