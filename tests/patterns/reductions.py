@@ -145,6 +145,7 @@ PATTERN = Pattern(
             reductions_over_rows(),
             ("reduce_by_halves",),
             quick=8,
+            floats=reductions_over_rows().map(Program.in_floats),
             tolerance=1e-5,
             forms={"reduce_by_halves": is_a_choice_of_platforms},
             around=lambda: setting(by_halves, "LEAST_BENEATH", 4),
