@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import codelet as cl
+from codelet.tracing.traced_codelet import TracedCodelet
 from tests.examples import few
 
 FACTOR = 1.0
@@ -151,6 +152,15 @@ class _Held:
     def times(self, a):
         return self.k * a
 
+    __call__ = times
+
+
+def _of_another_module(held):
+    """A function whose globals are not those of this module."""
+    home = {"held": held}
+    exec("def times(a):\n    return a * held.k", home)
+    return home["times"]
+
 
 def _held(kind):
     """A codelet that uses what something holds, and what changes that; None takes it away."""
@@ -174,11 +184,16 @@ def _held(kind):
         "nested": (lambda a: a * nested[0]["k"][0], in_array),
         "object": (lambda a: a * held.k, in_object),
         "method": (held.times, in_object),
+        "callable": (lambda a: held(a), in_object),
+        "another module": ((lambda other: lambda a: other(a))(_of_another_module(held)), in_object),
+        "tuple": ((lambda pair: lambda a: a * pair[1][0])((1, listed)), in_list),
         "partial": (functools.partial(lambda own, a: a * own[0], listed), in_list),
     }[kind]
 
 
-@pytest.mark.parametrize("kind", ["list", "dict", "nested", "object", "method", "partial"])
+@pytest.mark.parametrize(
+    "kind", ["list", "dict", "nested", "object", "method", "callable", "another module", "tuple", "partial"]
+)
 def test_what_changes_inside_of_what_is_captured_is_told(world, kind):
     """The lowered graph has what was there when it was traced; where the function would say otherwise, it is told."""
     graph, x, y = world
@@ -379,6 +394,37 @@ def test_codelets_that_capture_nothing_are_themselves():
     plain = cl.codelet(lambda a: jnp.tanh(a))
     assert plain.frozen() is plain
     assert not plain.captures
+
+
+def _scale(k):
+    return k * 2
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda k, a: a * k,
+        lambda k, a: jnp.tanh(a) * _scale(k),
+        functools.partial(lambda b, k, a: a * k * b, 3),
+        lambda k, a: jax.nn.relu(a) + (k, "text")[0],
+    ],
+)
+def test_what_cannot_change_is_not_called_again(world, function, monkeypatch):
+    """Numbers, text and functions of libraries are as they were; a function of these alone is not traced to see it."""
+    graph, x, y = world
+    seen = []
+    monkeypatch.setattr(
+        TracedCodelet,
+        "call",
+        lambda traced, *inputs, call=TracedCodelet.call: seen.append(traced) or call(traced, *inputs),
+    )
+    own = functools.partial(function, 2)
+    i = cl.grid(2)
+    graph.add_vertex("a", cl.codelet(own), a=x[i], out=y[i])
+    graph.add_vertex("b", cl.codelet(lambda a: own(a) + len(seen) * 0), a=x[2], out=y[2])
+    given = {"x": np.ones(3, np.float32)}
+    assert cl.interpret(graph, given, [y])["y"].tolist() == [function(2, np.float32(1))] * 3
+    assert seen == [graph.families[1].codelet]
 
 
 def test_vertices_inside_and_outside_x64_are_apart():

@@ -36,6 +36,9 @@ _MISSING = object()
 
 _TAKEN_AS_THEY_ARE = ModuleType, type, BuiltinFunctionType
 
+_FUNCTIONS = FunctionType, type(jax.jit(abs)), np.ufunc
+"""Types of what is called and holds nothing but code."""
+
 _LIBRARIES = sys.stdlib_module_names | {"codelet", "jax", "jaxlib", "ml_dtypes", "numpy"}
 """Packages whose modules and classes nobody changes."""
 
@@ -53,7 +56,8 @@ class Captured(NamedTuple):
         cells: variables of functions around it, with what they held.
         names: globals, with what they stood for.
         arrays: arrays, with copies.
-        reads_attributes: whether it uses a class or a module of the user's, whose attributes may change.
+        may_hold_more: whether what it uses may change inside: it has arrays, lists, dicts, objects, or a class or a
+            module of the user's.
     """
 
     function: Any
@@ -61,7 +65,7 @@ class Captured(NamedTuple):
     cells: list[tuple[CellType, Any]]
     names: list[tuple[dict[str, Any], str, Any]]
     arrays: list[tuple[np.ndarray, np.ndarray]]
-    reads_attributes: bool
+    may_hold_more: bool
 
     @property
     def is_empty(self) -> bool:
@@ -138,6 +142,11 @@ def _is_users(held: Any) -> bool:
     return home.split(".")[0] not in _LIBRARIES
 
 
+def _is_of_library(held: Any) -> bool:
+    """Whether something is a function of a library's, as Python or JAX makes them."""
+    return isinstance(held, _FUNCTIONS) and (held.__module__ or "").split(".")[0] in _LIBRARIES
+
+
 def _is_plain(parts: Iterable[Any]) -> bool:
     """Whether all parts of something are numbers, text and the like."""
     return {*map(type, parts)} <= {bool, int, float, complex, str, bytes, type(None)}
@@ -162,7 +171,7 @@ class _Freezing:
         self.arrays: list[tuple[np.ndarray, np.ndarray]] = []
         self.functions: dict[int, tuple[Any, int]] = {}
         self.keys_of_names: dict[str, Hashable] = {}
-        self.reads_attributes = False
+        self.may_hold_more = False
 
     def value(self, held: Any) -> tuple[Any, Hashable]:
         """What stands for a value later, and its key."""
@@ -178,6 +187,7 @@ class _Freezing:
             values = (*keys, *(key for _, key in named.values()))
             return held if same else frozen, ("partial", key, values, tuple(held.keywords))
         if isinstance(held, MethodType):
+            self.may_hold_more = True
             inner, key = self.value(held.__func__)
             own = held.__self__ if self.within is None else self.value(held.__self__)[0]
             same = inner is held.__func__ and own is held.__self__
@@ -188,11 +198,12 @@ class _Freezing:
                 self.cells += part.cells
                 self.names += part.names
                 self.arrays += part.arrays
-                self.reads_attributes |= part.reads_attributes
+                self.may_hold_more |= part.may_hold_more
             return frozen, ("codelet", id(frozen))
         if type(held) is np.ndarray and held.dtype != object:
             copy = self.copied(held)
             self.arrays.append((held, copy))
+            self.may_hold_more = True  # to JAX, which may remember it as it was
             return copy, ("array", _array_key(copy))
         if self.within is not None:
             return self.copy_within(held, self.within), ("object", id(held))
@@ -205,6 +216,7 @@ class _Freezing:
                 return held, static_key(held)
             except TypeError:  # it holds something that may change
                 pass
+        self.may_hold_more |= not _is_of_library(held)
         return held, ("object", id(held))
 
     def copy_within(self, held: Any, made: dict[int, Any]) -> Any:
@@ -232,6 +244,7 @@ class _Freezing:
             return self.functions[id(held)][0], ("again", self.functions[id(held)][1])
         uses = _uses(held.__code__)
         at_home = held.__globals__ is self.home and not uses.assigned
+        self.may_hold_more |= bool(uses.assigned) or (held.__globals__ is not self.home and not _is_of_library(held))
         own_names = [name for name in uses.loaded if at_home and self.may_change(name)]
         defaults = [self.value(value) for value in held.__defaults__ or ()]
         named = {name: self.value(value) for name, value in (held.__kwdefaults__ or {}).items()}
@@ -269,16 +282,17 @@ class _Freezing:
         if name not in self.home:
             builtins = self.home.get("__builtins__", {})
             return name not in (builtins if isinstance(builtins, dict) else vars(builtins))
-        self.reads_attributes |= _is_users(self.home[name])
+        self.may_hold_more |= _is_users(self.home[name])
         return not isinstance(self.home[name], _TAKEN_AS_THEY_ARE)
 
     def cell(self, cell: CellType, copy: CellType) -> Hashable:
         """The key of a variable, which is put in its copy."""
         if cell is copy:
+            self.may_hold_more = True
             return "the user's"
         held = _contents(cell)
         if isinstance(held, _TAKEN_AS_THEY_ARE):
-            self.reads_attributes |= _is_users(held)
+            self.may_hold_more |= _is_users(held)
             copy.cell_contents = held
             return id(held)
         self.cells.append((cell, held))
@@ -320,7 +334,7 @@ def captured(function: Callable[..., Any]) -> Captured:
     own = _own_function(function)
     walk = _Freezing(None if own is None else own.__globals__)
     frozen, key = walk.value(function)
-    return Captured(frozen, key, walk.cells, walk.names, walk.arrays, walk.reads_attributes)
+    return Captured(frozen, key, walk.cells, walk.names, walk.arrays, walk.may_hold_more)
 
 
 def _walk_apart(function: Callable[..., Any]) -> _Freezing:

@@ -93,6 +93,7 @@ class Codelet(Unchanging, Capturing):
         self.inputs: tuple[str, ...] = tuple(inputs)
         self.static: dict[str, Any] = static
         self.captures = False  # anything that may change, as far as is known; see `frozen`
+        self.may_hold_more = not isinstance(function, FunctionType)  # what changes inside, as far as is known
         self._traced: dict[Hashable, TracedCodelet] = {}
         self._captured: tuple[Captured, ...] = ()
         self._now: Codelet | None = None
@@ -112,6 +113,7 @@ class Codelet(Unchanging, Capturing):
         if self._now is None or not all(part.holds() for part in self._captured):
             self._captured = tuple(captured(function) for function in self._functions())
             self.captures = not all(part.is_empty for part in self._captured)
+            self.may_hold_more = any(part.may_hold_more for part in self._captured)
             self._now = self._as_captured() if self.captures else self
         return self._now
 
@@ -134,14 +136,9 @@ class Codelet(Unchanging, Capturing):
         if key not in self._frozen:
             made = self._of(*(part.function for part in self._captured))
             made.name, made._origin, made._of_function = self.name, self, (self.function, self._captured[0])
+            made.may_hold_more = self.may_hold_more
             self._frozen[key] = made, self._captured  # which keeps alive what keys name by identity
         return self._frozen[key][0]
-
-    @property
-    def may_hold_more(self) -> bool:
-        """Whether its function may use more than its arguments: it captures something, or belongs to an object."""
-        reads = any(part.reads_attributes for part in self._captured)
-        return reads or self._origin is not None or not isinstance(self.function, FunctionType)
 
     @property
     def of_function(self) -> tuple[Callable[..., Any], Captured | None]:
