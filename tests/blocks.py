@@ -204,3 +204,58 @@ def blocked(builder: Any) -> list[Any]:
             scale = y[i] if table is None else y[table[i]]
             graph.add_vertex(step, rows_scaled, x=x[i], y=scale, out=target[i])
     return [cl.Execute(step)]
+
+
+def _term(x: Any, m: Any, of: str) -> Any:
+    return {"itself": x, "square": x * x, "more": x + m, "chosen": jnp.where(x > m, x, m)}[of]
+
+
+@cl.codelet
+def reduced(x, m, *, of, by):
+    return getattr(jnp, by)(_term(x, m[:, None], of), 1).astype(x.dtype)
+
+
+@cl.codelet
+def reduced_twice(x, m, *, of, by):
+    return {
+        "out": getattr(jnp, by)(_term(x, m[:, None], of), 1).astype(x.dtype),
+        "beside": getattr(jnp, by)(x, 1).astype(x.dtype),
+    }
+
+
+@cl.codelet
+def reduced_parts(parts, *, by):
+    return getattr(jnp, by)(parts, 0).astype(parts.dtype)
+
+
+def staged(builder: Any) -> list[Any]:
+    """Rows of a term reduced block by block, and then what blocks gave, which something else may read as well."""
+    draw, graph = builder.draw, builder.case.graph
+    number = next(builder.numbers)
+    parts, last = (graph.add_compute_set(f"{name}{number}") for name in ("partial", "reduced"))
+    rows, n, first = draw(st.integers(1, 3)), draw(st.integers(2, 7)), draw(st.integers(0, 1))
+    sizes = draw(st.integers(1, rows)), draw(st.integers(1, n))
+    count = sum(own for _, own, _ in cuts(n, sizes[1]))
+    x, m = builder.variable((rows, n + first))[:, first:], builder.variable((rows,))
+    by, of = draw(st.sampled_from(["sum", "max", "min"])), draw(st.sampled_from(["itself", "square", "more", "chosen"]))
+    held = [
+        (builder.variable if draw(st.integers(0, 3)) == 0 else builder.short)((count + first, rows))[first:]
+        for _ in range(draw(st.integers(1, 2)))
+    ]
+    at = 0
+    for start, many, size in cuts(n, sizes[1]):
+        for (i,) in blocks((rows,), sizes[:1]):
+            k = cl.grid(many)
+            written = {name: view[at + k, i] for name, view in zip(("out", "beside"), held, strict=False)}
+            columns = slice(start + size * k, start + size * k + size)
+            kind = (reduced, reduced_twice)[len(held) - 1]
+            graph.add_vertex(parts, kind, x=x[i, columns], m=m[i], of=of, by=by, **written)
+        at += many
+    taken = count - draw(st.sampled_from([0, 0, 0, min(1, count - 1)]))
+    for own in held:
+        out = builder.variable((rows,))
+        for (i,) in blocks((rows,), (draw(st.integers(1, rows)),)):
+            graph.add_vertex(
+                last, reduced_parts, parts=own[:taken, i], out=out[i], by=draw(st.sampled_from([by, by, "max"]))
+            )
+    return [cl.Execute(parts), cl.Execute(last)]

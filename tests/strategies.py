@@ -30,7 +30,7 @@ from lowering.plan.collect import collect
 from lowering.plan.dataflow import flow
 from lowering.plan.streams import Sent
 from lowering.plan.timeline import without_calls
-from tests.blocks import blocked
+from tests.blocks import blocked, staged
 from tests.bounded import squash
 from tests.drawn_views import padding
 from tests.host_arrays import aligned
@@ -490,7 +490,7 @@ def arrived(results: dict[str, Any]) -> dict[str, Any]:
 
 
 BESIDE: dict[str, Callable[[Any], list[Any]]] = {
-    own.__name__: own for own in (rewritten, blocked, operated, masked, undefined)
+    own.__name__: own for own in (rewritten, blocked, staged, operated, masked, undefined)
 }
 """Kinds of steps that have files of their own."""
 
@@ -1136,6 +1136,7 @@ class _Builder:
             "passing",
             "ragged",
             "blocked",
+            "staged",
             "operated",
             "stencil",
             "stencil",

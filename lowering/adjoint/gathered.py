@@ -35,7 +35,7 @@ from codelet.views.sources import Patch, Patchwork, Source, Variable
 from codelet.views.symbols import grid
 from codelet.views.tensor import Tensor
 from lowering.adjoint.fields import is_injective
-from lowering.jaxprs.inner_products import InnerProduct, as_inner_product
+from lowering.jaxprs.reduced_maps import ReducedMap, as_inner_product
 from lowering.plan.elements import Elements
 
 
@@ -76,7 +76,7 @@ class Gathering:
         windows: along dimensions of the access where windows overlap, by what they move.
     """
 
-    product: InnerProduct
+    product: ReducedMap
     axes: tuple[Axis, ...]
     field: Field
     other: Field
@@ -119,7 +119,7 @@ def as_gathering(family: Family, name: str) -> Gathering | None:
     (out,) = (own for own in connected if own.is_written)
     assert field.tensor is not None
     assert others.tensor is not None
-    if not field.type.dtype == out.type.dtype == product.summed_in or not field.tensor.size or not family.num_vertices:
+    if not field.type.dtype == out.type.dtype == product.reduced_in or not field.tensor.size or not family.num_vertices:
         return None
     access = Access.of(field.tensor.index, field.tensor.source.shape)
     windows = None if access.reversed_keys else _windows(access, set(others.tensor.index.keys))

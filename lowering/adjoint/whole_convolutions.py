@@ -197,4 +197,4 @@ def as_whole_convolution(family: Family) -> WholeConvolution | None:
     if isinstance(found, str):
         return None
     kinds = {field.type.dtype for field in family.fields}
-    return _as_found(family, found) if kinds == {found.product.summed_in} else None
+    return _as_found(family, found) if kinds == {found.product.reduced_in} else None

@@ -19,7 +19,7 @@ from codelet.views.grids import Axis
 from codelet.views.index import Index
 from codelet.views.tensor import Tensor
 from lowering.adjoint.fields import is_injective
-from lowering.jaxprs.inner_products import as_inner_product
+from lowering.jaxprs.reduced_maps import as_inner_product
 
 
 class WholeProduct(NamedTuple):
@@ -73,7 +73,7 @@ def as_whole_product(family: Family, name: str) -> WholeProduct | None:
     outs = [own.name for own in family.fields if own.is_written]
     views = [family.by_name[own].tensor for own in (name, other, *outs)]
     known = [view for view in views if view is not None and view.rows is None and not view.index.tables]
-    if len(known) < 3 or len({view.dtype for view in known}) > 1 or known[0].dtype != product.summed_in:
+    if len(known) < 3 or len({view.dtype for view in known}) > 1 or known[0].dtype != product.reduced_in:
         return None
     field, others, out = ({axis for axis, step in view.index.symbols if step} for view in known)
     batch, rows, columns = (

@@ -29,7 +29,7 @@ from lowering.fast.over_grid import Operand
 from lowering.fast.result_order import steps_of_results
 from lowering.fast.small_windows import overlaps
 from lowering.fast.sources import Viewed, plan_among_zeros, steps_among_zeros
-from lowering.jaxprs.inner_products import InnerProduct, as_inner_product
+from lowering.jaxprs.reduced_maps import ReducedMap, as_inner_product
 
 # --- families that are convolutions ---------------------------------------------------------------------
 
@@ -104,7 +104,7 @@ class Convolution:
     channels: tuple[Part, ...]
     kernel_axes: tuple[Part, ...]
     order: tuple[Part, ...]
-    product: InnerProduct
+    product: ReducedMap
 
     @property
     def places(self) -> list[Window]:
@@ -128,7 +128,7 @@ class Convolution:
             dimension_numbers=lax.ConvDimensionNumbers(left, right, _positions(out)),
             feature_group_count=math.prod(part.extent for part in self.groups),
             precision=self.product.precision,
-            preferred_element_type=self.product.summed_in,  # type: ignore[arg-type]
+            preferred_element_type=self.product.reduced_in,  # type: ignore[arg-type]
         ).astype(dtype)
         return {name: _by_axes(result, [part for d in out for part in roles[d]])}
 
@@ -162,7 +162,7 @@ def _runs_on(parts: Sequence[Part], order: Sequence[Part]) -> int:
     return gaps[0] if gaps else len(parts)
 
 
-def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, product: InnerProduct) -> Convolution | str:
+def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, product: ReducedMap) -> Convolution | str:
     """A family as a convolution of the windows that one field is with the other; or why it is none."""
     assert image.tensor is not None
     assert kernel.tensor is not None
@@ -225,7 +225,7 @@ def as_convolution(family: Family, inputs: Inputs) -> Convolution | str:
     windows = [f for f in family.fields if f.is_read and f.tensor is not None and len(f.tensor.index.keys) > 1]
     product = as_inner_product(family.codelet) if windows else Refused("it reads no windows")
     why = "its codelet is no inner product of two fields"
-    if isinstance(product, InnerProduct):
+    if isinstance(product, ReducedMap):
         fields = [family.by_name[name] for name in product.fields]
         if all(field.tensor is not None and field.tensor.size for field in fields):
             for image, kernel in (fields, fields[::-1]):

@@ -9,14 +9,17 @@ is, or all that reads the result reads it in the shape that it has then.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, variables
+from codelet.jaxprs.equations import Atomic, Makers, variables
 from codelet.jaxprs.primitives import REDUCTIONS, is_understood
-from lowering.arrays import reshape
+from codelet.views.digits import Digit, chains
+from lowering.arrays import reshape, transpose
+from lowering.jaxprs.rearrangement import rearrangement
 from lowering.jaxprs.remade import Remade, with_remade
 from lowering.jaxprs.reshape_once import is_reshape, stretches
 
@@ -44,6 +47,33 @@ def _reduced(eqn: jax_core.JaxprEqn, root: Any, axes: tuple[int, ...]) -> Remade
         return [reshape(made, eqn.outvars[0].aval.shape)]  # type: ignore[attr-defined]
 
     return Remade([root], run)
+
+
+def _as_it_lies(eqn: jax_core.JaxprEqn, makers: Makers) -> Remade | None:
+    """A reduction of what is transposed, as one of what lies in memory; None where nothing is, or it is repeated."""
+    view = rearrangement(eqn.invars[0], makers, stop=lambda _: False)
+    if view.is_in_order or not all(digit.step for digit in view.digits):
+        return None
+    axes = set(map(int, eqn.params["axes"]))
+    left = [digit for d, dim in enumerate(view.dims) if d not in axes for digit in dim]
+
+    def goes_on(group: list[Digit], digit: Digit) -> bool:
+        if group[-1] not in left or digit not in left:
+            return (group[-1] in left) == (digit in left)
+        return left.index(digit) == left.index(group[-1]) + 1
+
+    groups = chains(view.memory, goes_on)
+    kept = [group[0] for group in groups if group[0] in left]
+    along = tuple(k for k, group in enumerate(groups) if group[0] not in left)
+
+    def run(root: Any) -> list[Any]:
+        primitive: Any = eqn.primitive
+        array = reshape(root, [math.prod(digit.extent for digit in group) for group in groups])
+        made = primitive.bind(array, **{**eqn.params, "axes": along})
+        order = sorted(range(len(kept)), key=lambda k: left.index(kept[k]))
+        return [reshape(transpose(made, order), eqn.outvars[0].aval.shape)]  # type: ignore[attr-defined]
+
+    return Remade([view.root], run)
 
 
 def _found(eqns: Sequence[jax_core.JaxprEqn], results: Sequence[Atomic]) -> dict[jax_core.JaxprEqn, Remade]:
@@ -82,4 +112,8 @@ def _found(eqns: Sequence[jax_core.JaxprEqn], results: Sequence[Atomic]) -> dict
 
 def reduce_in_shape(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr whose reductions are of arrays in the shapes that these have, in the bodies of loops as well."""
-    return with_remade(closed, _found(closed.jaxpr.eqns, closed.jaxpr.outvars), reduce_in_shape)
+    eqns = closed.jaxpr.eqns
+    makers = Makers(eqns)
+    turned = {eqn: _as_it_lies(eqn, makers) for eqn in eqns if is_understood(eqn, *REDUCTIONS)}
+    lying = {eqn: own for eqn, own in turned.items() if own is not None}
+    return with_remade(closed, {**_found(eqns, closed.jaxpr.outvars), **lying}, reduce_in_shape)

@@ -18,7 +18,6 @@ from lowering.jaxprs.contract import contract, contract_in_order
 from lowering.jaxprs.dots_in_memory_order import dots_in_memory_order
 from lowering.jaxprs.equal_constants import equal_constants_once
 from lowering.jaxprs.in_place import Inputs, update_safely
-from lowering.jaxprs.join_reductions import join_reductions
 from lowering.jaxprs.join_tables import join_tables
 from lowering.jaxprs.map_shapes import make_in_shape
 from lowering.jaxprs.narrow_products import multiply_narrowly
@@ -47,7 +46,7 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     compared = compare_tables(inline(equal_constants_once(jax.make_jaxpr(function)(*structs))))
     emitted = as_one_slice(within_bounds(slices_in_order(as_one_number(compared))))
     products = dots_in_memory_order(contract(sum_rows(repeat_less(emitted))))
-    reductions = contract_in_order(join_reductions(contract_in_order(products)))
+    reductions = contract_in_order(products)
     tables = join_tables(reductions)
     if tables is not reductions:  # what blocks of rows looked up, or updated, may be one row of all
         tables = as_one_slice(within_bounds(tables))

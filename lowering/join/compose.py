@@ -7,7 +7,7 @@ axes, and a key of the sums steps along one of these, or is split in two where i
 (`fast/key_parts.py`).
 
 Where no block divides what is summed over, what is left over has fewer terms, and is a family of its own: what comes
-out of each is a piece of one, as blocks are (`products.py`).
+out of each is a piece of one, as blocks are (`reduced.py`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import jax.numpy as jnp
-
 from codelet.refused import Refused
 from codelet.views.access import Access
-from codelet.views.affine import sorted_symbols
 from codelet.views.digits import row_major_strides
 from codelet.views.grids import Axis, Grid
 from codelet.views.index import Index
@@ -28,17 +25,11 @@ from codelet.views.line import Line, Part
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
 from lowering.fast.key_parts import Place, parts_along
-from lowering.join.products import Products, wholes_of
+from lowering.jaxprs.reduced_maps import is_rounded
+from lowering.join.reduced import ReducedFamily, merged_dimensions, strided_index, wholes_of
 from lowering.plan.radices import run_of
 
 # --- one by one ---------------------------------------------------------------------------------------------
-
-
-def strided_index(offset: int, shape: Sequence[int], steps: Sequence[int], symbols: Mapping[Axis, int]) -> Index:
-    """An index by its offset, the step along each of its dimensions, and the step along axes."""
-    return Index(
-        offset, tuple(shape), tuple(steps), sorted_symbols({axis: step for axis, step in symbols.items() if step})
-    )
 
 
 class _SumKeys(NamedTuple):
@@ -54,7 +45,7 @@ class _SumKeys(NamedTuple):
         return strided_index(index.offset, index.shape, index.strides, own)
 
 
-def _keys(sums: Products, parts: Sequence[Part]) -> _SumKeys:
+def _keys(sums: ReducedFamily, parts: Sequence[Part]) -> _SumKeys:
     """The keys of sums, in the parts that they are split in."""
     by_axis: dict[Axis, list[Part]] = {axis: [] for axis, _ in sums.axes}
     field = []
@@ -91,22 +82,7 @@ def _composed(factor: Tensor, along: Mapping[Axis, Line], keys: _SumKeys) -> Ind
     return strided_index(offset, shape, (*steps, *index.strides), symbols)
 
 
-def _merged(indices: Sequence[Index]) -> list[Index]:
-    """Indices of one shape, with those dimensions made one that run on from each other in all of them."""
-    digits = [own for own in zip(indices[0].shape, *(i.strides for i in indices), strict=True) if own[0] > 1]
-    digits.sort(key=lambda own: [abs(step) for step in own[1:]], reverse=True)
-    found: list[tuple[int, ...]] = []
-    for extent, *steps in digits:
-        outer = next((own for own in found if list(own[1:]) == [step * extent for step in steps]), None)
-        if outer is None:
-            found.append((extent, *steps))
-        else:
-            found[found.index(outer)] = (outer[0] * extent, *steps)
-    shape, *strides = zip(*found, strict=True) if found else ((), *(() for _ in indices))
-    return [strided_index(i.offset, shape, own, dict(i.symbols)) for i, own in zip(indices, strides, strict=True)]
-
-
-def compose(sums: Products, products: Products, *, merge: bool = True) -> Products | Refused:
+def compose(sums: ReducedFamily, products: ReducedFamily, *, merge: bool = True) -> ReducedFamily | Refused:
     """Sums of what sums of products wrote, as sums of products.
 
     The value that the sums read has to be that which the products wrote, and what the products read unchanged since.
@@ -114,40 +90,42 @@ def compose(sums: Products, products: Products, *, merge: bool = True) -> Produc
     what comes out, unless they are not to be merged.
     """
     (read,) = sums.factors
-    dtype = products.summed_in
-    if read.source is not products.out.source or not sums.summed_in == dtype == products.out.dtype or not dtype:
+    own = products.map
+    if read.source is not products.out.source or not sums.map.reduced_in == own.reduced_in == products.out.dtype:
         return Refused("what it reads is something else, or was rounded")
+    if sums.map.term is not None or sums.map.name != own.name or is_rounded(own):
+        return Refused("it reduces in another way, or what was rounded to 16 bits")
     written = products.out.index
     axes = [Place(axis, step, axis.extent) for axis, step in written.symbols]
-    along = parts_along(axes, written.offset, read.index) if jnp.finfo(dtype).bits >= 32 else None
+    along = parts_along(axes, written.offset, read.index)
     if along is None:
-        return Refused("its sums are of 16 bits, or run along no axes of the products")
+        return Refused("its sums run along no axes of the products")
     parts = [part for own in along.values() for part, _ in own.steps]
     if {key for key, extent in enumerate(read.shape) if extent > 1} - {part.key for part in parts}:
         return Refused("it sums one element several times")
     keys = _keys(sums, parts)
     indices = [_composed(factor, along, keys) for factor in products.factors]
-    indices = _merged(indices) if merge else indices
+    indices = merged_dimensions(indices) if merge else indices
     factors = tuple(Tensor(f.source, index) for f, index in zip(products.factors, indices, strict=True))
     out = Tensor(sums.out.source, keys.split(sums.out.index))
     lines = tuple(dict.fromkeys((*products.family.lines, *sums.family.lines)))
     family = replace(sums.family, lines=lines)
-    return Products(family, keys.axes, factors, out, sums.summed_in, products.precision)
+    return ReducedFamily(family, keys.axes, factors, out, own)
 
 
 # --- of several parts -----------------------------------------------------------------------------------------
 
 
-def _by_dimensions(sums: Products) -> Products | Refused:
+def _by_dimensions(sums: ReducedFamily) -> ReducedFamily | Refused:
     """Sums whose every key runs along one dimension of what they read."""
     source = sums.factors[0].source
     axes = Grid([range(n) for n in source.shape]).axes
     place = strided_index(0, (), (), dict(zip(axes, row_major_strides(source.shape), strict=True)))
     whole = Tensor(source, place)
-    return compose(sums, Products(sums.family, (), (whole,), whole, sums.summed_in), merge=False)
+    return compose(sums, ReducedFamily(sums.family, (), (whole,), whole, sums.map), merge=False)
 
 
-def _within(sums: Products, part: Products) -> Products | Refused:
+def _within(sums: ReducedFamily, part: ReducedFamily) -> ReducedFamily | Refused:
     """What sums read of what one family wrote, perhaps nothing."""
     source, index = sums.factors[0].source, sums.factors[0].index
     written, access = (Access.of(own, source.shape) for own in (part.out.index, index))
@@ -167,7 +145,7 @@ def _within(sums: Products, part: Products) -> Products | Refused:
     return sums._replace(factors=(Tensor(source, index[tuple(items)]),))
 
 
-def compose_parts(sums: Products, parts: tuple[Products, ...]) -> Products | Refused:
+def compose_parts(sums: ReducedFamily, parts: tuple[ReducedFamily, ...]) -> ReducedFamily | Refused:
     """Sums of what several families of sums of products wrote, as one of these.
 
     Of what they wrote the sums may read a part, but nothing else. What is added up is cut at the ends of what each
@@ -178,7 +156,7 @@ def compose_parts(sums: Products, parts: tuple[Products, ...]) -> Products | Ref
     whole = _by_dimensions(sums) if isinstance(sums.factors[0].source, Variable) else Refused("it reads a patchwork")
     if isinstance(whole, Refused):
         return whole
-    cuts: list[Products] = []
+    cuts: list[ReducedFamily] = []
     count = 0
     for part in parts:
         inside = _within(whole, part)
@@ -194,7 +172,7 @@ def compose_parts(sums: Products, parts: tuple[Products, ...]) -> Products | Ref
         return Refused("it sums more than they wrote")
     refused = Refused("it sums nothing that they wrote")
     for made in wholes_of(cuts) if cuts else ():
-        if isinstance(made, Products):
+        if isinstance(made, ReducedFamily):
             return made
         refused = made
     return refused

@@ -17,7 +17,7 @@ stay, since the partial sums would be made beside the whole.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -25,16 +25,19 @@ from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family
 from codelet.jaxprs.equations import inner_jaxprs
+from codelet.jaxprs.primitives import REDUCTIONS
 from codelet.refused import Refused
 from codelet.views.sources import Variable, source_variables
 from lowering.fast.alike_steps import OncePerForm
 from lowering.fast.convolutions import as_convolution
 from lowering.fast.inputs import Inputs
 from lowering.fast.prune import prune
+from lowering.fast.small_windows import overlaps
+from lowering.jaxprs.reduced_maps import SUM
 from lowering.join.alike_families import join_alike
 from lowering.join.compose import compose_parts
-from lowering.join.products import Products, as_products
-from lowering.join.refine import refine
+from lowering.join.reduced import ReducedFamily, as_reduced
+from lowering.join.refine import by_result, refine
 from lowering.join.strided_phases import join_phases
 from lowering.join.whole_steps import join_blocks
 from lowering.plan.dataflow import flow_step
@@ -42,14 +45,14 @@ from lowering.plan.plan import Plan
 from lowering.plan.steps import ExecuteStep, Step
 from lowering.plan.walk import Rewriter, all_steps
 
-Known = dict[Variable, tuple[Products, ...]]
+Known = dict[Variable, tuple[ReducedFamily, ...]]
 """What variables hold, as far as it is known: inner products of what others hold still, of several parts of it."""
 
 
 _MOST_PARTS = 16  # of what a variable holds: what is left over along four dimensions
 
 
-def _sources(parts: Sequence[Products]) -> set[Variable]:
+def _sources(parts: Sequence[ReducedFamily]) -> set[Variable]:
     """What inner products are made of."""
     return {variable for own in parts for factor in own.factors for variable in source_variables(factor.source)}
 
@@ -60,10 +63,12 @@ def _forget(known: Known, step: Step) -> Known:
     return {v: own for v, own in known.items() if v not in written and written.isdisjoint(_sources(own))}
 
 
-def _as_family(products: Products) -> Family | None:
-    """Products as a family, where windows of it that overlap are those of a convolution."""
-    family = products.as_family if len(products.factors) == 2 else None
-    why = "" if family is None else as_convolution(family, Inputs([family]))
+def _as_family(own: ReducedFamily) -> Family | None:
+    """A reduction as a family, where windows of it that overlap are those of a convolution."""
+    family = own.as_family
+    if not own.is_product:
+        return None if any(map(overlaps, family.fields)) else family
+    why = as_convolution(family, Inputs([family]))
     return family if not isinstance(why, str) or not why else None
 
 
@@ -80,30 +85,38 @@ def _joined(step: ExecuteStep) -> ExecuteStep:
     return woven if whole is woven else join_phases(whole)
 
 
-def _may_add(jaxpr: jax_core.Jaxpr) -> bool:
-    """Whether a jaxpr adds anything up."""
+def _reductions(jaxpr: jax_core.Jaxpr) -> set[str]:
+    """What a jaxpr reduces by."""
     names = {eqn.primitive.name for eqn in jaxpr.eqns}
-    return bool(names & {"reduce_sum", "dot_general", "conv_general_dilated"}) or any(
-        _may_add(inner) for eqn in jaxpr.eqns for inner in inner_jaxprs(eqn)
+    found = {SUM} if names & {"dot_general", "conv_general_dilated"} else set()
+    return found.union(
+        names & REDUCTIONS.keys(), *(_reductions(inner) for eqn in jaxpr.eqns for inner in inner_jaxprs(eqn))
     )
 
 
 def _elements(family: Family) -> Family:
-    """A family of blocks as one of their elements, where it may be one of sums."""
-    if len(family.codelet.outputs) != 1 or not _may_add(family.codelet.jaxpr.jaxpr):
+    """A family of blocks as one of their elements, where it may be one of reductions."""
+    if len(family.codelet.outputs) != 1 or not _reductions(family.codelet.jaxpr.jaxpr):
         return family
     return refine(family) or family
 
 
-def _sums(products: Products | Refused) -> Products | None:
-    """Sums of products, or of one field."""
-    return products if isinstance(products, Products) and products.factors else None
+def _reduced(family: Family, elements: Family) -> ReducedFamily | None:
+    """A family of reductions, of which the elements are known."""
+    names = _reductions(family.codelet.jaxpr.jaxpr)
+    found = as_reduced(elements, *names) if len(names) == 1 else None
+    return found if isinstance(found, ReducedFamily) and found.factors else None
+
+
+def _adds_up(own: ReducedFamily) -> bool:
+    """Whether it reduces what it reads as it is: perhaps what others reduced before."""
+    return len(own.factors) == 1 and own.map.term is None
 
 
 class _Whole(NamedTuple):
     """What a family computes, and the families of the graph that it is made of."""
 
-    products: Products
+    products: ReducedFamily
     parts: tuple[Family, ...]
 
 
@@ -114,13 +127,21 @@ class _Composing(Rewriter):
         super().__init__()
         self.plan = plan
         self.joined = functools.cache(OncePerForm(_joined))
+        self.by_result = functools.cache(self._by_result)
         self.elements = functools.cache(_elements)
-        self.products = functools.cache(lambda family: _sums(as_products(self.elements(family))))
+        self.products = functools.cache(lambda family: _reduced(family, self.elements(family)))
         self.compose = functools.cache(compose_parts)
         self.family = functools.cache(_as_family)
         self.has_composed = False
         self.instead: dict[Step, tuple[Family, ...]] = {}
         self.parts: dict[Variable, tuple[Family, ...]] = {}  # families of the graph that what is known is made of
+
+    def _by_result(self, family: Family) -> tuple[Family, ...]:
+        """A family as one for each of its results, where these reduce the same elements, which XLA then reads once."""
+        apart = by_result(family)
+        known = [own for own in map(self.products, apart) if own is not None]
+        forms = {(own.map.shape, tuple(axis.extent for axis, _ in own.axes)) for own in known}
+        return apart if len(known) == len(apart) and len(forms) == 1 else (family,)
 
     @functools.cached_property
     def readers(self) -> dict[Variable, set[Step | None]]:
@@ -135,9 +156,9 @@ class _Composing(Rewriter):
                 found.setdefault(variable, set()).add(None)
         return found
 
-    def composed(self, sums: Products, known: Known, parts: tuple[Family, ...]) -> _Whole:
+    def composed(self, sums: ReducedFamily, known: Known, parts: tuple[Family, ...]) -> _Whole:
         """Sums of some parts, composed with what is known of what they add up, as far back as that goes."""
-        while len(sums.factors) == 1:
+        while _adds_up(sums):
             source = sums.factors[0].source
             if not isinstance(source, Variable) or source not in known or len(self.readers[source]) > 1:
                 break
@@ -147,15 +168,18 @@ class _Composing(Rewriter):
             sums, parts = found, (*self.parts[source], *parts)
         return _Whole(sums, parts)
 
-    def whole(self, step: ExecuteStep, known: Known) -> dict[Family, _Whole]:
-        """What the families of a step compute, of what is known; of sums only where all that reads the same is sums."""
-        found = {family: own for family in step.families if (own := self.products(family)) is not None}
-        reads = {family: {v for t in _tensors(family, is_read=True) for v in t} for family in step.families}
-        others = {
-            v for family, own in reads.items() if family not in found or len(found[family].factors) > 1 for v in own
-        }
+    def whole(self, families: Mapping[Family, tuple[Family, ...]], known: Known) -> dict[Family, _Whole]:
+        """What families compute, of what is known; of sums only where all that reads the same is sums.
+
+        Args:
+            families: those of a step, with what they stand for in the graph.
+            known: before it.
+        """
+        found = {family: own for family in families if (own := self.products(family)) is not None}
+        reads = {family: {v for t in _tensors(family, is_read=True) for v in t} for family in families}
+        others = {v for family, own in reads.items() if family not in found or not _adds_up(found[family]) for v in own}
         return {
-            family: self.composed(own, {} if reads[family] & others else known, step.parts.get(family, (family,)))
+            family: self.composed(own, {} if reads[family] & others else known, families[family])
             for family, own in found.items()
         }
 
@@ -170,17 +194,25 @@ class _Composing(Rewriter):
     def execute(self, step: ExecuteStep, known: Known) -> tuple[Step, Known]:
         """A compute set with its sums composed with what is known before it; and what is known after it."""
         made = self.joined(step)
-        whole = self.whole(made, known)
+        apart = {family: self.by_result(family) for family in made.families}
+        stood_for = {one: made.parts.get(family, (family,)) for family, own in apart.items() for one in own}
+        whole = self.whole(stood_for, known)
         others = {family: own for family, own in whole.items() if own.products is not self.products(family)}
-        instead = {family: self.family(own.products) for family, own in others.items()}
-        families = tuple(instead.get(family) or family for family in made.families)
-        written = self.written(made.families)
-        if families != made.families:
+        composed = {family: self.family(own.products) for family, own in others.items()}
+        instead = {
+            family: tuple(one for one in map(composed.get, own) if one is not None) for family, own in apart.items()
+        }
+        instead = {family: own for family, own in instead.items() if len(own) == len(apart[family])}
+        families = tuple(one for family in made.families for one in instead.get(family, (family,)))
+        written = self.written(tuple(stood_for))
+        if instead:
             self.has_composed = True
-            if all(instead.get(family) for family in made.families):
+            if len(instead) == len(made.families):
                 self.instead[step] = families
-            parts = {now: stood_for for now, stood_for in made.parts.items() if now in families}
-            parts |= {now: tuple(dict.fromkeys(whole[was].parts)) for was, now in instead.items() if now is not None}
+            parts = {now: of for now, of in made.parts.items() if now in families}
+            for family in instead:
+                for one in apart[family]:
+                    parts[composed[one]] = tuple(dict.fromkeys(whole[one].parts))
             made = flow_step(replace(made, families=families, parts=parts))
         known = _forget(known, made)
         for variable, writers in written.items():
@@ -189,7 +221,7 @@ class _Composing(Rewriter):
                 one = [family for family, _, _ in join_alike(refined)] if len(refined) > 1 else writers
                 composed = (whole[family].products if family in whole else self.products(family) for family in one)
                 own = [found for found in composed if found is not None]
-                if any(len(found.factors) == 1 for found in own):  # sums that are not composed: then none of them
+                if any(map(_adds_up, own)):  # sums that are not composed: then none of them
                     own = [found for family in one if (found := self.products(family)) is not None]
                 if len(own) == len(one) <= _MOST_PARTS and _sources(own).isdisjoint(made.writes):
                     known[variable] = tuple(own)

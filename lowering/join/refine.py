@@ -13,8 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from jax.extend import core as jax_core
+
 from codelet.errors import CodeletError
 from codelet.graphs.family import Family, Field, VertexState
+from codelet.jaxprs.equations import needed, variables
+from codelet.jaxprs.rebuild import inline
 from codelet.tracing.alike import alike
 from codelet.tracing.field_types import FieldType
 from codelet.tracing.statics import restored
@@ -87,6 +91,32 @@ def _element_codelet(codelet: TracedCodelet, found: Unmapped) -> TracedCodelet |
     except CodeletError:  # of a function, or an adjoint, that is for these blocks alone
         return None
     return made if dict(made.outputs) == kinds[1] and alike(without_rules(made.jaxpr), {}, found.jaxpr) else None
+
+
+def by_result(family: Family) -> tuple[Family, ...]:
+    """A family of several results as a family for each, of what that is made from; itself where it updates fields."""
+    codelet = family.codelet
+    if (
+        len(codelet.outputs) < 2
+        or codelet.has_effects
+        or any(field.is_read and field.is_written for field in family.fields)
+    ):
+        return (family,)
+    closed = inline(codelet.jaxpr)
+    jaxpr = closed.jaxpr
+    made = []
+    for result, (name, kind) in zip(jaxpr.outvars, codelet.outputs.items(), strict=True):
+        eqns = needed(jaxpr, results=[result])
+        used = {*variables([result]), *variables(atom for eqn in eqns for atom in eqn.invars)}
+        read = [(var, *own) for var, own in zip(jaxpr.invars, codelet.inputs.items(), strict=True) if var in used]
+        alone = jaxpr.replace(invars=[var for var, _, _ in read], outvars=[result], eqns=eqns)
+        kinds = {name: kind for _, name, kind in read}
+        own = replace(
+            codelet, inputs=kinds, outputs={name: kind}, jaxpr=jax_core.ClosedJaxpr(alone, closed.consts), with_apart={}
+        )
+        fields = tuple(field for field in family.fields if field.name in kinds or field.name == name)
+        made.append(replace(family, codelet=own, fields=fields))
+    return tuple(made)
 
 
 def refine(family: Family) -> Family | None:

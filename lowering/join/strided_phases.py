@@ -3,7 +3,7 @@
 The gradient by the input of a convolution with stride s is written as one family for each phase of the positions: at
 the positions `s*a + q` only every s-th tap of the kernel meets an element of the output. Run by themselves, s x s small
 convolutions interleave what they make, 1.5 to 3 times as slow as one. Together they are one convolution of the whole
-kernel with the output among zeros, s - 1 of them between its elements: in what they are all of (`products.py`), the
+kernel with the output among zeros, s - 1 of them between its elements: in what they are all of (`reduced.py`), the
 output has a divisor. Phases that no tap meets write zero.
 
 Where an infinity or a NaN is in the kernel, one convolution may multiply it by the zeros in between; vertices do not.
@@ -22,7 +22,7 @@ from codelet.views.access import Access
 from codelet.views.sources import Variable
 from lowering.fast.convolutions import Convolution, as_convolution
 from lowering.fast.inputs import Inputs
-from lowering.join.products import Products, as_products, wholes_of
+from lowering.join.reduced import ReducedFamily, as_reduced, wholes_of
 from lowering.join.refine import refine
 from lowering.plan.collect import normalize_family
 from lowering.plan.dataflow import flow_step
@@ -48,8 +48,8 @@ def _one_convolution(families: Sequence[Family], variable: Variable) -> Family |
         return Refused("they write no phases")
     elements = [refine(family) or family for family in families]
     elements = [family if family.tile is None else normalize_family(replace(family, tile=None)) for family in elements]
-    known = [as_products(family) for family in elements]
-    parts = [own for own in known if isinstance(own, Products)]
+    known = [as_reduced(family) for family in elements]
+    parts = [own for own in known if isinstance(own, ReducedFamily)]
     if len(parts) < len(known):
         return next(own for own in known if isinstance(own, Refused))
     sums, zeros = [own for own in parts if len(own.factors) == 2], [own for own in parts if not own.factors]

@@ -1,4 +1,4 @@
-"""Reductions of partial results, of reshaped arrays, and over a major dimension with many results."""
+"""Reductions of reshaped and transposed arrays, and over a major dimension with many results."""
 
 from __future__ import annotations
 
@@ -16,54 +16,6 @@ from tests.patterns.pattern import Closed, Drawn, Pattern, Program, setting
 from tests.same_jaxprs import primitives
 
 REDUCTIONS = {"reduce_sum": jnp.sum, "reduce_max": jnp.max, "reduce_min": jnp.min, "reduce_prod": jnp.prod}
-
-# --- join_reductions -----------------------------------------------------------------------------------------------
-
-
-def blocks_of(x: Any, axis: int, block: int) -> tuple[Any, Any]:
-    """The parts of an array along an axis: full blocks as one array with an axis more, then what is left."""
-    n = x.shape[axis] // block * block
-    full, left = lax.split(x, (n, x.shape[axis] - n), axis)
-    return full.reshape(*x.shape[:axis], n // block, block, *x.shape[axis + 1 :]), left
-
-
-@st.composite
-def partial_results(draw: Any, is_tied: bool = True) -> Program:
-    """All of an array, or rows of what is computed of it, reduced block by block, and then the blocks' results.
-
-    Of tied elements the slope is shared by all, where partial results would share it in stages.
-    """
-    name, block = draw(st.sampled_from(sorted(REDUCTIONS))), draw(st.integers(2, 7))
-    way, extent = draw(st.sampled_from(("blocks", "stages", "columns", "computed", "two"))), draw(st.integers(8, 23))
-    reduce = REDUCTIONS[name]
-
-    def function(x: Any, y: Any) -> Any:
-        match way:
-            case "blocks":  # the last is shorter
-                flat = x.reshape(-1)
-                full = flat.size // block * block
-                parts = [reduce(flat[:full].reshape(-1, block), 1)]
-                if full < flat.size:
-                    parts.append(reduce(flat[full:], 0)[None])
-                return reduce(jnp.concatenate(parts), 0)
-            case "stages":
-                return reduce(reduce(reduce(x.reshape(2, 3, extent), 2), 1), 0)
-            case "columns":  # in groups of two
-                parts = reduce(x.T.reshape(extent, 3, 2, 1), 0)
-                return parts.transpose(1, 2, 0).reshape(2, 3), reduce(x.T.reshape(extent, 6), 0)
-        scale = y if way == "computed" else x
-        scaled = []
-        if extent % block == 0:  # something is left of every block
-            return reduce(jnp.exp(x) * y, 1)
-        for own, other in zip(blocks_of(x, 1, block), blocks_of(y, 1, block), strict=True):
-            rows = scale[:, 0].reshape(6, *[1] * (own.ndim - 1))
-            scaled.append(reduce(jnp.exp(0.1 * own - rows) * other, own.ndim - 1))
-        return reduce(jnp.concatenate([scaled[0].T, scaled[1][None]]), 0)
-
-    numbers = [1.0, 0.9, 1.1] if is_tied else np.linspace(0.9, 1.1, 6 * extent)
-    x, y = (np.random.default_rng(k).choice(numbers, (6, extent), is_tied).astype(np.float32) for k in range(2))
-    return Program(function, (x, y), facts=name, name=f"{name} in {way}")
-
 
 # --- reduce_in_shape -----------------------------------------------------------------------------------------------
 
@@ -127,17 +79,8 @@ def is_a_choice_of_platforms(closed: Closed, program: Program) -> None:
 
 PATTERN = Pattern(
     "reductions",
-    "A reduction of partial results is one of the whole, in the shape that it has, and by halves where it is slow.",
+    "A reduction is of an array in the shape that it has, and as it lies, and by halves where it is slow.",
     {
-        "partial_results": Drawn(
-            partial_results(),
-            ("join_reductions",),
-            quick=12,
-            slow=150,
-            floats=partial_results(is_tied=False),
-            tolerance=1e-4,
-            moves_no_more=False,
-        ),
         "reductions_of_reshaped": Drawn(
             reductions_of_reshaped(), ("reduce_in_shape",), quick=24, tolerance=1e-5, moves_no_more=False
         ),
@@ -152,5 +95,5 @@ PATTERN = Pattern(
             moves_no_more=False,
         ),
     },
-    ("ops_reduce/max/all/gradient", "ops_reduce/sum/all", "join/sum", "ops_reduce/sum/minor", "ops_reduce/max/minor"),
+    ("ops_reduce/sum/minor", "ops_reduce/max/minor"),
 )

@@ -1,4 +1,4 @@
-"""Products: families that sum products, element by element, however they were cut, as one family of inner products.
+"""Reduced: families that sum products, or reduce maps, however they were cut, as one family of these.
 
 In come families whose vertices write one element each: an inner product of two fields, the sum of one, or zero. Parts
 of one may sum over more or fewer elements: what is left over along a reduction, the phases of a strided convolution's
@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax import lax
+from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family, Field
 from codelet.refused import Refused
@@ -24,13 +25,14 @@ from codelet.tracing.codelet_from_jaxpr import JaxprCodelet
 from codelet.tracing.field_types import FieldType
 from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.views.access import Access
+from codelet.views.affine import sorted_symbols
 from codelet.views.grids import Axis, Key
 from codelet.views.index import Index
 from codelet.views.line import Line
 from codelet.views.patchwork import padded
 from codelet.views.sources import Source, Variable
 from codelet.views.tensor import Tensor, whole_view
-from lowering.jaxprs.inner_products import sum_of_products
+from lowering.jaxprs.reduced_maps import SUM, ReducedMap, are_alike, reduced_map
 from lowering.join.exact_cover import axis_names
 from lowering.join.lattice_pieces import Piece, pieces_of
 from lowering.join.partition_of import partition_of
@@ -42,55 +44,104 @@ LEFT, RIGHT, OUT = "left", "right", "out"
 
 @functools.lru_cache(maxsize=256)
 def inner_product(
-    shape: tuple[int, ...], dtype: np.dtype, summed_in: np.dtype, result: np.dtype, precision: Any
+    shape: tuple[int, ...], dtype: np.dtype, reduced_in: np.dtype, result: np.dtype, precision: Any
 ) -> TracedCodelet:
     """The inner product of two fields of a shape and dtype, summed in one dtype and given in another."""
     every = tuple(range(len(shape)))
 
     def product(left: jax.Array, right: jax.Array) -> jax.Array:
         numbers = (every, every), ((), ())
-        summed = lax.dot_general(left, right, numbers, precision=precision, preferred_element_type=summed_in)
+        summed = lax.dot_general(left, right, numbers, precision=precision, preferred_element_type=reduced_in)
         return lax.convert_element_type(summed, result)
 
-    field = jax.ShapeDtypeStruct(shape, dtype)
-    codelet = JaxprCodelet([jax.make_jaxpr(product)(field, field)], (LEFT, RIGHT), (OUT,), "inner product")
-    return codelet.trace(dict.fromkeys((LEFT, RIGHT), FieldType(shape, dtype)))
+    return _codelet(product, "inner product", {LEFT: FieldType(shape, dtype), RIGHT: FieldType(shape, dtype)})
 
 
-class Products(NamedTuple):
-    """A family of sums of products, whose every vertex writes one element.
+def _codelet(function: Callable[..., Any], name: str, kinds: Mapping[str, FieldType]) -> TracedCodelet:
+    """A codelet of fields of some types, with one result."""
+    fields = [jax.ShapeDtypeStruct(kind.shape, kind.dtype) for kind in kinds.values()]
+    return JaxprCodelet([jax.make_jaxpr(function)(*fields)], tuple(kinds), (OUT,), name).trace(kinds)
+
+
+def _reduction(own: ReducedMap) -> Callable[..., Any]:
+    """What reduces a map of fields."""
+    long = [d for d, n in enumerate(own.shape) if n != 1]
+
+    def reduced(*fields: jax.Array) -> jax.Array:
+        run = jax_core.jaxpr_as_fun(own.term) if own.term is not None else lambda *numbers: numbers
+        for d in reversed(long):
+            run = jax.vmap(run, tuple(0 if d in dims else None for dims in own.dims))
+        (terms,) = run(*fields)
+        return getattr(lax, own.name)(terms, tuple(range(len(long))))
+
+    return reduced
+
+
+def strided_index(offset: int, shape: Sequence[int], steps: Sequence[int], symbols: Mapping[Axis, int]) -> Index:
+    """An index by its offset, the step along each of its dimensions, and the step along axes."""
+    return Index(
+        offset, tuple(shape), tuple(steps), sorted_symbols({axis: step for axis, step in symbols.items() if step})
+    )
+
+
+def merged_dimensions(indices: Sequence[Index]) -> list[Index]:
+    """Indices of one shape, with those dimensions made one that run on from each other in all of them."""
+    digits = [own for own in zip(indices[0].shape, *(i.strides for i in indices), strict=True) if own[0] > 1]
+    digits.sort(key=lambda own: [abs(step) for step in own[1:]], reverse=True)
+    found: list[tuple[int, ...]] = []
+    for extent, *steps in digits:
+        outer = next((own for own in found if list(own[1:]) == [step * extent for step in steps]), None)
+        if outer is None:
+            found.append((extent, *steps))
+        else:
+            found[found.index(outer)] = (outer[0] * extent, *steps)
+    shape, *strides = zip(*found, strict=True) if found else ((), *(() for _ in indices))
+    return [strided_index(i.offset, shape, own, dict(i.symbols)) for i, own in zip(indices, strides, strict=True)]
+
+
+class ReducedFamily(NamedTuple):
+    """A family of reduced maps, whose every vertex writes one element.
 
     Attributes:
         family: which, or one in whose place it would be.
         axes: of its grid, and what they are called.
-        factors: the views that are multiplied, of one shape: two; or one where it adds up alone; or none, for zero.
+        factors: the views that are mapped, of one shape, those repeated that run along a part of its dimensions; none
+            where zero is written.
         out: what is written.
-        summed_in: the dtype of the sums.
-        precision: of the products.
+        map: what is reduced, of fields of any names, and how.
     """
 
     family: Family
     axes: tuple[tuple[Axis, str], ...]
     factors: tuple[Tensor, ...]
     out: Tensor
-    summed_in: np.dtype | None
-    precision: Any = None
+    map: ReducedMap
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it sums the products of two views."""
+        return len(self.factors) == 2 and self.map.term is None
 
     @property
     def as_family(self) -> Family:
-        """It as a family, in normal form; of two factors."""
-        left, right = self.factors
-        assert self.summed_in is not None
-        codelet = inner_product(left.shape, left.dtype, np.dtype(self.summed_in), self.out.dtype, self.precision)
-        kind = codelet.inputs[LEFT]
-        fields = (
-            Field(LEFT, "in", kind, left),
-            Field(RIGHT, "in", kind, right),
-            Field(OUT, "out", codelet.outputs[OUT], self.out),
-        )
+        """It as a family, in normal form."""
+        factors = self.factors if self.is_product else _in_memory_order(self.factors)
+        dims = [[d for d, n in enumerate(own.index.strides) if n or self.is_product] for own in factors]
+        views = [_along(own, kept) for own, kept in zip(factors, dims, strict=True)]
+        kinds = {f"x{k}": FieldType(own.shape, own.dtype) for k, own in enumerate(views)}
+        if self.is_product:
+            kinds = dict(zip((LEFT, RIGHT), kinds.values(), strict=True))
+            dtypes = views[0].dtype, np.dtype(self.map.reduced_in), self.out.dtype
+            codelet = inner_product(views[0].shape, *dtypes, self.map.precision)
+        else:
+            own = self.map._replace(shape=factors[0].shape, dims=tuple(map(tuple, dims)))
+            of = lambda *fields: lax.convert_element_type(_reduction(own)(*fields), self.out.dtype)  # noqa: E731
+            codelet = _codelet(of, own.name, kinds)
+        read = (Field(name, "in", kinds[name], view) for name, view in zip(kinds, views, strict=True))
+        fields = (*read, Field(OUT, "out", codelet.outputs[OUT], self.out))
         axes, names = tuple(axis for axis, _ in self.axes), tuple(name for _, name in self.axes)
-        product = replace(self.family, codelet=codelet, axes=axes, axis_names=names, fields=fields, inside=())
-        whole = normalize_family(replace(product, tile=None, line_of_vertex=None))
+        made = replace(self.family, codelet=codelet, axes=axes, axis_names=names, fields=fields, inside=())
+        whole = normalize_family(replace(made, tile=None, line_of_vertex=None))
         if any("." in name or "*" in name for name in whole.axis_names):  # of axes that were split for the machine
             whole = replace(whole, axis_names=tuple(f"i{k}" for k in range(len(whole.axes))))
         return whole
@@ -123,20 +174,43 @@ def _written_by(family: Family) -> Tensor | Refused:
     return Tensor(tensor.source, Index(tensor.index.offset, (), (), tensor.index.symbols))
 
 
-def as_products(family: Family) -> Products | Refused:
-    """A family as one of sums of products, of plain views."""
+def _in_memory_order(views: Sequence[Tensor]) -> list[Tensor]:
+    """Views with their dimensions in the order in which they lie, as few as there may be."""
+    indices = merged_dimensions([own.index for own in views])
+    return [Tensor(own.source, index) for own, index in zip(views, indices, strict=True)]
+
+
+def _along(tensor: Tensor, dims: Sequence[int]) -> Tensor:
+    """A view with some of its dimensions: along the others it is repeated."""
+    index = tensor.index
+    shape, strides = (tuple(of[d] for d in dims) for of in (index.shape, index.strides))
+    return Tensor(tensor.source, replace(index, shape=shape, strides=strides))
+
+
+def _spread_along(tensor: Tensor, shape: tuple[int, ...], dims: Sequence[int]) -> Tensor:
+    """A view repeated to a shape, of which its own dimensions that are longer than one are some."""
+    index = tensor.index
+    steps = (step for n, step in zip(index.shape, index.strides, strict=True) if n != 1)
+    by = dict(zip(dims, steps, strict=True))
+    strides = tuple(by.get(d, 0) for d in range(len(shape)))
+    return Tensor(tensor.source, replace(index, shape=shape, strides=strides))
+
+
+def as_reduced(family: Family, name: str = SUM) -> ReducedFamily | Refused:
+    """A family as one of reduced maps of plain views; of one element each by a reduction of some name."""
     out = _written_by(family)
     if isinstance(out, Refused):
         return out
-    summed = sum_of_products(family.codelet)
-    if isinstance(summed, Refused):
-        return summed
-    tensors = [family.by_name[name].tensor for name in summed.fields if family.by_name[name].kind == "in"]
-    factors = tuple(tensor for tensor in tensors if tensor is not None and is_plain(tensor))
-    if len(factors) < len(summed.fields):
+    own = reduced_map(family.codelet, name)
+    if isinstance(own, Refused):
+        return own
+    tensors = [family.by_name[name].tensor for name in own.fields if family.by_name[name].kind == "in"]
+    views = [tensor for tensor in tensors if tensor is not None and is_plain(tensor)]
+    if len(views) < len(own.fields):
         return Refused("what it reads is irregular")
+    factors = tuple(_spread_along(view, own.shape, dims) for view, dims in zip(views, own.dims, strict=True))
     axes = tuple(zip(family.axes, family.axis_names, strict=True))
-    return Products(family, axes, factors, out, summed.summed_in, summed.precision)
+    return ReducedFamily(family, axes, factors, out, own)
 
 
 # --- several as one -----------------------------------------------------------------------------------------
@@ -198,7 +272,7 @@ def _views(whole: Piece, sources: Sequence[Source]) -> list[Tensor]:
     return views
 
 
-def wholes_of(parts: Sequence[Products], zeros: Sequence[Products] = ()) -> Iterator[Products | Refused]:
+def wholes_of(parts: Sequence[ReducedFamily], zeros: Sequence[ReducedFamily] = ()) -> Iterator[ReducedFamily | Refused]:
     """The sums of products that parts are all of, or why not: either factor may be the one that has the other's holes.
 
     Args:
@@ -207,8 +281,8 @@ def wholes_of(parts: Sequence[Products], zeros: Sequence[Products] = ()) -> Iter
     """
     first = parts[0]
     count = len(first.factors)
-    same = {(own.summed_in, own.precision, own.out.source, *(f.source for f in own.factors)) for own in parts}
-    if len(same) > 1:
+    same = {(own.out.source, *(f.source for f in own.factors)) for own in parts}
+    if len(same) > 1 or not all(are_alike(own.map, first.map) for own in parts):
         yield Refused("they multiply other arrays, or sum in other ways")
         return
     maps = [[own.out.index, *(factor.index for factor in own.factors)] for own in parts]
@@ -233,8 +307,8 @@ def wholes_of(parts: Sequence[Products], zeros: Sequence[Products] = ()) -> Iter
 
 
 def _whole(
-    parts: Sequence[Products], whole: Piece, sources: Sequence[Source], names: Mapping[Key, str]
-) -> Products | Refused:
+    parts: Sequence[ReducedFamily], whole: Piece, sources: Sequence[Source], names: Mapping[Key, str]
+) -> ReducedFamily | Refused:
     """A whole as sums of products."""
     if any(line.divisor > 1 for line in whole.accesses[0].lines):
         return Refused("its results are among holes")

@@ -1,0 +1,248 @@
+"""Reduced maps: codelets that reduce what an elementwise function makes of their fields, inner products among them.
+
+In comes a codelet, however it is written; out comes of which fields it sums the products, or reduces what function, and
+how: exponentials of a row less its largest, added up, as much as a row itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.core import Tracer
+from jax.extend import core as jax_core
+
+from codelet.jaxprs.equations import Atomic, Makers, bind
+from codelet.jaxprs.primitives import ELEMENTWISE, REDUCTIONS, is_understood
+from codelet.jaxprs.rebuild import inline
+from codelet.refused import Refused
+from codelet.tracing.alike import alike
+from codelet.tracing.traced_codelet import TracedCodelet
+from lowering.arrays import SMALL
+from lowering.jaxprs.contraction import is_exact, precision_of
+from lowering.jaxprs.rearrangement import rearrangement, rearranges
+
+SUM = "reduce_sum"
+
+
+class ReducedMap(NamedTuple):
+    """What a codelet reduces to one number.
+
+    Attributes:
+        fields: those that its terms are of: two that are multiplied, or one, where there is no `term`; none where the
+            codelet gives zero.
+        shape: of the terms.
+        dims: for each field along which dimensions of the terms its own are that have several elements.
+        term: what a term is of an element of each field, if it is more than that element, or the product of two.
+        name: of the reduction.
+        precision: of products.
+        reduced_in: the dtype of the terms' reduction; None of no fields.
+    """
+
+    fields: tuple[str, ...]
+    shape: tuple[int, ...] = ()
+    dims: tuple[tuple[int, ...], ...] = ()
+    term: jax_core.ClosedJaxpr | None = None
+    name: str = SUM
+    precision: Any = None
+    reduced_in: np.dtype | None = None
+
+
+def are_alike(one: ReducedMap, other: ReducedMap) -> bool:
+    """Whether two reduce the same function in the same way, of whatever shapes and fields."""
+    same = [(own.name, own.precision, own.reduced_in, len(own.fields)) for own in (one, other)]
+    if same[0] != same[1] or one.term is None or other.term is None:
+        return same[0] == same[1] and one.term is other.term
+    return alike(one.term, {}, other.term)
+
+
+def is_rounded(own: ReducedMap) -> bool:
+    """Whether results of a reduction in stages would be rounded otherwise than in one: those of 16 bits."""
+    assert own.reduced_in is not None
+    adds = own.name in (SUM, "reduce_prod")
+    return adds and jnp.issubdtype(own.reduced_in, jnp.inexact) and np.dtype(own.reduced_in).itemsize < 4
+
+
+def _maker(atom: Any, makers: Makers) -> jax_core.JaxprEqn | None:
+    """What makes a value, but for how it is arranged."""
+    if isinstance(atom, jax_core.Literal):
+        return None
+    return makers.of(rearrangement(atom, makers, stop=lambda _: False).root)
+
+
+def _convolves(precision: Any) -> bool:
+    """Whether a convolution can be as precise: it knows no algorithms of dots."""
+    parts = precision if isinstance(precision, tuple) else (precision,)
+    return all(part is None or isinstance(part, lax.Precision) for part in parts)
+
+
+def _is_zero(closed: jax_core.ClosedJaxpr, makers: Makers) -> bool:
+    """Whether the only result is zero, whatever is read."""
+    (value,), known = closed.jaxpr.outvars, dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+    while not isinstance(value, jax_core.Literal) and value not in known:
+        maker = makers.of(value)
+        if maker is None or not is_understood(maker, "broadcast_in_dim", "convert_element_type", "reshape"):
+            return False
+        value = maker.invars[0]
+    number = value.val if isinstance(value, jax_core.Literal) else known[value]
+    return not isinstance(number, Tracer) and np.size(number) <= SMALL and not np.any(np.asarray(number))
+
+
+def _shape(atom: Any) -> tuple[int, ...]:
+    return atom.aval.shape
+
+
+# --- terms ------------------------------------------------------------------------------------------------
+
+
+Along = tuple[int | None, ...]
+"""Along which dimension of the terms each dimension of a value runs; None along none, where it has one element."""
+
+
+def _source_along(maker: jax_core.JaxprEqn, along: Along) -> Along | None:
+    """Along which dimensions what an equation rearranges or repeats runs; None where it does something else."""
+    if len(maker.invars) != 1:
+        return None
+    shape = _shape(maker.invars[0])
+    if is_understood(maker, "broadcast_in_dim"):
+        places = maker.params["broadcast_dimensions"]
+        return tuple(None if n == 1 else along[int(d)] for n, d in zip(shape, places, strict=True))
+    if is_understood(maker, "transpose"):
+        order = [int(d) for d in maker.params["permutation"]]
+        return tuple(along[order.index(d)] for d in range(len(order)))
+    is_reshape = is_understood(maker, "reshape") and maker.params["dimensions"] is None
+    if is_reshape or is_understood(maker, "squeeze") or (is_understood(maker, SUM) and rearranges(maker)):
+        long = [(n, own) for n, own in zip(_shape(maker.outvars[0]), along, strict=True) if n != 1]
+        if [n for n, _ in long] == [n for n in shape if n != 1]:
+            rest = iter(own for _, own in long)
+            return tuple(None if n == 1 else next(rest) for n in shape)
+    return None
+
+
+@dataclass
+class _Terms:
+    """What is reduced as a function of fields, whose elements each term is of in the order in which it meets them."""
+
+    makers: Makers
+    names: Mapping[Any, str]
+    leaves: list[tuple[str, Along]] = field(default_factory=list)
+
+    def are_known(self, atom: Atomic, along: Along) -> bool:
+        """Whether a value is a function of fields, element by element; its fields are noted."""
+        if isinstance(atom, jax_core.Literal):
+            return not _shape(atom)
+        maker = self.makers.of(atom)
+        if maker is None:
+            leaf = self.names.get(atom), along
+            if leaf[0] is not None and leaf not in self.leaves:
+                self.leaves.append(leaf)  # type: ignore[arg-type]
+            return leaf[0] is not None
+        if is_understood(maker, *ELEMENTWISE) and len(maker.outvars) == 1:
+            return all(self.are_known(own, along if _shape(own) else ()) for own in maker.invars)
+        source = _source_along(maker, along)
+        return source is not None and self.are_known(maker.invars[0], source)
+
+    def of(self, atom: Atomic, along: Along, numbers: Sequence[Any]) -> Any:
+        """A term, of the elements of the fields."""
+        if isinstance(atom, jax_core.Literal):
+            return lax.full((), atom.val, atom.aval.dtype)  # type: ignore[attr-defined]
+        maker = self.makers.of(atom)
+        if maker is None:
+            return numbers[self.leaves.index((self.names[atom], along))]
+        if is_understood(maker, *ELEMENTWISE):
+            operands = [self.of(own, along if _shape(own) else (), numbers) for own in maker.invars]
+            return bind(maker, operands)[0]
+        return self.of(maker.invars[0], _source_along(maker, along) or (), numbers)
+
+
+def _terms(
+    name: str, atom: Atomic, makers: Makers, codelet: TracedCodelet, names: Mapping[Any, str]
+) -> ReducedMap | Refused:
+    """All elements of a value, as terms."""
+    shape = _shape(atom)
+    terms, along = _Terms(makers, names), tuple(d if n != 1 else None for d, n in enumerate(shape))
+    if not terms.are_known(atom, along) or not terms.leaves:
+        return Refused("what it reduces is no function of its fields, element by element")
+    dims = tuple(tuple(own for own in along if own is not None) for _, along in terms.leaves)
+    if {d for own in dims for d in own} != {d for d, n in enumerate(shape) if n != 1}:
+        return Refused("it reduces one element several times")
+    numbers = [jax.ShapeDtypeStruct((), codelet.inputs[name].dtype) for name, _ in terms.leaves]
+    made = jax.make_jaxpr(lambda *numbers: terms.of(atom, along, numbers))(*numbers)
+    is_itself = len(numbers) == 1 and made.jaxpr.outvars == made.jaxpr.invars
+    fields, dtype = tuple(name for name, _ in terms.leaves), atom.aval.dtype  # type: ignore[attr-defined]
+    return ReducedMap(fields, shape, dims, None if is_itself else made, name, None, dtype)
+
+
+def reduced_map(codelet: TracedCodelet, name: str = SUM) -> ReducedMap | Refused:
+    """What a codelet reduces to its only result, of one element.
+
+    Args:
+        codelet: which.
+        name: of the reduction where it is of one element, and no equation says so.
+    """
+    closed = inline(codelet.jaxpr)
+    jaxpr = closed.jaxpr
+    makers = Makers(jaxpr.eqns)
+    if len(codelet.outputs) != 1 or jaxpr.effects:
+        return Refused("the codelet has several results, or effects")
+    (result,), names = jaxpr.outvars, dict(zip(jaxpr.invars, codelet.inputs, strict=True))
+    if _is_zero(closed, makers):
+        return ReducedMap(())
+    if math.prod(_shape(result)) != 1:
+        return Refused("its result is a block")
+    last = _maker(result, makers)
+    if last is not None and is_understood(last, "convert_element_type"):
+        before = _maker(last.invars[0], makers)
+        last = before if before is not None and is_understood(before, "dot_general", *REDUCTIONS) else last
+    if last is not None and is_understood(last, "dot_general", SUM):
+        product = _product(last, makers, names, codelet)
+        if isinstance(product, ReducedMap) or last.primitive.name != SUM:
+            return product if not _shape(result) else Refused("its result is a block")
+    if last is not None and is_understood(last, *REDUCTIONS):
+        return _terms(last.primitive.name, last.invars[0], makers, codelet, names)
+    return _terms(name, result, makers, codelet, names)
+
+
+def _all_of(atom: Any, makers: Makers, names: Mapping[Any, str]) -> str | None:
+    """The field of which a value has every element once, in its order."""
+    view = rearrangement(atom, makers, stop=lambda _: False)
+    return names.get(view.root) if view.is_in_order and not isinstance(view.root, jax_core.Literal) else None
+
+
+def _product(
+    last: jax_core.JaxprEqn, makers: Makers, names: Mapping[Any, str], codelet: TracedCodelet
+) -> ReducedMap | Refused:
+    """The products of floats that an equation sums whose result is one number."""
+    product: jax_core.JaxprEqn | None = last
+    if last.primitive.name == SUM:
+        product = makers.of(last.invars[0])
+        if product is None or not is_understood(product, "mul") or not is_exact(product):
+            return Refused("what it sums are no products, or products that are rounded before")
+        if len(last.params["axes"]) != len(_shape(last.invars[0])):
+            return Refused("it sums along some dimensions")
+    elif len(set(last.params["dimension_numbers"][0])) != 1:
+        return Refused("it sums no products element by element")
+    dtype, precision = last.outvars[0].aval.dtype, precision_of(product)  # type: ignore[attr-defined]
+    factors = [_all_of(atom, makers, names) for atom in product.invars]
+    named = tuple(factor for factor in factors if factor is not None)
+    if len(names) != 2 or len(set(named)) != 2 or not _convolves(precision) or not jnp.issubdtype(dtype, jnp.floating):
+        return Refused("it multiplies no two fields of floats, element by element")
+    kind = codelet.inputs[named[0]]
+    if kind != codelet.inputs[named[1]]:
+        return Refused("its factors are of other types")
+    every = tuple(d for d, n in enumerate(kind.shape) if n != 1)
+    return ReducedMap(named, kind.shape, (every, every), None, SUM, precision, dtype)
+
+
+def as_inner_product(codelet: TracedCodelet) -> ReducedMap | Refused:
+    """A codelet as the inner product of two fields, element by element."""
+    found = reduced_map(codelet)
+    if isinstance(found, ReducedMap) and (len(found.fields) != 2 or found.term is not None):
+        return Refused("it multiplies no two fields, element by element")
+    return found
