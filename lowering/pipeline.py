@@ -35,7 +35,6 @@
            -> parts of what is repeated             repeat_less
            -> sums of products contracted           sum_rows, contract
            -> dots of what lies in memory           dots_in_memory_order (contraction), and contract of these
-           -> reductions of partial results joined  join_reductions, by joined_maps
            -> parts and copies of tables one        join_tables (summed, tables_of_updates, blocks_of_rows,
                                                       scatters_side_by_side, order_of_tables)
            -> dimensions of one element left out    single_dimensions

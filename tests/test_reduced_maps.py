@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 import codelet as cl
 from codelet.refused import Refused
 from lowering.jaxprs.reduced_maps import as_inner_product, reduced_map
+from lowering.join.reduced import ReducedFamily, as_reduced, wholes_of
 from lowering.join.refine import by_result
+from lowering.plan.collect import collect
+from lowering.plan.steps import ExecuteStep
 from tests.at_once import at_once, with_slopes
 from tests.examples import examples
 from tests.same_jaxprs import equations
@@ -242,6 +245,35 @@ def test_what_is_one_is_one():
 def test_what_is_not_one_reduction_stays(first, second, options):
     run, x = staged(first, second, **options)
     assert count(run, x) > 1
+
+
+@pytest.mark.parametrize("reduce", [jnp.sum, jnp.max])
+def test_a_border_of_greatest_elements_is_no_window_among_zeros(reduce):
+    """Of a product it is: what is outside is zero, which adds nothing; a greatest element may be less than zero."""
+    graph = cl.Graph()
+    x, w, out = graph.add_variable("x", (8,)), graph.add_variable("w", (3,)), graph.add_variable("out", (7,))
+    codelet, i = cl.codelet(lambda x, w: reduce(x * w)), cl.grid(6)
+    graph.add_vertex("a", codelet, x=x[i : i + 3], w=w, out=out[1 + i])
+    graph.add_vertex("a", codelet, x=x[:2], w=w[1:], out=out[0])
+    (step,) = collect(graph, cl.Execute(graph.compute_sets[0]), (), ()).steps
+    assert isinstance(step, ExecuteStep)
+    parts = [own for own in map(as_reduced, step.families) if isinstance(own, ReducedFamily)]
+    assert len(parts) == 2
+    assert any(isinstance(own, ReducedFamily) for own in wholes_of(parts)) == (reduce is jnp.sum)
+
+
+def test_partial_results_that_several_sums_read_are_made_once():
+    def build(graph, x):
+        parts, out = graph.add_variable("parts", (8,)), graph.add_variable("out", (3,))
+        i, j = cl.grid(8), cl.grid(3)
+        graph.add_vertex("windows", cl.codelet(total), x=x[4 * i : 4 * i + 4], out=parts[i])
+        graph.add_vertex("all", cl.codelet(total), x=parts, out=out[j])
+        return out
+
+    x = jnp.arange(32.0)
+    run = cl.lower(build)
+    np.testing.assert_array_equal(run(x), [x.sum()] * 3)
+    assert str(run.at(x).plan).count("execute") == 2
 
 
 def test_elements_that_several_windows_have_are_read_once():

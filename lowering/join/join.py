@@ -17,6 +17,7 @@ stay, since the partial sums would be made beside the whole.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -165,6 +166,8 @@ class _Composing(Rewriter):
             found = self.compose(sums, known[source])
             if isinstance(found, Refused):
                 break
+            if not found.is_product and found.num_terms > sum(own.num_terms for own in known[source]):
+                break  # partial results that several sums read would be made for each
             sums, parts = found, (*self.parts[source], *parts)
         return _Whole(sums, parts)
 
@@ -198,21 +201,22 @@ class _Composing(Rewriter):
         stood_for = {one: made.parts.get(family, (family,)) for family, own in apart.items() for one in own}
         whole = self.whole(stood_for, known)
         others = {family: own for family, own in whole.items() if own.products is not self.products(family)}
-        composed = {family: self.family(own.products) for family, own in others.items()}
+        made_one = {family: self.family(own.products) for family, own in others.items()}
+        found = {family: [(one, made_one.get(one)) for one in own] for family, own in apart.items()}
         instead = {
-            family: tuple(one for one in map(composed.get, own) if one is not None) for family, own in apart.items()
+            family: {one: now for one, now in own if now is not None}
+            for family, own in found.items()
+            if all(now is not None for _, now in own)
         }
-        instead = {family: own for family, own in instead.items() if len(own) == len(apart[family])}
-        families = tuple(one for family in made.families for one in instead.get(family, (family,)))
+        families = tuple(one for own in made.families for one in (instead[own].values() if own in instead else (own,)))
         written = self.written(tuple(stood_for))
         if instead:
             self.has_composed = True
             if len(instead) == len(made.families):
                 self.instead[step] = families
             parts = {now: of for now, of in made.parts.items() if now in families}
-            for family in instead:
-                for one in apart[family]:
-                    parts[composed[one]] = tuple(dict.fromkeys(whole[one].parts))
+            for one, now in itertools.chain.from_iterable(own.items() for own in instead.values()):
+                parts[now] = tuple(dict.fromkeys(whole[one].parts))
             made = flow_step(replace(made, families=families, parts=parts))
         known = _forget(known, made)
         for variable, writers in written.items():

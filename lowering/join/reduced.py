@@ -1,9 +1,10 @@
 """Reduced: families that sum products, or reduce maps, however they were cut, as one family of these.
 
-In come families whose vertices write one element each: an inner product of two fields, the sum of one, or zero. Parts
-of one may sum over more or fewer elements: what is left over along a reduction, the phases of a strided convolution's
-gradient. So what is summed over are keys of a piece as its axes are. Out comes a family over views of what they read,
-among zeros where the whole has holes, with one dimension for each axis that is summed over.
+In come families whose vertices write one element each: an inner product of two fields, what reduces a function of
+several, element by element, or zero. Parts of one may reduce more or fewer elements: what is left over along a
+reduction, the phases of a strided convolution's gradient. So what is reduced are keys of a piece as its axes are. Out
+comes a family over views of what they read, of products among zeros where the whole has holes, with one dimension for
+each axis that is reduced.
 """
 
 from __future__ import annotations
@@ -128,16 +129,16 @@ class ReducedFamily(NamedTuple):
         factors = self.factors if self.is_product else _in_memory_order(self.factors)
         dims = [[d for d, n in enumerate(own.index.strides) if n or self.is_product] for own in factors]
         views = [_along(own, kept) for own, kept in zip(factors, dims, strict=True)]
-        kinds = {f"x{k}": FieldType(own.shape, own.dtype) for k, own in enumerate(views)}
+        called = (LEFT, RIGHT) if self.is_product else tuple(f"x{k}" for k in range(len(views)))
+        kinds = {name: FieldType(own.shape, own.dtype) for name, own in zip(called, views, strict=True)}
         if self.is_product:
-            kinds = dict(zip((LEFT, RIGHT), kinds.values(), strict=True))
             dtypes = views[0].dtype, np.dtype(self.map.reduced_in), self.out.dtype
             codelet = inner_product(views[0].shape, *dtypes, self.map.precision)
         else:
             own = self.map._replace(shape=factors[0].shape, dims=tuple(map(tuple, dims)))
             of = lambda *fields: lax.convert_element_type(_reduction(own)(*fields), self.out.dtype)  # noqa: E731
             codelet = _codelet(of, own.name, kinds)
-        read = (Field(name, "in", kinds[name], view) for name, view in zip(kinds, views, strict=True))
+        read = (Field(name, "in", kinds[name], view) for name, view in zip(called, views, strict=True))
         fields = (*read, Field(OUT, "out", codelet.outputs[OUT], self.out))
         axes, names = tuple(axis for axis, _ in self.axes), tuple(name for _, name in self.axes)
         made = replace(self.family, codelet=codelet, axes=axes, axis_names=names, fields=fields, inside=())
@@ -150,6 +151,11 @@ class ReducedFamily(NamedTuple):
     def num_results(self) -> int:
         """How many elements are written."""
         return math.prod(axis.extent for axis, _ in self.axes)
+
+    @property
+    def num_terms(self) -> int:
+        """How many terms are reduced."""
+        return math.prod(self.extents.values())
 
     @property
     def extents(self) -> dict[Key, int]:
@@ -292,7 +298,7 @@ def wholes_of(parts: Sequence[ReducedFamily], zeros: Sequence[ReducedFamily] = (
     for seen in pieces_of(maps, [source.shape for source in sources], extents, 1):
         pieces, around = seen[: len(parts)], seen[len(parts) :]
         for order in [(0, *range(1, count + 1)), (0, *range(count, 0, -1))][: max(1, count)]:
-            found = partition_of(pieces, order, around, holes=True)
+            found = partition_of(pieces, order, around, holes=first.is_product)  # whose zeros add nothing
             if isinstance(found, Refused):
                 yield found
                 continue
