@@ -56,17 +56,17 @@ class ReducedMap(NamedTuple):
 
 def are_alike(one: ReducedMap, other: ReducedMap) -> bool:
     """Whether two reduce the same function in the same way, of whatever shapes and fields."""
-    same = [(own.name, own.precision, own.reduced_in, len(own.fields)) for own in (one, other)]
+    same = [(each.name, each.precision, each.reduced_in, len(each.fields)) for each in (one, other)]
     if same[0] != same[1] or one.term is None or other.term is None:
         return same[0] == same[1] and one.term is other.term
     return alike(one.term, {}, other.term)
 
 
-def is_rounded(own: ReducedMap) -> bool:
+def is_rounded(reduced: ReducedMap) -> bool:
     """Whether results of a reduction in stages would be rounded otherwise than in one: those of 16 bits."""
-    assert own.reduced_in is not None
-    adds = own.name in (SUM, "reduce_prod")
-    return adds and jnp.issubdtype(own.reduced_in, jnp.inexact) and np.dtype(own.reduced_in).itemsize < 4
+    assert reduced.reduced_in is not None
+    adds = reduced.name in (SUM, "reduce_prod")
+    return adds and jnp.issubdtype(reduced.reduced_in, jnp.inexact) and np.dtype(reduced.reduced_in).itemsize < 4
 
 
 def _maker(atom: Any, makers: Makers) -> jax_core.JaxprEqn | None:
@@ -118,9 +118,9 @@ def _source_along(maker: jax_core.JaxprEqn, along: Along) -> Along | None:
         return tuple(along[order.index(d)] for d in range(len(order)))
     is_reshape = is_understood(maker, "reshape") and maker.params["dimensions"] is None
     if is_reshape or is_understood(maker, "squeeze") or (is_understood(maker, SUM) and rearranges(maker)):
-        long = [(n, own) for n, own in zip(_shape(maker.outvars[0]), along, strict=True) if n != 1]
+        long = [(n, d) for n, d in zip(_shape(maker.outvars[0]), along, strict=True) if n != 1]
         if [n for n, _ in long] == [n for n in shape if n != 1]:
-            rest = iter(own for _, own in long)
+            rest = iter(d for _, d in long)
             return tuple(None if n == 1 else next(rest) for n in shape)
     return None
 
@@ -144,7 +144,7 @@ class _Terms:
                 self.leaves.append(leaf)  # type: ignore[arg-type]
             return leaf[0] is not None
         if is_understood(maker, *ELEMENTWISE) and len(maker.outvars) == 1:
-            return all(self.are_known(own, along if _shape(own) else ()) for own in maker.invars)
+            return all(self.are_known(operand, along if _shape(operand) else ()) for operand in maker.invars)
         source = _source_along(maker, along)
         return source is not None and self.are_known(maker.invars[0], source)
 
@@ -156,7 +156,7 @@ class _Terms:
         if maker is None:
             return numbers[self.leaves.index((self.names[atom], along))]
         if is_understood(maker, *ELEMENTWISE):
-            operands = [self.of(own, along if _shape(own) else (), numbers) for own in maker.invars]
+            operands = [self.of(operand, along if _shape(operand) else (), numbers) for operand in maker.invars]
             return bind(maker, operands)[0]
         return self.of(maker.invars[0], _source_along(maker, along) or (), numbers)
 
@@ -169,14 +169,14 @@ def _terms(
     terms, along = _Terms(makers, names), tuple(d if n != 1 else None for d, n in enumerate(shape))
     if not terms.are_known(atom, along) or not terms.leaves:
         return Refused("what it reduces is no function of its fields, element by element")
-    dims = tuple(tuple(own for own in along if own is not None) for _, along in terms.leaves)
-    if {d for own in dims for d in own} != {d for d, n in enumerate(shape) if n != 1}:
+    dims = tuple(tuple(d for d in along if d is not None) for _, along in terms.leaves)
+    if {d for places in dims for d in places} != {d for d, n in enumerate(shape) if n != 1}:
         return Refused("it reduces one element several times")
     numbers = [jax.ShapeDtypeStruct((), codelet.inputs[name].dtype) for name, _ in terms.leaves]
-    made = jax.make_jaxpr(lambda *numbers: terms.of(atom, along, numbers))(*numbers)
-    is_itself = len(numbers) == 1 and made.jaxpr.outvars == made.jaxpr.invars
+    term = jax.make_jaxpr(lambda *numbers: terms.of(atom, along, numbers))(*numbers)
+    is_itself = len(numbers) == 1 and term.jaxpr.outvars == term.jaxpr.invars
     fields, dtype = tuple(name for name, _ in terms.leaves), atom.aval.dtype  # type: ignore[attr-defined]
-    return ReducedMap(fields, shape, dims, None if is_itself else made, name, None, dtype)
+    return ReducedMap(fields, shape, dims, None if is_itself else term, name, None, dtype)
 
 
 def reduced_map(codelet: TracedCodelet, name: str = SUM) -> ReducedMap | Refused:

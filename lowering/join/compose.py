@@ -1,9 +1,9 @@
-"""Compose: a family that adds up what others multiplied becomes one that multiplies, over what is summed as well.
+"""Compose: a family that reduces what others reduced becomes one that reduces all, in the place of both.
 
-In come a family of sums, and the families of inner products that wrote what it adds up. Out comes one of inner
-products, of views of what these read: the field's dimensions of the sums stand in the place of axes of the products.
-Which axis each key of the sums runs along, digits tell: what products write is an offset and a digit for each of their
-axes, and a key of the sums steps along one of these, or is split in two where it runs on into the next
+In come a family of sums, say, and the families of inner products, or of other sums, that wrote what it adds up. Out
+comes one of sums of views of what these read: the field's dimensions of the sums stand in the place of axes of what
+was summed before. Which axis each key of the sums runs along, digits tell: what was written is an offset and a digit
+for each axis, and a key of the sums steps along one of these, or is split in two where it runs on into the next
 (`fast/key_parts.py`).
 
 Where no block divides what is summed over, what is left over has fewer terms, and is a family of its own: what comes
@@ -82,20 +82,20 @@ def _composed(factor: Tensor, along: Mapping[Axis, Line], keys: _SumKeys) -> Ind
     return strided_index(offset, shape, (*steps, *index.strides), symbols)
 
 
-def compose(sums: ReducedFamily, products: ReducedFamily, *, merge: bool = True) -> ReducedFamily | Refused:
-    """Sums of what sums of products wrote, as sums of products.
+def compose(sums: ReducedFamily, inner: ReducedFamily, *, merge: bool = True) -> ReducedFamily | Refused:
+    """Reductions of what the same reductions wrote, as one.
 
     The value that the sums read has to be that which the products wrote, and what the products read unchanged since.
     A product of 16 bits is rounded before it is added up: that stays. Dimensions that run on from each other are one in
     what comes out, unless they are not to be merged.
     """
     (read,) = sums.factors
-    own = products.map
-    if read.source is not products.out.source or not sums.map.reduced_in == own.reduced_in == products.out.dtype:
+    own = inner.map
+    if read.source is not inner.out.source or not sums.map.reduced_in == own.reduced_in == inner.out.dtype:
         return Refused("what it reads is something else, or was rounded")
     if sums.map.term is not None or sums.map.name != own.name or is_rounded(own):
         return Refused("it reduces in another way, or what was rounded to 16 bits")
-    written = products.out.index
+    written = inner.out.index
     axes = [Place(axis, step, axis.extent) for axis, step in written.symbols]
     along = parts_along(axes, written.offset, read.index)
     if along is None:
@@ -104,11 +104,11 @@ def compose(sums: ReducedFamily, products: ReducedFamily, *, merge: bool = True)
     if {key for key, extent in enumerate(read.shape) if extent > 1} - {part.key for part in parts}:
         return Refused("it sums one element several times")
     keys = _keys(sums, parts)
-    indices = [_composed(factor, along, keys) for factor in products.factors]
+    indices = [_composed(factor, along, keys) for factor in inner.factors]
     indices = merged_dimensions(indices) if merge else indices
-    factors = tuple(Tensor(f.source, index) for f, index in zip(products.factors, indices, strict=True))
+    factors = tuple(Tensor(f.source, index) for f, index in zip(inner.factors, indices, strict=True))
     out = Tensor(sums.out.source, keys.split(sums.out.index))
-    lines = tuple(dict.fromkeys((*products.family.lines, *sums.family.lines)))
+    lines = tuple(dict.fromkeys((*inner.family.lines, *sums.family.lines)))
     family = replace(sums.family, lines=lines)
     return ReducedFamily(family, keys.axes, factors, out, own)
 

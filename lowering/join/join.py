@@ -3,11 +3,11 @@
 Blocks and phases are put together in each compute set (`whole_steps.py`, `strided_phases.py`), partial sums over
 several.
 
-A product, or a convolution, is cut by what it sums over: the vertices of one compute set write partial sums, those of
-another add them up, in one stage or in several. In comes a plan, out comes one in which the families that add up are
-inner products of what the partial sums were made of (`compose.py`); what nobody reads any more is pruned. No jaxpr
-would say of slices of an image that all of them together are windows of it; of what is no family of inner products,
-`lowering/jaxprs` puts reductions together.
+A product, a convolution or a reduction is cut by what it sums over: the vertices of one compute set write partial
+sums, those of another add them up, in one stage or in several; so are greatest elements, of a row or of what is made of
+it by element. In comes a plan, out comes one in which the families that add up reduce what the partial results were
+made of (`compose.py`); what nobody reads any more is pruned. No jaxpr would say of slices of an image that all of them
+together are windows of it.
 
 What a variable holds is followed through the steps of one body: from the compute set that writes all that is read of
 it, until a step writes it again, or writes what it was made of. Sums whose partial sums something else reads as well
@@ -47,14 +47,14 @@ from lowering.plan.steps import ExecuteStep, Step
 from lowering.plan.walk import Rewriter, all_steps
 
 Known = dict[Variable, tuple[ReducedFamily, ...]]
-"""What variables hold, as far as it is known: inner products of what others hold still, of several parts of it."""
+"""What variables hold, as far as it is known: reductions of what others hold still, of several parts of it."""
 
 
 _MOST_PARTS = 16  # of what a variable holds: what is left over along four dimensions
 
 
 def _sources(parts: Sequence[ReducedFamily]) -> set[Variable]:
-    """What inner products are made of."""
+    """What reductions are of."""
     return {variable for own in parts for factor in own.factors for variable in source_variables(factor.source)}
 
 
@@ -117,7 +117,7 @@ def _adds_up(own: ReducedFamily) -> bool:
 class _Whole(NamedTuple):
     """What a family computes, and the families of the graph that it is made of."""
 
-    products: ReducedFamily
+    reduced: ReducedFamily
     parts: tuple[Family, ...]
 
 
@@ -130,7 +130,7 @@ class _Composing(Rewriter):
         self.joined = functools.cache(OncePerForm(_joined))
         self.by_result = functools.cache(self._by_result)
         self.elements = functools.cache(_elements)
-        self.products = functools.cache(lambda family: _reduced(family, self.elements(family)))
+        self.reduced = functools.cache(lambda family: _reduced(family, self.elements(family)))
         self.compose = functools.cache(compose_parts)
         self.family = functools.cache(_as_family)
         self.has_composed = False
@@ -140,7 +140,7 @@ class _Composing(Rewriter):
     def _by_result(self, family: Family) -> tuple[Family, ...]:
         """A family as one for each of its results, where these reduce the same elements, which XLA then reads once."""
         apart = by_result(family)
-        known = [own for own in map(self.products, apart) if own is not None]
+        known = [own for own in map(self.reduced, apart) if own is not None]
         forms = {(own.map.shape, tuple(axis.extent for axis, _ in own.axes)) for own in known}
         return apart if len(known) == len(apart) and len(forms) == 1 else (family,)
 
@@ -178,7 +178,7 @@ class _Composing(Rewriter):
             families: those of a step, with what they stand for in the graph.
             known: before it.
         """
-        found = {family: own for family in families if (own := self.products(family)) is not None}
+        found = {family: own for family in families if (own := self.reduced(family)) is not None}
         reads = {family: {v for t in _tensors(family, is_read=True) for v in t} for family in families}
         others = {v for family, own in reads.items() if family not in found or not _adds_up(found[family]) for v in own}
         return {
@@ -200,8 +200,8 @@ class _Composing(Rewriter):
         apart = {family: self.by_result(family) for family in made.families}
         stood_for = {one: made.parts.get(family, (family,)) for family, own in apart.items() for one in own}
         whole = self.whole(stood_for, known)
-        others = {family: own for family, own in whole.items() if own.products is not self.products(family)}
-        made_one = {family: self.family(own.products) for family, own in others.items()}
+        others = {family: own for family, own in whole.items() if own.reduced is not self.reduced(family)}
+        made_one = {family: self.family(own.reduced) for family, own in others.items()}
         found = {family: [(one, made_one.get(one)) for one in own] for family, own in apart.items()}
         instead = {
             family: {one: now for one, now in own if now is not None}
@@ -220,13 +220,13 @@ class _Composing(Rewriter):
             made = flow_step(replace(made, families=families, parts=parts))
         known = _forget(known, made)
         for variable, writers in written.items():
-            if all(self.products(family) is not None for family in writers):
+            if all(self.reduced(family) is not None for family in writers):
                 refined = [self.elements(family) for family in writers]
                 one = [family for family, _, _ in join_alike(refined)] if len(refined) > 1 else writers
-                composed = (whole[family].products if family in whole else self.products(family) for family in one)
+                composed = (whole[family].reduced if family in whole else self.reduced(family) for family in one)
                 own = [found for found in composed if found is not None]
                 if any(map(_adds_up, own)):  # sums that are not composed: then none of them
-                    own = [found for family in one if (found := self.products(family)) is not None]
+                    own = [found for family in one if (found := self.reduced(family)) is not None]
                 if len(own) == len(one) <= _MOST_PARTS and _sources(own).isdisjoint(made.writes):
                     known[variable] = tuple(own)
                     self.parts[variable] = tuple(part for family in writers for part in whole[family].parts)

@@ -64,16 +64,16 @@ def _codelet(function: Callable[..., Any], name: str, kinds: Mapping[str, FieldT
     return JaxprCodelet([jax.make_jaxpr(function)(*fields)], tuple(kinds), (OUT,), name).trace(kinds)
 
 
-def _reduction(own: ReducedMap) -> Callable[..., Any]:
+def _reduction(reduces: ReducedMap) -> Callable[..., Any]:
     """What reduces a map of fields."""
-    long = [d for d, n in enumerate(own.shape) if n != 1]
+    long = [d for d, n in enumerate(reduces.shape) if n != 1]
 
     def reduced(*fields: jax.Array) -> jax.Array:
-        run = jax_core.jaxpr_as_fun(own.term) if own.term is not None else lambda *numbers: numbers
+        run = jax_core.jaxpr_as_fun(reduces.term) if reduces.term is not None else lambda *numbers: numbers
         for d in reversed(long):
-            run = jax.vmap(run, tuple(0 if d in dims else None for dims in own.dims))
+            run = jax.vmap(run, tuple(0 if d in dims else None for dims in reduces.dims))
         (terms,) = run(*fields)
-        return getattr(lax, own.name)(terms, tuple(range(len(long))))
+        return getattr(lax, reduces.name)(terms, tuple(range(len(long))))
 
     return reduced
 
@@ -87,17 +87,17 @@ def strided_index(offset: int, shape: Sequence[int], steps: Sequence[int], symbo
 
 def merged_dimensions(indices: Sequence[Index]) -> list[Index]:
     """Indices of one shape, with those dimensions made one that run on from each other in all of them."""
-    digits = [own for own in zip(indices[0].shape, *(i.strides for i in indices), strict=True) if own[0] > 1]
-    digits.sort(key=lambda own: [abs(step) for step in own[1:]], reverse=True)
-    found: list[tuple[int, ...]] = []
+    digits = [digit for digit in zip(indices[0].shape, *(i.strides for i in indices), strict=True) if digit[0] > 1]
+    digits.sort(key=lambda digit: [abs(step) for step in digit[1:]], reverse=True)
+    merged: list[tuple[int, ...]] = []
     for extent, *steps in digits:
-        outer = next((own for own in found if list(own[1:]) == [step * extent for step in steps]), None)
+        outer = next((digit for digit in merged if list(digit[1:]) == [step * extent for step in steps]), None)
         if outer is None:
-            found.append((extent, *steps))
+            merged.append((extent, *steps))
         else:
-            found[found.index(outer)] = (outer[0] * extent, *steps)
-    shape, *strides = zip(*found, strict=True) if found else ((), *(() for _ in indices))
-    return [strided_index(i.offset, shape, own, dict(i.symbols)) for i, own in zip(indices, strides, strict=True)]
+            merged[merged.index(outer)] = (outer[0] * extent, *steps)
+    shape, *strides = zip(*merged, strict=True) if merged else ((), *(() for _ in indices))
+    return [strided_index(i.offset, shape, steps, dict(i.symbols)) for i, steps in zip(indices, strides, strict=True)]
 
 
 class ReducedFamily(NamedTuple):
@@ -127,17 +127,17 @@ class ReducedFamily(NamedTuple):
     def as_family(self) -> Family:
         """It as a family, in normal form."""
         factors = self.factors if self.is_product else _in_memory_order(self.factors)
-        dims = [[d for d, n in enumerate(own.index.strides) if n or self.is_product] for own in factors]
-        views = [_along(own, kept) for own, kept in zip(factors, dims, strict=True)]
+        dims = [[d for d, n in enumerate(factor.index.strides) if n or self.is_product] for factor in factors]
+        views = [_along(factor, along) for factor, along in zip(factors, dims, strict=True)]
         called = (LEFT, RIGHT) if self.is_product else tuple(f"x{k}" for k in range(len(views)))
-        kinds = {name: FieldType(own.shape, own.dtype) for name, own in zip(called, views, strict=True)}
+        kinds = {name: FieldType(view.shape, view.dtype) for name, view in zip(called, views, strict=True)}
         if self.is_product:
             dtypes = views[0].dtype, np.dtype(self.map.reduced_in), self.out.dtype
             codelet = inner_product(views[0].shape, *dtypes, self.map.precision)
         else:
-            own = self.map._replace(shape=factors[0].shape, dims=tuple(map(tuple, dims)))
-            of = lambda *fields: lax.convert_element_type(_reduction(own)(*fields), self.out.dtype)  # noqa: E731
-            codelet = _codelet(of, own.name, kinds)
+            reduces = self.map._replace(shape=factors[0].shape, dims=tuple(map(tuple, dims)))
+            of = lambda *fields: lax.convert_element_type(_reduction(reduces)(*fields), self.out.dtype)  # noqa: E731
+            codelet = _codelet(of, reduces.name, kinds)
         read = (Field(name, "in", kinds[name], view) for name, view in zip(called, views, strict=True))
         fields = (*read, Field(OUT, "out", codelet.outputs[OUT], self.out))
         axes, names = tuple(axis for axis, _ in self.axes), tuple(name for _, name in self.axes)
@@ -182,8 +182,8 @@ def _written_by(family: Family) -> Tensor | Refused:
 
 def _in_memory_order(views: Sequence[Tensor]) -> list[Tensor]:
     """Views with their dimensions in the order in which they lie, as few as there may be."""
-    indices = merged_dimensions([own.index for own in views])
-    return [Tensor(own.source, index) for own, index in zip(views, indices, strict=True)]
+    indices = merged_dimensions([view.index for view in views])
+    return [Tensor(view.source, index) for view, index in zip(views, indices, strict=True)]
 
 
 def _along(tensor: Tensor, dims: Sequence[int]) -> Tensor:
@@ -207,16 +207,16 @@ def as_reduced(family: Family, name: str = SUM) -> ReducedFamily | Refused:
     out = _written_by(family)
     if isinstance(out, Refused):
         return out
-    own = reduced_map(family.codelet, name)
-    if isinstance(own, Refused):
-        return own
-    tensors = [family.by_name[name].tensor for name in own.fields if family.by_name[name].kind == "in"]
+    reduces = reduced_map(family.codelet, name)
+    if isinstance(reduces, Refused):
+        return reduces
+    tensors = [family.by_name[name].tensor for name in reduces.fields if family.by_name[name].kind == "in"]
     views = [tensor for tensor in tensors if tensor is not None and is_plain(tensor)]
-    if len(views) < len(own.fields):
+    if len(views) < len(reduces.fields):
         return Refused("what it reads is irregular")
-    factors = tuple(_spread_along(view, own.shape, dims) for view, dims in zip(views, own.dims, strict=True))
+    factors = tuple(_spread_along(view, reduces.shape, dims) for view, dims in zip(views, reduces.dims, strict=True))
     axes = tuple(zip(family.axes, family.axis_names, strict=True))
-    return ReducedFamily(family, axes, factors, out, own)
+    return ReducedFamily(family, axes, factors, out, reduces)
 
 
 # --- several as one -----------------------------------------------------------------------------------------

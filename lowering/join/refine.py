@@ -104,19 +104,19 @@ def by_result(family: Family) -> tuple[Family, ...]:
         return (family,)
     closed = inline(codelet.jaxpr)
     jaxpr = closed.jaxpr
-    made = []
+    results = []
     for result, (name, kind) in zip(jaxpr.outvars, codelet.outputs.items(), strict=True):
         eqns = needed(jaxpr, results=[result])
         used = {*variables([result]), *variables(atom for eqn in eqns for atom in eqn.invars)}
-        read = [(var, *own) for var, own in zip(jaxpr.invars, codelet.inputs.items(), strict=True) if var in used]
+        read = [(var, *field) for var, field in zip(jaxpr.invars, codelet.inputs.items(), strict=True) if var in used]
         alone = jaxpr.replace(invars=[var for var, _, _ in read], outvars=[result], eqns=eqns)
         kinds = {name: kind for _, name, kind in read}
-        own = replace(
+        alone_codelet = replace(
             codelet, inputs=kinds, outputs={name: kind}, jaxpr=jax_core.ClosedJaxpr(alone, closed.consts), with_apart={}
         )
         fields = tuple(field for field in family.fields if field.name in kinds or field.name == name)
-        made.append(replace(family, codelet=own, fields=fields))
-    return tuple(made)
+        results.append(replace(family, codelet=alone_codelet, fields=fields))
+    return tuple(results)
 
 
 def refine(family: Family) -> Family | None:
