@@ -276,6 +276,5 @@ def test_stages_that_run_as_one_are_one():
     x = np.ones(40_000, np.float32)
     run = cl.trace(jnp.sum, x).lowered
     works = work_of(run.plan, run.jaxpr)
-    assert min(work.moved for work in works.values()) == 0
-    assert max(work.moved for work in works.values()) >= 40_000
-    assert all(work.is_bounded for work in works.values())
+    (work,) = works.values()
+    assert 40_000 <= work.moved <= work.touched

@@ -129,7 +129,8 @@ class ReducedFamily(NamedTuple):
         factors = self.factors if self.is_product else _in_memory_order(self.factors)
         dims = [[d for d, n in enumerate(factor.index.strides) if n or self.is_product] for factor in factors]
         views = [_along(factor, along) for factor, along in zip(factors, dims, strict=True)]
-        called = (LEFT, RIGHT) if self.is_product else tuple(f"x{k}" for k in range(len(views)))
+        apart = self.map.fields if len(set(self.map.fields)) == len(views) else [f"x{k}" for k in range(len(views))]
+        called = (LEFT, RIGHT) if self.is_product else apart
         kinds = {name: FieldType(view.shape, view.dtype) for name, view in zip(called, views, strict=True)}
         if self.is_product:
             dtypes = views[0].dtype, np.dtype(self.map.reduced_in), self.out.dtype
@@ -204,7 +205,7 @@ def _spread_along(tensor: Tensor, shape: tuple[int, ...], dims: Sequence[int]) -
 
 def as_reduced(family: Family, name: str = SUM) -> ReducedFamily | Refused:
     """A family as one of reduced maps of plain views; of one element each by a reduction of some name."""
-    out = _written_by(family)
+    out = Refused("its rows have lengths of their own") if family.rows else _written_by(family)
     if isinstance(out, Refused):
         return out
     reduces = reduced_map(family.codelet, name)
