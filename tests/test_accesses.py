@@ -33,6 +33,7 @@ def test_box_holds_all_positions(own):
             assert (low, high) == (min(there), max(there) + 1)
 
 
+@pytest.mark.slow
 @examples(100)
 @given(accesses(rounded=True, tabled=True), st.data())
 def test_restriction_is_those_places(own, data):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
@@ -13,7 +12,7 @@ from jax.extend import core as jax_core
 
 import codelet as cl
 from lowering.jaxprs.added_in_place import with_slopes_added
-from tests.examples import examples
+from tests.examples import examples, few
 
 
 def primitives(jaxpr):
@@ -115,7 +114,7 @@ def test_what_adds_nothing_is_as_it_was():
     assert "custom_jvp_call" not in primitives(with_slopes_added(integers).jaxpr)
 
 
-@pytest.mark.parametrize("size", [6, 7])
+@few("size", [6, 7], quick=["7"])
 def test_a_loop_that_adds_has_the_cotangent_it_is_given(size):
     """Of finite differences in turn: no part of a cotangent is replaced by zeros, and added again."""
 

@@ -121,6 +121,7 @@ def test_arguments_that_overlap_are_well_defined_where_one_is_only_read():
     np.testing.assert_array_equal(got, x)
 
 
+@pytest.mark.slow
 @hypothesis.given(viewed())
 @examples(60)
 def test_copies_are_checked_exactly(case):

@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import codelet as cl
 from codelet.ops.block_planning import add_up
@@ -16,6 +15,7 @@ from codelet.ops.pooling_codelets import CODELETS
 from codelet.ops.product_planning import product_block
 from codelet.tracing.any_size import _outline, traced_of_size
 from codelet.tracing.field_types import FieldType
+from tests.examples import few
 
 MACHINE = cl.IPU()
 SUMMED: dict[str, Any] = {"partials": "float32", "dtype": "float32"}
@@ -73,7 +73,7 @@ CASES: list[tuple[cl.Codelet, list[list[tuple[int, ...]]], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("codelet", "sizes", "static"), CASES, ids=lambda own: getattr(own, "name", ""))
+@few("codelet, sizes, static", CASES, ids=lambda own: getattr(own, "name", ""), quick=["convolve, , "])
 def test_what_is_said_of_other_sizes_is_what_their_traces_say(
     codelet: cl.Codelet, sizes: list[list[tuple[int, ...]]], static: dict[str, Any]
 ) -> None:

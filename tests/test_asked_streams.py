@@ -6,6 +6,7 @@ import pytest
 
 import codelet as cl
 from lowering.plan.streams import Taken
+from tests.examples import few
 
 
 @cl.codelet
@@ -74,7 +75,7 @@ VALUES = [3.0, 12.0, 4.0, -1.0, 2.0, -5.0, 7.0]
 TAKEN = {"until_negative": 4, "in_the_body": 4, "in_a_choice": 4, "nested": 6}
 
 
-@pytest.mark.parametrize("bounded", [True, False])
+@few("bounded", [True, False], quick=["True"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_engine_asks_for_as_many_values_as_are_taken(kind, bounded):
     graph, program, outputs = KINDS[kind](8 if bounded else None)
@@ -89,7 +90,7 @@ def test_an_engine_asks_for_as_many_values_as_are_taken(kind, bounded):
             assert set(engine.state()) == {"x", "total", "look/out"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@few("kind", KINDS, quick=["until_negative"])
 def test_a_lowered_function_takes_the_most_there_may_be_and_counts(kind):
     graph, program, outputs = KINDS[kind]()
     run = cl.lower(graph, program, inputs=[], outputs=[name for name in outputs if name != "sent"])

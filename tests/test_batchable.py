@@ -8,6 +8,7 @@ from jax import lax
 
 import codelet as cl
 from codelet.tracing.field_types import FieldType
+from tests.examples import few
 from tests.test_every_primitive import CASES
 
 ONE = np.float32(1)
@@ -90,12 +91,13 @@ def _check(found, expected, made):
         np.testing.assert_allclose(found[made[name].source.name], own, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_interpret_runs_them_as_jax_does(every):
     x, expected, graph, made = every
     _check(cl.interpret(graph, {"x": x}, [*made.values()]), expected, made)
 
 
-@pytest.mark.parametrize("execution", ["fused", "tiles", "addresses"])
+@few("execution", ["fused", "tiles", "addresses"], quick=["fused", "tiles"])
 def test_executions_run_them_as_jax_does(every, execution):
     x, expected, graph, made = every
     run = cl.Engine(graph, execution=execution).function(inputs=["x"], outputs=[*made.values()])
@@ -120,6 +122,7 @@ def test_slopes_are_those_of_differences():
     np.testing.assert_allclose([np.vdot(slopes, way) for way in ways], differences, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_beginnings_of_rows_of_many_lengths():
     lengths = [0, 1, 2, 3, 5, 8, 20, 21]
     offsets = np.concatenate([[0], np.cumsum(lengths)])
@@ -176,6 +179,7 @@ REFUSED = ("rng_uniform",)
 """What nothing is written for: its numbers differ at every run."""
 
 
+@pytest.mark.slow
 def test_every_function_of_lax_traces_to_what_jax_batches():
     """With every operand of its own for each vertex."""
     refused = []

@@ -299,7 +299,20 @@ def another_process():
 LONG = (
     *("draw", "report", "adjoint_memory", "alexnet_step", "strain_step", "trace_compile", "lattice_boltzmann"),
     *("ops_attention", "ops_conv", "ops_map", "ops_norm", "ops_pool", "ops_random", "mesh", "bitonic"),
-    *("call_chain", "mnist_traced_step", "ops_reduce", "ops_softmax", "resnet50_step", "npbench", "loops"),
+    *(
+        "tile_array",
+        "mnist_step",
+        "resnet34_step",
+        "blocks",
+        "ising",
+        "call_chain",
+        "mnist_traced_step",
+        "ops_reduce",
+        "ops_softmax",
+        "resnet50_step",
+        "npbench",
+        "loops",
+    ),
 )
 """Those of which other tests run nearly all."""
 

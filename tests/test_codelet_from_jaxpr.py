@@ -49,7 +49,7 @@ VALUES["g"] = VALUES["g"].reshape(4, 3)
 OUTPUTS = ["w", "g", "size", "sizes"]
 
 
-@few("rate", [0.5, 2, np.float32(0.25), np.linspace(0, 1, 4, dtype=np.float32)], quick=["2", "0.25"])
+@few("rate", [0.5, 2, np.float32(0.25), np.linspace(0, 1, 4, dtype=np.float32)], quick=["2"])
 def test_it_is_what_the_function_is(rate):
     ours, theirs = learned(learning(), rate), learned(cl.codelet(learn), rate)
     assert (ours.num_vertices, ours.num_edges) == (theirs.num_vertices, theirs.num_edges)
@@ -94,6 +94,7 @@ def test_it_is_not_traced_again_where_it_fits():
     assert cl.codelet(lambda y: double(y) + 1)(3.0) == 7
 
 
+@pytest.mark.slow
 def test_a_length_that_depends_on_the_vertex_has_a_jaxpr_each():
     def scaled(x):
         return x * x.shape[0]
@@ -118,6 +119,7 @@ def test_a_length_that_depends_on_the_vertex_has_a_jaxpr_each():
         built(cl.codelet_from_jaxpr(jaxprs[:2], ["x"]))
 
 
+@pytest.mark.slow
 def test_equations_of_a_function_as_vertices():
     """What a front end does: a vertex for each equation of any JAX function."""
 

@@ -7,6 +7,7 @@ import pytest
 
 import codelet as cl
 from codelet.tracing.field_types import FieldType
+from tests.examples import few
 
 FLOATS = FieldType((4,), np.dtype(np.float32))
 NUMBER = FieldType((), np.dtype(np.float32))
@@ -121,7 +122,7 @@ def test_a_random_key_is_wrapped_inside():
     np.testing.assert_array_equal(jax.jit(cl.lower(noise))(jax.random.key_data(key)), expected)
 
 
-@pytest.mark.parametrize("x64", [False, True])
+@few("x64", [False, True], quick=["False"])
 def test_python_numbers_are_returned_as_arrays_of_their_default_dtype(x64):
     returned = {"half": 0.5, "two": 2, "yes": True, "i": 1j, "np": np.float32(3), "array": np.arange(2), "weak": None}
 

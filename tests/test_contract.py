@@ -209,6 +209,7 @@ def test_integers_wrap_as_before(dtype):
     np.testing.assert_array_equal(result, (x[None] * w).sum(1, dtype=dtype))
 
 
+@pytest.mark.slow
 @given(st.permutations(range(3)), st.sampled_from([(6, 4), (2, 12), (24,), (4, 3, 2)]))
 @examples(20)
 def test_reshapes_in_another_order(order, shape):

@@ -93,21 +93,7 @@ def in_way(numbers, way):
 @few(
     "numbers, way",
     ((n, way) for n, way in itertools.product(ORDERS, WAYS) if way != "rows" or "H" in n[0]),
-    quick=[
-        "(NHWC, HWIO, NHWC), rows",
-        "(NCHW, OIHW, NCHW), one image",
-        "(HWNC, HWIO, HWNC), apart",
-        "(NHWC, OHWI, NHWC), valid",
-        "(NHWC, HWIO, NCHW), one result",
-        "(NCHW, HWIO, NHWC), strides",
-        "(CHWN, IHWO, CHWN), among zeros",
-        "(NWHC, WHIO, NWHC), parts of channels",
-        "(HNCW, IOHW, WNHC), rows",
-        "(NWC, WIO, NWC), columns",
-        "(WNC, OIW, NCW), same",
-        "(NDHWC, DHWIO, NDHWC), one channel",
-        "(DNHCW, IDHWO, NDHWC), one channel",
-    ],
+    quick=["(NHWC, HWIO, NHWC), rows"],
 )
 def test_a_convolution_in_any_order_is_one_as_it_lies(numbers, way):
     f = in_way(numbers, way)
@@ -126,7 +112,7 @@ def test_partial_sums_of_large_images_are_one_convolution(numbers):
     assert primitives(run) == ["conv_general_dilated"]
 
 
-@few("numbers", [ORDERS[k] for k in (0, 3, 8, 11)], quick=["(NHWC, OHWI, NHWC)", "(HNCW, IOHW, WNHC)"])
+@few("numbers", [ORDERS[k] for k in (0, 3, 8, 11)], quick=["(NHWC, OHWI, NHWC)"])
 def test_gradients_are_convolutions_as_they_lie(numbers):
     f = convolved(numbers, {**SIZES, "h": 3, "w": 3}, padding="SAME")
     loss = lambda x, w: jnp.sum(f(x, w) ** 2)  # noqa: E731

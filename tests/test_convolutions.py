@@ -171,6 +171,7 @@ def test_a_window_alone_is_none():
     assert "conv_general_dilated" not in names(ours, normal(9))
 
 
+@pytest.mark.slow
 @examples(10)
 @given(st.data())
 def test_convolutions_mean_what_their_vertices_mean(data):
@@ -285,7 +286,7 @@ def test_codelets_that_do_more_with_windows_run_on_them_whole(function):
 # --- windows in padding -----------------------------------------------------------------------------------
 
 
-@few("mode", ["constant", "edge", "wrap", "reflect"], quick=["constant", "edge", "wrap"])
+@few("mode", ["constant", "edge", "wrap", "reflect"], quick=["constant"])
 def test_windows_that_lie_wholly_in_padding(mode):
     graph, program = cl.Graph(), []
     x, plane = graph.add_variable("x", (4,)), graph.add_variable("plane", (2, 3))

@@ -13,7 +13,7 @@ import codelet as cl
 from benchmarks.collectives import elements_carried
 from benchmarks.mesh import OverMesh
 from tests.at_once import at_once
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.meshes import mesh_of
 
 
@@ -103,6 +103,7 @@ def check_gradients(stencil: Stencil) -> None:
         np.testing.assert_allclose(ours["u"], expected["u"], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 @examples(4)
 @given(stencils())
 def test_integers_exactly(stencil):
@@ -140,7 +141,7 @@ def loop_bodies(hlo: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("cut", [0, 1])
+@few("cut", [0, 1], quick=["0"])
 def test_no_block_is_copied_and_no_device_branches(cut):
     size, devices = 64, 4
     offsets = ((-1, 0), (0, 1), (1, 0)) if cut == 0 else ((0, -1), (1, 0), (0, 1))
@@ -163,6 +164,7 @@ def conduct(here, above, below, rate):
     return here + rate * (above - 2 * here + below)
 
 
+@pytest.mark.slow
 def test_devices_read_their_own_of_a_constant_without_branches():
     size, devices = 64, 4
     rates = np.random.default_rng(1).uniform(0, 0.5, (size, size)).astype("f")

@@ -123,6 +123,7 @@ def test_ragged_vertices_take_what_their_lengths_take():
     assert found.of_each(12).tolist() == [12, 22, 32, 42] * 3
 
 
+@pytest.mark.slow
 @examples(20)
 @given(cases(np.float32))
 def test_every_vertex_takes_what_its_codelet_takes_for_its_fields(case: Case):

@@ -108,6 +108,7 @@ def check(own: Wanted) -> None:
     assert set(collectives(compiled.as_text())) == kinds[crossing.kind]
 
 
+@pytest.mark.slow
 @examples(25)
 @given(wanted())
 def test_every_word_arrives_and_no_other_crosses(own: Wanted):

@@ -18,7 +18,7 @@ from ipu_backend.model.cycle_rules import cycle_rules
 from ipu_backend.model.equations import inlined
 from tests import poplibs_oracle as oracle
 from tests import poplibs_products as products
-from tests.examples import examples
+from tests.examples import examples, few
 
 MK2 = cl.IPU()
 F16, F32 = np.dtype(np.float16), np.dtype(np.float32)
@@ -412,7 +412,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@few("form", FORMS, quick=["sort"])
 @examples(8)
 @given(st.integers(2, 60), st.sampled_from([F16, F32]))
 def test_more_elements_never_take_less(form, n, dtype):

@@ -4,6 +4,7 @@ import itertools
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,6 +69,7 @@ def test_an_array_in_memory(shape):
     assert all(n == 1 or s == t for n, s, t in zip(shape, strides, row_major_strides(shape), strict=True))
 
 
+@pytest.mark.slow
 @quick
 @given(digits=digit_lists, data=st.data())
 def test_merging_splitting_and_regrouping_keep_the_numbers(digits, data):

@@ -92,6 +92,7 @@ def test_every_point_lies_inside_and_stretches_keep_all_links(case: Case):
     assert ((place >= 0) & (place < 1)).all()
 
 
+@pytest.mark.slow
 @examples(3)
 @given(cases(np.int32, max_steps=3), st.integers(1, 9), st.sampled_from([np.int16, np.int32]), st.integers(0, 99))
 def test_groups_are_cut_in_the_order_of_tiles(case: Case, tiles: int, kind: type, seed: int):
@@ -133,6 +134,7 @@ def shuffled(given_tiles: bool) -> tuple[cl.Graph, np.ndarray]:
     return graph, tile
 
 
+@pytest.mark.slow
 def test_a_profile_says_where_vertices_are():
     graph, tile = shuffled(given_tiles=False)
     profile = cl.Engine(graph).profile(placement="bytes")
@@ -229,7 +231,7 @@ def test_a_picture_is_the_same_in_every_process(picture):
 @few(
     "colour, style",
     product(["layer", "codelet", "tile", "cycles"], ["dark", "light"]),
-    quick=["layer, light", "codelet, dark", "tile, light", "cycles, dark"],
+    quick=["codelet, dark", "tile, light", "cycles, dark"],
 )
 def test_styles_and_colours(colour, style):
     options = {"style": style, "colour": colour, "palette": "colour-blind", "highlight": "sums/*"}
@@ -241,6 +243,7 @@ def test_styles_and_colours(colour, style):
     assert [name for name, _ in drawn.colouring.legend]
 
 
+@pytest.mark.slow
 def test_a_part_is_drawn_anew_as_brightly(picture):
     part = picture.zoom(0.25, 0.25, 0.5)
     assert part.pixels.shape == picture.pixels.shape

@@ -72,7 +72,7 @@ SEED = np.asarray([1, 2], np.uint32)
 @few(
     "extents, tabled",
     product([(37,), (4, 6), (2, 31), (2, 3, 5), (9, 1, 4), (31, 2)], [False, True]),
-    quick=["(37), True", "(4, 6), False", "(2, 31), True", "(2, 3, 5), True", "(9, 1, 4), True", "(31, 2), True"],
+    quick=["(4, 6), False"],
 )
 def test_numbers_are_the_same_over_any_axes(monkeypatch, extents, tabled):
     monkeypatch.setattr(draws, "BLOCK_BYTES", 12 * 5)
@@ -86,7 +86,7 @@ def test_numbers_are_the_same_over_any_axes(monkeypatch, extents, tabled):
         np.testing.assert_array_equal(results[name], expected[name])
 
 
-@few("extents, tabled", [((37,), False), ((2, 3, 5), True), ((31, 2), True)], quick=["(37), False", "(2, 3, 5), True"])
+@few("extents, tabled", [((37,), False), ((2, 3, 5), True), ((31, 2), True)], quick=["(37), False"])
 def test_numbers_are_the_same_for_many_seeds_at_once(monkeypatch, extents, tabled):
     monkeypatch.setattr(draws, "BLOCK_BYTES", 12 * 5)
     random = np.random.default_rng(0)

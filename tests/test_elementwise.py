@@ -3,13 +3,13 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from jax import lax
 
 import codelet as cl
 from codelet.jaxprs.primitives import ELEMENTWISE, is_understood
 from codelet.tracing.field_types import FieldType
 from lowering.jaxprs.elementwise import dependences, may_overwrite
+from tests.examples import few
 
 F32 = np.dtype(np.float32)
 
@@ -57,7 +57,7 @@ def observed(function, number):
     return alone
 
 
-@pytest.mark.parametrize("name", [*ALONE, *TOGETHER])
+@few("name", [*ALONE, *TOGETHER], quick=["ordered"])
 def test_what_each_element_depends_on(name):
     function = (ALONE | TOGETHER)[name]
     (found,) = dependences(traced(function, (4,), (4,)))

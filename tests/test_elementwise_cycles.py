@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import pytest
 from jax import lax
 from jax.extend import core as jax_core
 
@@ -17,6 +16,7 @@ import codelet as cl
 from codelet.jaxprs.primitives import ELEMENTWISE
 from ipu_backend.model.body_cycles import jaxpr_cost
 from ipu_backend.model.costs import Cost, Mode
+from tests.examples import few
 
 PAGE = Path(__file__).parents[1] / "docs" / "machine.md"
 SIZES = (1, 64, 10_000)
@@ -78,7 +78,7 @@ def _documented() -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "bool"])
+@few("dtype", ["float32", "float16", "int32", "bool"], quick=["float32"])
 def test_what_takes_far_longer_than_its_kind_names_its_source(dtype):
     far: set[str] = set()
     for size in SIZES:

@@ -22,7 +22,7 @@ from lowering.fast.reads import plan_read
 from lowering.fast.writes import plan_write
 from lowering.plan.collect import normalize_family
 from tests.at_once import at_once, with_slopes
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.strategies import dot, total
 
 
@@ -73,6 +73,7 @@ def test_reading_through_any_access_map(drawn):
     np.testing.assert_array_equal(full, index.values(axes))
 
 
+@pytest.mark.slow
 @examples(30)
 @given(access_maps())
 def test_writing_through_any_injective_access_map(drawn):
@@ -194,7 +195,7 @@ def test_loops_and_symbols_lower_to_the_same_jaxpr():
     assert str(chunked(5, 24, 4).jaxpr) == str(chunked(5, 24, 4, by_loops=True).jaxpr)
 
 
-@pytest.mark.parametrize("size", [8, 64])
+@few("size", [8, 64], quick=["8"])
 def test_affine_reads_need_no_gather_and_do_not_grow(size):
     graph = cl.Graph()
     u, v = graph.add_variable("u", (size, size)), graph.add_variable("v", (size, size))

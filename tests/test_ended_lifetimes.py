@@ -9,6 +9,7 @@ import codelet as cl
 from lowering.machine.live_variables import lifetimes
 from lowering.pipeline import plan_graph
 from lowering.plan.timeline import without_calls
+from tests.examples import few
 
 
 @cl.codelet
@@ -112,7 +113,7 @@ def apart(memory, variables):
     return True
 
 
-@pytest.mark.parametrize("first", [True, False])
+@few("first", [True, False], quick=["True"])
 @pytest.mark.parametrize("way", WAYS)
 def test_what_the_host_holds_stays(way, first):
     graph, state, look, busy = _graph()
@@ -166,7 +167,7 @@ def test_the_memory_of_an_engine_keeps_the_variables_of_all_its_programs():
     assert "54" in str(engine.read_tile(1)) or "54" in str(engine.read_tile(0))
 
 
-@pytest.mark.parametrize("ends", [False, True])
+@few("ends", [False, True], quick=["True"])
 def test_an_input_that_is_written_before_it_is_read_has_no_place_of_its_own(ends):
     """Neither what it was given nor what it holds afterwards is asked for, unless it is an output."""
     graph, state, _, busy = _graph()

@@ -22,6 +22,7 @@ from codelet.jaxprs.rebuild import rewrite
 from lowering.equality.meaning_table import PAGE, page_with_table
 from lowering.jaxprs import simplify
 from lowering.jaxprs.slopes import differentiable
+from tests.examples import few
 from tests.meshes import mesh_of
 
 equal = cl.equal
@@ -252,6 +253,7 @@ def test_single_faults_are_told_with_a_witness(name):
     assert first != second
 
 
+@pytest.mark.slow
 def test_a_fault_in_attention_by_blocks_is_told():
     def wrong(q, k, v):
         return _tiled(q, k.at[7].set(k[8]), v)
@@ -531,7 +533,7 @@ def _alone(count):
     return function
 
 
-@pytest.mark.parametrize("count", [1, 2, 4])
+@few("count", [1, 2, 4], quick=["2", "4"])
 def test_what_several_devices_run_is_equal_to_what_one_does(count):
     x = jnp.ones((8, 4))
     found = equal(_over(mesh_of(count), None), _alone(count), x)

@@ -167,7 +167,7 @@ def _check(table: dict[str, Counter[str]], least: float) -> None:
 
 @pytest.mark.filterwarnings("ignore::codelet.OneVertexWarning")
 def test_single_faults_of_every_kind_are_told():
-    table = told_of(60)
+    table = told_of(48)
     assert len(table) > 8
     _check(table, 0.97)
 

@@ -66,6 +66,7 @@ def agrees(views):
     np.testing.assert_allclose(slope["x"], plain, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.slow
 @examples(4)
 @given(neighbours(most=12))
 def test_neighbours_and_their_gradient(views):

@@ -36,6 +36,7 @@ def test_what_is_set_meanwhile_stays():
     assert gc.get_threshold() == (900, 9, 9)
 
 
+@pytest.mark.slow
 def test_threads_that_overlap_leave_it_as_it_was():
     gc.set_threshold(700, 10, 10)
     entered, left = threading.Event(), threading.Event()

@@ -69,6 +69,7 @@ class TestGenerated:
     def test_many(self, data):
         check(data, "interpreted", "lowered", "tiles", "addresses")
 
+    @pytest.mark.slow
     @examples(6)
     @given(st.data())
     def test_interpreted(self, data):

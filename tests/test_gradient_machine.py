@@ -76,6 +76,7 @@ def differentiated(draw: Any, dtype: Any = np.float32, max_steps: int = 3) -> Di
 
 
 class TestGenerated:
+    @pytest.mark.slow
     @examples(4)
     @given(differentiated())
     def test_interpreted(self, own: Differentiated):
@@ -83,6 +84,7 @@ class TestGenerated:
         for name, value in own.expected.items():
             agree(made[own.names[name]], value, name)
 
+    @pytest.mark.slow
     @examples(3)
     @given(differentiated(), st.sampled_from(["balanced", "linear", "bytes", "blocks", "rows"]))
     def test_on_tiles(self, own: Differentiated, where: str):
@@ -92,6 +94,7 @@ class TestGenerated:
         for name, value in own.expected.items():
             agree(made[own.names[name]], value, name)
 
+    @pytest.mark.slow
     @examples(3)
     @given(differentiated(max_steps=2))
     def test_on_addresses(self, own: Differentiated):
@@ -204,6 +207,7 @@ class TestWhatItIsBy:
         np.testing.assert_allclose(by_w, [1, -10, 400])
         np.testing.assert_allclose(by_x, [2, 30, 500])
 
+    @pytest.mark.slow
     def test_what_nothing_reads_has_a_gradient_of_zero(self):
         graph = cl.Graph(cl.IPU(num_tiles=4))
         x, unused, late = (graph.add_variable(name, (2, 3)) for name in ("x", "unused", "late"))
@@ -302,6 +306,7 @@ class TestCalls:
 
 
 class TestStreams:
+    @pytest.mark.slow
     def test_what_a_loop_receives_is_played_backwards(self):
         """Each turn back reads what the same turn received; the stream gives its values once, in the forward pass."""
         graph = cl.Graph(cl.IPU(num_tiles=4))
@@ -490,6 +495,7 @@ class TestATrainingStep:
         assert layers["layer 1/dense"] == layers["backward/layer 1/dense"] == layers["update/layer 1"] == "layer 1"
         assert layers["layer 2/dense"] == layers["backward/layer 2/dense"] == "layer 2"
 
+    @pytest.mark.slow
     def test_it_is_that_of_jax(self):
         graph = cl.Graph(cl.IPU(num_tiles=8))
         step, found = trained(graph)

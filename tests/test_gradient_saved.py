@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import codelet as cl
 from tests.examples import few
@@ -120,17 +119,18 @@ FORMS: dict[str, Callable[[Parts], Any]] = {
 @few(
     "form, dtype",
     product(FORMS, DTYPES),
-    quick=[
-        *("a branch, bool", "a loop in a branch, bfloat16", "a branch in a loop, uint32", "a loop, complex64"),
-        *("a loop with Revolve, float8_e5m2", "a loop that keeps its state at times, int4"),
-    ],
+    quick=["a loop that keeps its state at times, int4", "a branch, bool", "a branch in a loop, uint32"],
 )
 def test_a_value_of_any_dtype_is_kept(form: str, dtype: str):
     own = Parts(dtype)
     is_that_of_jax(own.graph, cl.Sequence(FORMS[form](own)), {"x": X})
 
 
-@pytest.mark.parametrize("form", ["a loop with Revolve", "a loop on a condition in a branch", "a branch"])
+@few(
+    "form",
+    ["a loop with Revolve", "a loop on a condition in a branch", "a branch"],
+    quick=["a loop on a condition in a branch", "a branch"],
+)
 def test_a_mask_is_kept(form: str):
     own = Parts(bool)
     is_that_of_jax(own.graph, cl.Sequence(FORMS[form](own)), {"x": X})
@@ -179,10 +179,7 @@ AGAIN = [None, cl.Recompute.all(), cl.Recompute.every(1)]
 @few(
     "choice, again",
     product(CHOICES, AGAIN),
-    quick=[
-        *("twice in a branch, None", "in a branch, and behind it, None", "in a branch of a branch, None"),
-        *("in both branches, every", "functions of functions, all", "in a branch in a loop, None"),
-    ],
+    quick=["twice in a branch, None", "in both branches, every", "functions of functions, all"],
     ids=lambda own: getattr(own, "kind", own),
 )
 def test_a_function_that_is_called_again_in_a_branch(choice: str, again: cl.Recompute | None):

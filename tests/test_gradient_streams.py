@@ -95,10 +95,7 @@ def check(own: Program, program: Any, recompute: cl.Recompute | None, capfd: Any
 @few(
     "program, kept",
     product(KEPT, CHECKPOINTS),
-    quick=[
-        *("a loop, Revolve(snapshots=1)", "one turn, 2", "counted, 2", "a loop in it, 3", "in a loop, 1"),
-        *("calls, Revolve(snapshots=1)", "called, 3", "a choice, Revolve(snapshots=2)"),
-    ],
+    quick=["one turn, 2", "counted, 2", "calls, Revolve(snapshots=1)", "called, 3"],
 )
 def test_loops_whose_turns_run_again(program, kept, capfd):
     own = Program()
@@ -108,7 +105,7 @@ def test_loops_whose_turns_run_again(program, kept, capfd):
 @few(
     "program, recompute",
     product(MADE_AGAIN, AGAIN),
-    quick=["in a row, sqrt", "a loop, bytes", "calls, every", "calls in a loop, all"],
+    quick=["in a row, sqrt"],
     ids=lambda own: getattr(own, "kind", own),
 )
 def test_what_is_made_again(program, recompute, capfd):

@@ -72,6 +72,7 @@ class TestMaps:
         made = _compare(loss, shape)
         assert not made.keys() & {"scatter", "scatter-add", "gather"}
 
+    @pytest.mark.slow
     def test_products_of_neighbours_are_held_together(self):
         def loss(x: jax.Array) -> jax.Array:
             inner = jnp.where(x[1:] * x[:-1] > 0, 0.0, x[1:] - x[:-1])
@@ -84,6 +85,7 @@ class TestMaps:
 class TestProducts:
     """Products that no blocks divide: one product for the gradient by each operand."""
 
+    @pytest.mark.slow
     def test_each_operand_has_one_product(self):
         made = _compare(lambda a, b: _weighted(a @ b), (67, 33), (33, 53))
         assert not made.keys() & {"scatter", "scatter-add", "gather"}
@@ -103,6 +105,7 @@ class TestProducts:
     def test_with_a_batch(self):
         _compare(lambda a, b: _weighted(jnp.einsum("bij,bjk->bik", a, b)), (3, 37, 19), (3, 19, 23))
 
+    @pytest.mark.slow
     def test_in_a_loop(self):
         def loss(a: jax.Array, b: jax.Array) -> jax.Array:
             return _weighted(lax.fori_loop(0, 3, lambda _, own: jnp.tanh(a @ own), b))
@@ -149,6 +152,7 @@ class TestConvolutions:
 class TestRepeatLess:
     """Parts of what is repeated: by evaluation."""
 
+    @pytest.mark.slow
     @examples(30)
     @given(st.data())
     def test_it_gives_the_same(self, data: st.DataObject):

@@ -65,6 +65,7 @@ def remapped(function):
     return run
 
 
+@pytest.mark.slow
 @examples(6, phases=[Phase.generate])
 @given(st.lists(operations(), min_size=4, max_size=4), st.sampled_from([np.float32, np.int32]))
 def test_what_is_left_of_operations_over_their_axes_is_the_operation(drawn, dtype):

@@ -15,7 +15,7 @@ from codelet.field.in_numpy import _BY_ELEMENT, _OTHERS, in_numpy, is_in_numpy
 from codelet.field.meanings import MEANINGS, MOVE
 from codelet.jaxprs.equations import bind
 from codelet.jaxprs.primitives import UNDERSTOOD
-from tests.examples import examples
+from tests.examples import examples, few
 
 WHOLE = ("int8", "int32", "uint8", "uint32")
 BINARY = (lax.add, lax.sub, lax.mul, lax.max, lax.min, lax.eq, lax.ne, lax.lt, lax.le, lax.gt, lax.ge)
@@ -40,6 +40,7 @@ def checked(function, *values):
     return {eqn.primitive.name for eqn in jaxpr.eqns}
 
 
+@pytest.mark.slow
 @examples(40)
 @given(st.data())
 def test_functions_of_whole_numbers(data):
@@ -62,7 +63,7 @@ def test_functions_of_whole_numbers(data):
 
 
 @pytest.mark.parametrize("dtype", [*TO, "float32", "bfloat16", "complex64"])
-@pytest.mark.parametrize("shape", [(), (5,), (3, 4)])
+@few("shape", [(), (5,), (3, 4)], quick=["(3, 4)"])
 def test_moves(dtype, shape):
     x = jnp.arange(np.prod(shape)).reshape(shape).astype(dtype)
 

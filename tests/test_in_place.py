@@ -188,7 +188,7 @@ def test_updates_that_xla_compiles_rightly_stay_in_place():
 @few(
     "size, known",
     itertools.product([(2, 1, 1), (3, 2, 1), (1, 2, 2)], [True, False]),
-    quick=["(2, 1, 1), False", "(3, 2, 1), True", "(3, 2, 1), False", "(1, 2, 2), False"],
+    quick=["(3, 2, 1), False"],
 )
 def test_the_other_ways_mean_the_same(size, known):
     def function(x, k):
@@ -310,26 +310,7 @@ OWN_SHAPES = {
 @few(
     "name",
     OWN_SHAPES,
-    quick=[
-        "product, by element",
-        "reshapes moved",
-        "once",
-        "never",
-        "choice",
-        "whole",
-        "complex",
-        "part of more",
-        "padded",
-        "put together",
-        "reshapes put together",
-        "reduced",
-        "sorted",
-        "place",
-        "set at one place",
-        "added at one place",
-        "multiplied at one place",
-        "most at one place",
-    ],
+    quick=["reduced"],
 )
 def test_updates_of_arrays_in_shapes_of_xlas_own(name):
     assert updates_in_danger(jax.make_jaxpr(OWN_SHAPES[name])(SQUARE))
@@ -355,6 +336,7 @@ def test_many_updates_of_one_array_leave_it_in_place():
 # --- programs of rearrangements and updates ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 @examples(3)
 @given(updates_among_moves(), st.booleans())
 def test_programs_of_updates(program, chosen):
@@ -398,6 +380,7 @@ def check_updates(case: Case) -> None:
         assert_same(found, {name: own for name, own in expected.items() if name not in floats})
 
 
+@pytest.mark.slow
 @examples(4)
 @given(cases(np.float32, updates=True, max_steps=2))
 def test_graphs_of_updates(case: Case):

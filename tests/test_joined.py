@@ -12,6 +12,7 @@ from benchmarks.blocks import num_equations
 from benchmarks.coverage import NETWORKS, drawn, traced, verdicts
 from benchmarks.join import CASES, input_gradient
 from tests.at_once import at_once, with_slopes
+from tests.examples import few
 from tests.ops_cases import array
 
 SHAPES = {
@@ -39,7 +40,7 @@ def test_few_equations(name):
     assert num_equations(jax.make_jaxpr(cl.lower(case.build))(*given)) <= MOST_EQUATIONS
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@few("name", SHAPES, quick=["dot/symbols"])
 def test_values_and_slopes(name):
     case, arrays = CASES[name], [array(shape, seed=k) for k, shape in enumerate(SHAPES[name])]
     run = cl.lower(case.build)

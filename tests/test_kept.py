@@ -27,6 +27,7 @@ def traced():
     return cl.trace(*example(), target=cl.IPU(num_tiles=16))
 
 
+@pytest.mark.slow
 def test_one_default_wherever_a_traced_function_is_profiled(traced):
     expected = traced.profile()
     assert expected.kept == tuple(sorted(set(expected.kept), key=expected.kept.index))

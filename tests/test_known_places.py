@@ -104,6 +104,7 @@ def check_places(drawn):
     _check(lambda x, y: getattr(x.at[items], op)(y, mode=mode, **options), x, y)
 
 
+@pytest.mark.slow
 @examples(6)
 @given(_indexed())
 def test_known_places_are_as_jax_has_them(drawn):
@@ -133,7 +134,7 @@ BOXES = {
 
 
 @few("name", BOXES, quick=["rows", "everything", "a column", "of an array", "an element"])
-@pytest.mark.parametrize("op", ["get", "set", "add"])
+@few("op", ["get", "set", "add"], quick=["add"])
 def test_boxes_are_slices(name, op):
     """No look-up is left of what is known to be a box, and nothing is added by scattering.
 
@@ -190,6 +191,7 @@ def check_gradient_graphs(drawn):
         assert_alike(own, expected)
 
 
+@pytest.mark.slow
 @examples(6)
 @given(_indexed())
 def test_gradient_graphs_of_known_places_are_as_jax_has_them(drawn):
@@ -273,6 +275,7 @@ def test_what_is_promised_is_passed_on():
     assert not any(scatter.params[name] for name in ("unique_indices", "indices_are_sorted"))
 
 
+@pytest.mark.slow
 def test_sums_of_promised_tables_promise_nothing():
     """Every vertex names each element of its own table once; their sum's are named several times."""
     places = np.tile(np.arange(6)[::-1], 40)

@@ -86,6 +86,7 @@ def check_names(seen: Seen, side: int) -> None:
     assert place_labels(seen, side, taken) == labels
 
 
+@pytest.mark.slow
 @examples(2)
 @given(clusters(), st.sampled_from([256, 1024, 2048]))
 def test_names_stand_apart_and_inside(seen, side):

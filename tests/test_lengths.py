@@ -214,6 +214,7 @@ def apart(function, lengths):
 MANY = range(200)
 
 
+@pytest.mark.slow
 def test_only_lengths_that_a_decision_is_on_are_apart():
     # Traced for all, for the shortest, the longest, and those asked for: a few more where caches compare sizes.
     for name, lengths in {"no decision": [], "equal": [1], "any of": [2, 5], "guard": [0]}.items():
@@ -381,6 +382,7 @@ def check_case(case):
             np.testing.assert_allclose(found[name], value, rtol=0, atol=bound, err_msg=f"{execution}: {name}")
 
 
+@pytest.mark.slow
 @examples(3)
 @given(cases(np.float32, ragged=True))
 def test_ragged_graphs_in_every_way_of_running(case):
@@ -458,12 +460,13 @@ def check_order(data):
 
 
 @pytest.mark.parametrize("kind", ROW_CODELETS, ids=lambda kind: kind.name)
-@pytest.mark.parametrize("lengths", [[0], [1], [0, 1], [1, 0, 1]], ids=str)
+@few("lengths", [[0], [1], [0, 1], [1, 0, 1]], quick=["(1, 0, 1)"])
 def test_rows_of_no_element_and_of_one_are_lowered(kind, lengths):
     """Where all of an array is one element, or none, many rules find nothing to do, and have to see it."""
     lowered_rows(kind, lengths)
 
 
+@pytest.mark.slow
 @examples(2)
 @given(st.data())
 def test_the_order_of_traces_changes_nothing(data):

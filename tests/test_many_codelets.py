@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import codelet as cl
+from tests.examples import few
 
 
 def own_codelet(k):
@@ -84,7 +85,7 @@ def calls(layout, n):
     return count, run
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@few("layout", LAYOUTS, quick=["variables"])
 def test_the_work_grows_with_the_number_of_codelets(layout):
     calls(LAYOUTS[layout], 10)  # what is imported and remembered once
     (one, _), (two, _), (four, _) = (calls(LAYOUTS[layout], n) for n in (40, 80, 160))

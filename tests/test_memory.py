@@ -43,7 +43,7 @@ from lowering.plan.steps import (
 )
 from lowering.plan.timeline import timeline
 from lowering.plan.walk import all_steps, bodies
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.placements import TILES, built, chains, placements, touched, vertices_of
 from tests.test_place import double, engine_plan, gathered, total
 from tests.test_scale import in_out, six_axes, stencil
@@ -257,6 +257,7 @@ def test_every_read_finds_what_was_written_last(placement, keeping, random):
     check_addresses(planned.memory)
 
 
+@pytest.mark.slow
 @examples(8)
 @given(placements(loops=True), KEEPING)
 def test_loops_that_pass_variables_on(placement, keeping):
@@ -488,6 +489,7 @@ def pointer_bytes(vertex, field):
     return min(edges, EDGE_BYTES + LEVEL_BYTES * loops)
 
 
+@pytest.mark.slow
 @examples(10)
 @given(placements())
 def test_pointers_and_state_are_those_counted_one_by_one(placement):
@@ -741,6 +743,7 @@ def test_ranges_are_compared_with_those_alone_that_are_live_with_them(count, mon
     assert sorted(set(found.reshape(-1).tolist())) == [0, 8]
 
 
+@pytest.mark.slow
 def test_the_work_of_placing_ranges_grows_with_those_live_at_once():
     def seconds(count):
         moments = np.abs(np.arange(count)[:, None] - np.arange(count)) < 4
@@ -843,7 +846,7 @@ def test_the_network_on_mnist_is_planned_closely():
     assert max(shares(plan_machine(plan).memory)) <= 1.1
 
 
-@pytest.mark.parametrize("size", [1, 3])
+@few("size", [1, 3], quick=["1"])
 def test_what_is_in_out_is_made_of_what_another_result_overwrites(size):
     """A result in the place of an input, and a field that is in-out and needs that input too."""
 

@@ -79,6 +79,7 @@ def check_rows(engine: cl.Engine) -> None:
             assert places == [k * own[0] for k in range(execution.mesh.size)]
 
 
+@pytest.mark.slow
 @examples(4)
 @given(cases(np.int32), PLACES, MESHES)
 def test_the_engine(case: Case, where, mesh):
@@ -165,7 +166,7 @@ def compiled_run(engine: cl.Engine) -> str:
     return part.in_place.lower(*arguments).compile().as_text() or ""
 
 
-@pytest.mark.parametrize("devices", [2, 3, 8])
+@few("devices", [2, 3, 8], quick=["3"])
 def test_a_stencil_sends_its_borders(devices):
     size, tiles = 48, 24
     graph, program, there, _ = heat(size, tiles)
@@ -185,6 +186,7 @@ def test_a_stencil_sends_its_borders(devices):
     }
 
 
+@pytest.mark.slow
 @examples(3)
 @given(cases(np.float32, max_steps=3), PLACES, MESHES)
 def test_nothing_is_carried_but_by_crossings(case: Case, where, mesh):

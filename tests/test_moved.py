@@ -9,6 +9,7 @@ import pytest
 from jax import lax
 
 from codelet.jaxprs.moved import moved, num_bytes
+from tests.examples import few
 
 N = 100
 X, ROW, K = jnp.ones((N, N)), jnp.ones(N), jnp.int32(3)
@@ -160,7 +161,7 @@ BESIDE_XLA = {
 }
 
 
-@pytest.mark.parametrize("name", BESIDE_XLA)
+@few("name", BESIDE_XLA, quick=["concatenation"])
 def test_as_much_is_moved_as_xla_counts(name):
     function, arguments = BESIDE_XLA[name]
     costs = jax.jit(function).lower(*arguments).compile().cost_analysis()

@@ -81,6 +81,7 @@ def test_lowering_twenty_nested_repeats_takes_twice_as_long_as_ten():
     assert min(seconds(20) for _ in range(3)) < 2 * min(seconds(10) for _ in range(3)) + 0.05
 
 
+@pytest.mark.slow
 def test_five_thousand_sequences_in_one_another_are_flat():
     nest = Nest()
     program, listed = cl.Sequence(nest.step), [nest.step]

@@ -14,6 +14,7 @@ from benchmarks.npbench_graphs import GRAPHS
 from benchmarks.npbench_kernels import KERNELS
 from benchmarks.traced_ways import WAYS
 from tests.at_once import at_once
+from tests.examples import few
 
 
 def drawn(name):
@@ -34,7 +35,14 @@ def check_comparison(comparison):
 # --- graphs beside plain JAX ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", KERNELS)
+LONG = {
+    *("scattering_self_energies", "nussinov", "cavity_flow", "channel_flow", "resnet", "lenet", "contour_integral"),
+    "deriche",
+}
+"""Kernels that take half a second or more, of operations that others have."""
+
+
+@few("name", KERNELS, quick=[name for name in KERNELS if name not in LONG])
 def test_traced_kernel_is_plain_jax(name):
     check_comparison(compare_kernel(name, "small", ""))
 

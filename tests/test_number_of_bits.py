@@ -184,7 +184,7 @@ def test_an_adjoint_depends_on_none_before(how, first):
     check(of_adjoint, lambda: fresh(how, "float64"), "float64", first)
 
 
-@pytest.mark.parametrize("first", [True, False])
+@few("first", [True, False], quick=["False"])
 def test_values_are_as_exact_as_the_bits_allow(first):
     """Whether a codelet is called, run vertex by vertex, interpreted or lowered."""
     codelet, table = cl.codelet(fresh(in_a_loop, "float64")), values("float64")
@@ -294,6 +294,7 @@ def check_drawn(data: Any) -> None:
         assert wide or dtype not in str(found).replace(f"np.{dtype}(", "")  # as axes may be
 
 
+@pytest.mark.slow
 @examples(3)
 @given(st.data())
 def test_drawn_functions_depend_on_none_before(data):

@@ -15,6 +15,7 @@ from jax import lax
 import codelet as cl
 from codelet.graphs.edge_counts import count_edges
 from tests.at_once import at_once
+from tests.examples import few
 
 FEW = 4096
 """Elements that one vertex may read and write."""
@@ -39,7 +40,7 @@ def standardised(x):
     return (((x - x.mean()) * lax.rsqrt(x.var() + 1e-3)) ** 3).sum()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@few("dtype", ["float32", "float16", "bfloat16"], quick=["float32"])
 @pytest.mark.filterwarnings("ignore::codelet.UnknownCyclesWarning")
 def test_conversions_of_the_gradient_of_a_variance_are_by_element(dtype):
     x = jnp.linspace(0, 1, 10_007).astype(dtype)
@@ -97,7 +98,7 @@ LOOK_UPS = {
 """Functions of a table and places in it, and the shapes of both."""
 
 
-@pytest.mark.parametrize("name", LOOK_UPS)
+@few("name", LOOK_UPS, quick=["labels", "rows", "rows, one by one", "along an axis, uneven", "windows"])
 @pytest.mark.parametrize("differentiated", [False, True], ids=["forward", "gradient"])
 def test_look_ups_are_spread(name, differentiated):
     function, table, places = LOOK_UPS[name]

@@ -9,6 +9,7 @@ import pytest
 
 import codelet as cl
 from codelet.ops.schema import KINDS
+from tests.examples import few
 from tests.ops_calls import WRONG, given
 
 OPERATIONS = cl.ops.__all__
@@ -59,7 +60,7 @@ def test_no_wrong_argument_of_all_gives_a_foreign_error(operation):
     assert [own for own in (_foreign(operation, *each) for each in _wrong(operation)) if own] == []
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+@few("operation", OPERATIONS, quick=["plan_operation"])
 def test_what_the_schema_refuses_is_told_by_its_words(operation):
     _, positional, named = given(operation)
     parameters = list(inspect.signature(getattr(cl.ops, operation)).parameters)

@@ -60,7 +60,7 @@ def compare(name, dtype, tolerance, **ways):
     check(case, **ways)
 
 
-@few("name", CASES, quick=["other keys", "bias and mask", "groups", "one"])
+@few("name", CASES, quick=["bias and mask", "one"])
 def test_beside_jax(name):
     alone = name == "one for all"
     compare(name, jnp.float32, 1e-5, interpreted=alone, on_tiles=alone)

@@ -15,7 +15,7 @@ from tests.ops_cases import Case, array, check
 NAMES = ["cumsum", "cumprod", "cummax", "cummin"]
 
 
-@few("shape, axis", [((5, 7), 1), ((90, 2), 0), ((97,), 0)], quick=["(5, 7), 1", "(97), 0"])
+@few("shape, axis", [((5, 7), 1), ((90, 2), 0), ((97,), 0)], quick=["(5, 7), 1"])
 def test_running_results(shape, axis):
     x = array(shape, low=0.5, high=1.5)
     kinds = [(name, reverse) for name in NAMES for reverse in (False, True)]
@@ -31,7 +31,7 @@ def test_running_results(shape, axis):
     check(Case(build, plain, (x,), slopes=False, tolerance=1e-4), interpreted=True)
 
 
-@few("shape, axis", [((2, 5), 1), ((17, 2), 0), ((2, 0), 1)], quick=["(17, 2), 0", "(2, 0), 1"])
+@few("shape, axis", [((2, 5), 1), ((17, 2), 0), ((2, 0), 1)], quick=["(2, 0), 1"])
 def test_gradients(shape, axis):
     x, cotangent = array(shape, low=-2, high=2).round(), array(shape, seed=1)  # ties, and zeros
     kinds = [(name, axis == (name != "cummin")) for name in NAMES[1:]]

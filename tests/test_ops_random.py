@@ -174,6 +174,7 @@ def test_a_key_of_its_own_at_each_turn():
     np.testing.assert_allclose(cl.lower(build)(KEY), expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 400), st.integers(1, 40), st.integers(1, 9))
 @examples(3)
 def test_any_grain_on_any_number_of_tiles_draws_the_same(count, grain, tiles):

@@ -50,7 +50,7 @@ CASES = {
 }
 
 
-@few("name", CASES, quick=["one", "no bias", "nobody"])
+@few("name", CASES, quick=["one", "nobody"])
 def test_cells(name):
     x, h, use_bias, dtype, grain = CASES[name]
     _, lstm_weights = made(eqx.nn.LSTMCell, x[-1], h[-1], use_bias, dtype)
@@ -88,11 +88,13 @@ def test_cells(name):
     check(Case(ours, plain, arguments, tolerance, slopes=grain is None), interpreted=name == "fine")
 
 
+@pytest.mark.slow
 def test_on_tiles():
     _, weights = made(eqx.nn.GRUCell, 2, 3)
     check(Case(cl.ops.gru_cell, gru, (array((2, 2)), array((2, 3)), *weights)), on_tiles=True)
 
 
+@pytest.mark.slow
 def test_a_program_repeats_a_cell():
     _, own_weights = made(eqx.nn.LSTMCell, 3, 4)
     weight_ih, weight_hh, bias = own_weights

@@ -30,7 +30,7 @@ SHAPES = {
 }
 
 
-@few("name", SHAPES, quick=["minor", "major", "outer and inner", "a number", "ones", "no results"])
+@few("name", SHAPES, quick=["major", "outer and inner", "a number", "ones", "no results"])
 def test_reductions(name):
     """All operations at once."""
     shape, axis = SHAPES[name]
@@ -48,7 +48,7 @@ def test_reductions(name):
     )
 
 
-@few("axis, grain", product([1, (0, 2), None], [None, 3]), quick=["1, 3", "(0, 2), 3", "None, None"])
+@few("axis, grain", product([1, (0, 2), None], [None, 3]), quick=["(0, 2), 3"])
 def test_gradients_are_operations(axis, grain):
     x = array((3, 4, 5), jnp.float32, low=-1, high=2).round()  # ties, and zeros
     cotangent = array(jnp.sum(x, axis).shape, seed=1)
@@ -72,7 +72,7 @@ def test_gradients_are_operations(axis, grain):
 @few(
     "dtype, grain",
     product([jnp.float16, jnp.bfloat16, jnp.int32, jnp.int8, bool], [None, 5]),
-    quick=["float16, None", "bfloat16, None", "int32, None", "int8, None", "bool, 5"],
+    quick=["bool, 5"],
 )
 def test_dtypes(dtype, grain):
     x = array((6, 9), dtype)

@@ -42,7 +42,7 @@ FINE = [(name, 4) for name in ("none", "between", "a line")]
 @few(
     "name, grain",
     [*((name, None) for name in SHAPES), *FINE],
-    quick=["a line, None", "rows, None", "one, None", "no lines, None", "none, 4"],
+    quick=["one, None", "no lines, None", "none, 4"],
 )
 def test_sort(name, grain):
     shape, axis = SHAPES[name]
@@ -92,6 +92,7 @@ def test_order_of_ties_zeros_and_what_is_no_number(dtype):
     np.testing.assert_array_equal(order, jnp.argsort(x))
 
 
+@pytest.mark.slow
 def test_one_vertex_at_a_time():
     case = Case(
         lambda graph, x: (cl.ops.sort(graph, x, grain=2), cl.ops.top_k(graph, x, 2, grain=3)),
@@ -114,7 +115,7 @@ def test_the_network_sorts_zeros_and_ones(blocks):
 @few(
     "of, grain",
     product([((40,), 0, 3), ((13, 11), -1, 11), ((3, 9, 4), 1, 2), ((3, 4), 1, 0)], [None, 5]),
-    quick=["((40), 0, 3), 5", "((13, 11), -1, 11), None", "((3, 4), 1, 0), 5"],
+    quick=["((3, 4), 1, 0), 5"],
 )
 def test_top_k(of, grain):
     shape, axis, k = of
@@ -166,7 +167,7 @@ def _profiled(target, operation, shape, *arguments, grain=None):
 @few(
     "target, shape",
     [(cl.IPU("mk2"), (3000, 50)), (cl.IPU("mk2"), (20_000,)), (TARGET, (13, 40)), (TARGET, (999,))],
-    quick=["IPU('mk2'), (3000, 50)", "IPU('mk2', num_tiles=8), (13, 40)", "IPU('mk2', num_tiles=8), (999)"],
+    quick=["IPU('mk2', num_tiles=8), (999)"],
 )
 def test_the_profile_agrees_with_the_plan(target, shape, recwarn):
     plan = cl.ops.plan_sort(target, shape)
@@ -176,7 +177,7 @@ def test_the_profile_agrees_with_the_plan(target, shape, recwarn):
     assert not recwarn.list
 
 
-@few("shape", [(1, 300), (5, 64), (20, 9)], quick=["(5, 64)", "(20, 9)"])
+@few("shape", [(1, 300), (5, 64), (20, 9)], quick=["(20, 9)"])
 def test_no_other_plan_is_cheaper(shape):
     grains = sorted({1, 4, 9, 38, 75, 150, 300})
     for operation, arguments in (("sort", ()), ("top_k", (3,))):

@@ -80,6 +80,7 @@ def test_many_functions_do_the_same_after_each_pass(drawn: Drawn):
     same(drawn)
 
 
+@pytest.mark.slow
 @settings(max_examples=6)
 @given(drawn_functions(most_steps=5))
 @pytest.mark.filterwarnings("ignore::codelet.OneVertexWarning")
@@ -202,6 +203,7 @@ def test_constants_of_no_elements_and_of_short_floats_are_known():
     assert [own.dtype for own in ours] == [own.dtype for own in plain]
 
 
+@pytest.mark.slow
 def test_what_is_known_is_computed_within_a_jitted_function_too():
     own = lambda x: x * (jnp.arange(4) * 2) + jax.random.normal(jax.random.key(1), (4,))  # noqa: E731
     np.testing.assert_allclose(jax.jit(lambda x: cl.trace(own, ROW)(x))(ROW), own(ROW), rtol=1e-6)
@@ -440,6 +442,7 @@ def test_other_products_stay(product):
     assert names(outer_products(jax.make_jaxpr(product)(a, a))).count("dot_general") == 1
 
 
+@pytest.mark.slow
 def test_an_outer_product_is_made_where_it_is_read():
     def step(w, x, slope):
         with jax.named_scope("layer"):
@@ -491,6 +494,7 @@ def test_a_value_is_needed_as_long_as_a_view_of_it_is():
     assert order == list(range(len(order)))
 
 
+@pytest.mark.slow
 def test_updates_of_all_layers_hold_one_gradient_at_a_time():
     def step(weights, x, target):
         def loss(weights):

@@ -52,6 +52,7 @@ def gather_numbers(source):
     return made
 
 
+@pytest.mark.slow
 @examples(60)
 @given(viewed())
 def test_any_chain_of_views_is_of_a_flat_list_of_patches(pair):
@@ -60,6 +61,7 @@ def test_any_chain_of_views_is_of_a_flat_list_of_patches(pair):
         patches_of(tensor)
 
 
+@pytest.mark.slow
 @examples(12)
 @given(st.data())
 def test_arrays_of_nested_views_are_read_and_written_element_by_element(data):
@@ -211,6 +213,7 @@ def test_zeros_around_an_array_are_left_to_a_convolution():
         np.testing.assert_array_equal(np.pad(np.asarray(array), found), gather(held, padded))
 
 
+@pytest.mark.slow
 @examples(30)
 @given(st.data())
 def test_zeros_between_elements_are_left_out(data):

@@ -12,7 +12,7 @@ from jax import lax
 
 import codelet as cl
 from tests.at_once import at_once, with_slopes
-from tests.examples import examples
+from tests.examples import examples, few
 
 inner = cl.codelet(lambda g, w: jnp.vdot(g, w))
 zero = cl.codelet(lambda: jnp.zeros(()))
@@ -104,7 +104,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@few("case", CASES, quick=["by what divides it"])
 def test_phases_are_one_convolution(case):
     sides, size, stride, low, dilation = CASES[case]
     reach = dilation * (size - 1) + 1

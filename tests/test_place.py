@@ -133,6 +133,7 @@ def test_elements_keep_their_tiles(case, method, seed):
     np.testing.assert_array_equal(placement.element_tiles, case.graph.tile_mapping())
 
 
+@pytest.mark.slow
 @examples(30)
 @given(cases(), METHODS)
 def test_what_vertices_with_tiles_write_lives_with_its_first_writer(case, method):
@@ -149,6 +150,7 @@ def test_what_vertices_with_tiles_write_lives_with_its_first_writer(case, method
 # --- balance ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @examples(25)
 @given(cases())
 def test_no_tile_is_loaded_beyond_the_bound(case):
@@ -166,6 +168,7 @@ def test_no_tile_is_loaded_beyond_the_bound(case):
             assert np.max(load) <= least_bound(cycles, counts, np.zeros(TILES, np.int64), 6) + most
 
 
+@pytest.mark.slow
 @examples(6)
 @given(cases())
 def test_no_graph_takes_more_cycles_than_placed_linearly(case):

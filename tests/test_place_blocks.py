@@ -219,6 +219,7 @@ def test_families_with_tiles_keep_them_and_the_others_come_to_them():
 # --- what is chosen -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @examples(20)
 @given(cases())
 def test_what_is_chosen_takes_no_more_cycles_than_any_other_way(case):
@@ -249,7 +250,7 @@ def test_what_fits_the_memory_comes_before_what_takes_fewer_cycles():
         assert own < linear
 
 
-@few("method", METHODS, quick=["linear", "bytes", "blocks"])
+@few("method", METHODS, quick=["linear"])
 def test_an_engine_takes_each_by_name(method):
     graph, program = heat(16)
     u = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)

@@ -59,6 +59,7 @@ def test_maps_take_what_their_bounds_say_or_more(function, target, shape, row):
 SIZES = st.sampled_from([1, 3, 8, 20, 64])
 
 
+@pytest.mark.slow
 @examples(6)
 @given(TARGETS, SIZES, SIZES, st.integers(1, 30), st.integers(1, 5), st.integers(1, 3), st.booleans())
 def test_convolutions_take_what_their_bounds_say_or_more(target, channels, filters, side, taps, stride, is_gradient):

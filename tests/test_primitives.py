@@ -73,6 +73,7 @@ def drawn(draw, count):
     return [(draw(kind), draw(along)) for kind in count]
 
 
+@pytest.mark.slow
 @examples(1, phases=[Phase.generate])
 @given(st.data())
 def test_operations_over_a_grid(data):

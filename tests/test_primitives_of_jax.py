@@ -18,6 +18,7 @@ def test_none_has_other_values_or_a_foreign_error(group):
     assert not wrong, "\n".join(map(str, wrong))
 
 
+@pytest.mark.slow
 def test_linear_algebra_is_by_one_vertex():
     """And is told as such, so that the counts can be believed."""
     assert any(own.what == ONE_VERTEX for own in outcomes("lu"))

@@ -16,6 +16,7 @@ from tests.process_jobs import scaling
 from tests.processes import HEARTBEAT, ROOT, Ended, as_slurm_starts, ended, start, together
 
 
+@pytest.mark.slow
 def test_two_processes_do_what_one_device_does(tmp_path):
     checkpoints, engine = cl.Checkpoints(tmp_path), scaling(None)
     engine.write({"x": np.arange(16.0)})

@@ -22,6 +22,7 @@ from ipu_backend.model.profile_plan import MemoryUse, profile_plan
 from lowering.machine.step_cycles import StepTraffic, moving_moments
 from lowering.pipeline import plan_engine
 from lowering.plan.timeline import timeline
+from tests.examples import few
 
 mpl.use("Agg")
 
@@ -53,6 +54,7 @@ def placed_vertices(draw):
     return groups, num_tiles, draw(st.integers(1, 7))
 
 
+@pytest.mark.slow
 @given(placed_vertices())
 def test_vertices_are_dealt_to_workers_longest_first(case):
     groups, num_tiles, num_workers = case
@@ -175,9 +177,10 @@ def tiles_of(plan):
     return {family: family.tile.values(family.axes).reshape(-1).astype(np.int32) for family in plan.families}
 
 
-@pytest.mark.parametrize(
-    ("chip", "splits", "span", "block", "block_of_sums", "expected"),
+@few(
+    "chip, splits, span, block, block_of_sums, expected",
     [("mk2", 7, 210, 48, 7, (3696, 143, 49, 108)), ("mk1", 5, 243, 42, 9, (4410, 200, 45, 96))],
+    quick=["mk1, 5, 243, 42, 9, (4410, 200, 45, 96)"],
 )
 def test_the_tutorials_graph(chip, splits, span, block, block_of_sums, expected):
     rows, columns = 10000, 1000

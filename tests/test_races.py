@@ -164,6 +164,7 @@ def test_one_table(table: np.ndarray):
     assert_witness(aliased_table_address(by_rows(table), NUM_ELEMENTS), brute_aliased(table))
 
 
+@pytest.mark.slow
 @thorough
 @given(family=tables_of_a_family(), other=tables())
 def test_two_tables(family: tuple[np.ndarray, np.ndarray], other: np.ndarray):

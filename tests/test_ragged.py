@@ -308,18 +308,7 @@ def equations(run):
 @few(
     "name",
     [*SEGMENTED, *BUCKETED],
-    quick=[
-        "sum",
-        "largest",
-        "own derivative",
-        "variance",
-        "softmax",
-        "by entry",
-        "running",
-        "product",
-        "a loop",
-        "neighbours",
-    ],
+    quick=["sum"],
 )
 def test_values_and_gradients(name):
     function = (SEGMENTED | BUCKETED)[name]
@@ -348,13 +337,14 @@ def test_values_and_gradients(name):
         np.testing.assert_allclose(ours[key], theirs[key], rtol=2e-4, atol=2e-5, err_msg=key)
 
 
-@pytest.mark.parametrize("name", SEGMENTED)
+@few("name", SEGMENTED, quick=["dot"])
 def test_the_number_of_equations_does_not_depend_on_the_lengths(name):
     codelet = cl.codelet(SEGMENTED[name])
     few, many = (nodes(codelet, lengths)[0] for lengths in ([2, 3], range(1, 30)))
     assert equations(few) == equations(many)
 
 
+@pytest.mark.slow
 def test_what_caches_ask_of_lengths_by_chance_changes_nothing(monkeypatch):
     function = SEGMENTED["own derivative"]
     expected = equations(nodes(cl.codelet(function), range(1, 9))[0])

@@ -12,7 +12,7 @@ import codelet as cl
 from benchmarks.collectives import collectives
 from codelet.models.mnist import init_parameters, network
 from tests.at_once import at_once
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.meshes import mesh_of
 from tests.strategies import Case, arrived, cases
 from tests.ways import lowered
@@ -60,7 +60,7 @@ def scale(graph, x, w):
     return graph.add_vertex("scale", scaled, x=x[i], w=w[i])
 
 
-@pytest.mark.parametrize("extents", [(4,), (2, 4)])
+@few("extents", [(4,), (2, 4)], quick=["(4)"])
 def test_gradients_of_what_is_shared_are_sums(extents):
     mesh = mesh_of(*extents)
     layer = cl.lower(scale, mesh=mesh, replicas="a", shared=["w"])

@@ -77,6 +77,7 @@ def opens(browser: Browser, page, script: str = "return true;"):
 EVERY_VIEW = f"const seen = {{}}; for (const name of {json.dumps(VIEWS)}) seen[name] = await view(name); return seen;"
 
 
+@pytest.mark.slow
 def test_the_page_has_every_number_of_the_record(browser, tmp_path):
     profile = cl.Engine(product(name=NASTY)).profile()
     profile.report(tmp_path / "report.html", NASTY)
@@ -142,7 +143,7 @@ def a_million() -> cl.Profile:
 @few(
     "profile",
     [with_loops, empty, one_tile, matrix_vector, two_chips, mnist, a_million],
-    quick=["empty", "one_tile", "two_chips"],
+    quick=["empty"],
 )
 def test_every_view_opens(browser, tmp_path, profile):
     profile().report(tmp_path / "report.html", NASTY)
@@ -186,7 +187,7 @@ def test_pages_ask_for_nothing(browser, tmp_path, way):
     assert [own for own in browser.requests[1:] if not own.startswith(("data:", "blob:", "about:"))] == []
 
 
-@pytest.mark.parametrize("way", ["report", "compared", "picture"])
+@few("way", ["report", "compared", "picture"], quick=["picture"])
 def test_no_address_of_another_host_stands_in_a_page(tmp_path, way):
     page = tmp_path / "page.html"
     profile = one_tile()

@@ -91,6 +91,7 @@ class Phased:
 phased = st.composite(lambda draw: Phased(draw))()
 
 
+@pytest.mark.slow
 @examples(2, phases=[Phase.generate])
 @given(st.lists(phased, min_size=6, max_size=6))
 def test_values_and_slopes_of_all_phases(drawn):

@@ -38,6 +38,7 @@ def saved(value):
     return pickle.loads(pickle.dumps(value))
 
 
+@pytest.mark.slow
 def test_maps_and_their_gradients_come_back():
     graph = cl.Graph(cl.IPU(num_tiles=4))
     x = graph.add_variable("x", (33,))

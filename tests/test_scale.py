@@ -159,7 +159,7 @@ def read_by_all(graph):
 AFFINE_RACES = [shifted, mirrored, crowded, one_for_all, read_by_all]
 
 
-@few("build", AFFINE_RACES, quick=["shifted", "mirrored", "crowded", "one_for_all"])
+@few("build", AFFINE_RACES, quick=["shifted"])
 def test_a_race_of_affine_families_names_both_vertices(build):
     graph = cl.Graph()
     error, says, vertices = build(graph)
@@ -187,6 +187,7 @@ def test_an_element_that_nobody_wrote_is_found_among_ten_million():
     assert seconds_of(run, 3)[0] < 3 * MILLISECONDS
 
 
+@pytest.mark.slow
 def test_an_element_without_a_tile_is_found_among_ten_million():
     graph = cl.Graph()
     i, x, y = cl.grid(N - 1), graph.add_variable("x", (N,)), graph.add_variable("y", (N,))

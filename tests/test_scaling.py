@@ -82,6 +82,7 @@ def test_turns_on_one_batch_are_a_step_on_it():
         np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_what_a_step_takes_grows_evenly_with_its_turns():
     once, each = once_and_each("mnist")
     arguments = step_arguments("mnist", key=jax.random.key(0))

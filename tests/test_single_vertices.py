@@ -36,7 +36,7 @@ def values_of(graph):
     return lowered
 
 
-@pytest.mark.parametrize("kind", [int, np.int64, np.int32, np.uint8, float, np.float32, np.float16, ml_dtypes.bfloat16])
+@few("kind", [int, np.int64, np.int32, np.uint8, float, np.float32, np.float16, ml_dtypes.bfloat16], quick=["int64"])
 def test_state_of_any_kind_of_number_is_one_family(kind):
     graph = added([kind(k % 5) for k in range(8)], range(8), range(8))
     assert len(graph.families) == 1

@@ -9,6 +9,7 @@ import pytest
 
 import codelet as cl
 from lowering.jaxprs import slopes
+from tests.examples import few
 from tests.same_jaxprs import primitives
 
 X = jnp.linspace(-1, 1, 24).reshape(4, 6)
@@ -64,7 +65,7 @@ TRANSFORMED = {
 }
 
 
-@pytest.mark.parametrize("by", [0, 1, (0, 1)], ids=str)
+@few("by", [0, 1, (0, 1)], quick=["(0, 1)"])
 @pytest.mark.parametrize("how", TRANSFORMED)
 def test_slopes_are_those_of_the_function(how, by):
     given = X, jnp.linspace(0.5, 1.5, 6)

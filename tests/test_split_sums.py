@@ -158,6 +158,7 @@ def check_integers(case: Sums) -> None:
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
 
 
+@pytest.mark.slow
 @examples(6)
 @given(sums())
 def test_sums_are_those_of_one_device(case: Sums):
@@ -185,6 +186,7 @@ def check_slopes(case: Sums) -> None:
             np.testing.assert_allclose(ours[name], value, rtol=1e-9, atol=1e-9, err_msg=name)
 
 
+@pytest.mark.slow
 @examples(3)
 @given(sums())
 def test_slopes_are_those_of_one_device(case: Sums):

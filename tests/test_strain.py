@@ -73,6 +73,7 @@ def test_phase_bends_as_the_frequency_grows():
     assert (np.abs(product - 1) < 60 * v**5 + 2e-6).all()
 
 
+@pytest.mark.slow
 def test_chirp_ends_on_the_last_orbit_and_fades_with_distance():
     f = np.arange(35, 256, 0.5)
     spectrum = np.asarray(chirp_spectrum(f, 12.0, 20.0))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.strategies import nested, positions
 
 
@@ -87,7 +87,7 @@ VIEWS = {
 }
 
 
-@pytest.mark.parametrize("name", VIEWS)
+@few("name", VIEWS, quick=["an empty slice"])
 def test_views_keep_the_symbols_that_cancel(name):
     graph = cl.Graph()
     x, i = graph.add_variable("x", (4, 5)), cl.grid(4)

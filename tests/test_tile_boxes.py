@@ -62,6 +62,7 @@ def test_what_is_spread_too_thinly_is_in_no_box():
     assert in_boxes(np.zeros(1, int), Runs(np.array([3]), np.array([7])), (10,)) is None
 
 
+@pytest.mark.slow
 @examples(5)
 @given(st.data())
 def test_row_boxes_are_the_words_at_even_steps(data):

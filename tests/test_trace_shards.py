@@ -7,13 +7,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from jax import lax
 from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
 
 import codelet as cl
 from tests.at_once import at_once
+from tests.examples import few
 
 X = jnp.sin(jnp.arange(32.0)).reshape(4, 8)
 Y = jnp.cos(jnp.arange(8.0))
@@ -78,7 +78,21 @@ def loss_of(function: Any) -> Any:
     return lambda *given: sum((own**2).sum() for own in jax.tree.leaves(function(*given)))
 
 
-@pytest.mark.parametrize("name", MAPPED)
+@few(
+    "name",
+    MAPPED,
+    quick=[
+        "alone",
+        "over both axes",
+        "the other way round",
+        "transposed",
+        "a loop",
+        "derivative rules",
+        "derivative rules, unchecked",
+        "of some axes",
+        "pmap without a collective",
+    ],
+)
 def test_values_and_gradients(name):
     function, given = MAPPED[name]
     same = lambda a, b: jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-5, atol=1e-5), a, b)  # noqa: E731

@@ -12,6 +12,7 @@ from jax.custom_derivatives import SymbolicZero
 from jax.lax import stop_gradient as stop
 
 import codelet as cl
+from tests.examples import few
 
 X = jnp.sin(jnp.arange(24.0)).reshape(4, 6)
 
@@ -33,7 +34,7 @@ def loss_of(function):
     return lambda x: sum((own**2).sum() for own in jax.tree.leaves(function(x)))
 
 
-@pytest.mark.parametrize("name", STOPPED)
+@few("name", STOPPED, quick=["a factor", "made and read", "a row for all", "returned", "twice"])
 def test_what_is_stopped(name):
     function, compute_sets = STOPPED[name]
     traced = cl.trace(function, X)

@@ -46,6 +46,7 @@ def told_one_by_one(placement: Placement) -> dict[tuple[str, frozenset[int]], in
     return {what: tile for what, tile in found.items() if what[1]}
 
 
+@pytest.mark.slow
 @examples(15)
 @given(placements(max_steps=4))
 def test_vertices_are_where_the_plan_has_those_that_write_the_same(placement: Placement):

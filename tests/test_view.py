@@ -101,6 +101,7 @@ def test_of_many_points_a_sample_is_named(picture):
     np.testing.assert_allclose(x / 65536 * 0.5 + 0.25, place[inside, 0], atol=1 / 65536)
 
 
+@pytest.mark.slow
 def test_layers_have_the_light_where_their_points_are(picture):
     shares = shares_of_light(picture)
     assert shares.shape == (2, 512, 512)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from jax import lax
 from jax.extend import core as jax_core
 
@@ -106,13 +105,7 @@ def program_of(extreme, dtype):
 @few(
     "dtype, extreme",
     [(dtype, own) for own in EXTREMES for dtype in ("float32", "float64")],
-    quick=[
-        "float64, so far",
-        "float32, of two",
-        "float32, and a number",
-        "float32, in a codelet",
-        "float64, of windows of vertices",
-    ],
+    quick=["float64, so far", "float32, of two", "float64, of windows of vertices"],
 )
 def test_no_slope_is_lost(dtype, extreme):
     with jax.enable_x64(dtype == "float64"):
@@ -158,16 +151,7 @@ PLAIN = {
 @few(
     "name",
     PLAIN,
-    quick=[
-        "greatest",
-        "of axes apart",
-        "of no axis",
-        "so far, from behind",
-        "of two",
-        "and a number",
-        "of integers",
-        "in a function",
-    ],
+    quick=["of no axis"],
 )
 def test_slopes_are_those_of_jax(name):
     """With ties, NaN and infinities; backward, forward, of the second order and mapped."""
@@ -188,7 +172,7 @@ def test_slopes_are_those_of_jax(name):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, expected)
 
 
-@pytest.mark.parametrize("reduce", [lax.reduce_max, lax.reduce_min])
+@few("reduce", [lax.reduce_max, lax.reduce_min], quick=["reduce_min"])
 def test_reductions_by_halves_share_among_ties(reduce):
     """Of few numbers, so that many tie."""
     x = np.random.default_rng(0).integers(-2, 3, (2, 5, 1 << 15)).astype(np.float32)

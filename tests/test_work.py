@@ -121,14 +121,16 @@ def check_moved(rows, lowered):
 MANY = ("loops", "npbench")
 """Benchmarks of hundreds of rows."""
 
-COUNTED = [
-    pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW))
-    for name in BENCHMARKS
-    if name not in (*UNCOUNTED, *MANY)
-]
+LONG = (
+    *("ops_norm", "ops_pool", "ops_random", "ops_attention", "adjoint_messages", "gather_dot", "mnist_traced_step"),
+    *("tile_array", "patchwork", "messages"),
+)
+"""Benchmarks whose rows take a second or more to lower, of programs of which others have the like."""
+
+COUNTED = [name for name in BENCHMARKS if name not in (*UNCOUNTED, *MANY)]
 
 
-@pytest.mark.parametrize("name", COUNTED)
+@few("name", COUNTED, quick=[name for name in COUNTED if name not in (*SLOW, *LONG)])
 def test_rows_of_the_benchmark_table_move_no_more_than_they_did(name, lowered):
     """Beside plain JAX; `python -m benchmarks.moved --write` keeps what they move where that is less."""
     check_moved(comparisons(name), lowered)
@@ -145,12 +147,11 @@ LOOPS = [
 
 KERNELS = [
     *("mvt/small/adjoint", "symm/small/trace_of_grad", "syrk/small/grad_of_traced", "covariance/odd"),
-    *("spmv/small/trace_of_grad", "cholesky/small/grad_of_traced", "gramschmidt/small", "durbin/small/adjoint"),
-    *("jacobi_1d/small/by_hand", "heat_3d/small/adjoint", "fdtd_2d/small/trace_of_grad", "lenet"),
-    *("seidel_2d/small/grad_of_traced", "vadv/small/adjoint", "adi/small/trace_of_grad", "nbody/small/grad_of_traced"),
-    *("azimint_hist/small/grad_of_traced", "softmax/odd/grad_of_traced", "stockham_fft/small/adjoint"),
+    *("spmv/small/trace_of_grad", "cholesky/small/grad_of_traced", "gramschmidt/small", "jacobi_1d/small/by_hand"),
+    *("heat_3d/small/adjoint", "seidel_2d/small/grad_of_traced", "nbody/small/grad_of_traced"),
+    *("azimint_hist/small/grad_of_traced", "softmax/odd/grad_of_traced", "durbin/small/adjoint"),
 ]
-"""Products, factors, stencils, sweeps, histograms, a transform and networks, each in one of the ways to run them."""
+"""Products, factors, stencils, sweeps and histograms, each in one of the ways to run them."""
 
 
 def row_of(name):
@@ -168,14 +169,12 @@ TWO_BUFFERS = "loops/fori_own/"
 
 
 HELD = [
-    *("scan/40x61x67", "scan/40x60x60/trace_of_grad", "scan/4000x100/grad_of_traced", "scan_reversed/400x64"),
-    *("scan_reversed/400x61x67/adjoint", "fori_rows/40x64", "fori_rows/40x60x60/adjoint"),
-    *("fori_rows/4000x100/trace_of_grad", "fori_rows_reversed/400x61x67", "fori_rows_reversed/4000x100/grad_of_traced"),
-    *("fori_columns/64x400", "fori_columns/60x60x40/grad_of_traced", "fori_own/40x60x60"),
-    *("fori_own/400x61x67/trace_of_grad", "map_rows/4000x100", "map_rows/4000x100/adjoint", "windows/4000x1"),
+    *("scan/40x61x67", "scan/4000x100/grad_of_traced", "scan_reversed/400x64", "fori_rows/40x64"),
+    *("fori_rows/40x60x60/adjoint", "fori_rows_reversed/4000x100/grad_of_traced", "fori_columns/64x400"),
+    *("fori_columns/60x60x40/grad_of_traced", "fori_own/40x60x60", "map_rows/4000x100", "windows/4000x1"),
     *("windows/40x60x60/adjoint", "while_rows/400x61x67"),
 ]
-"""Every way to go through rows, and a gradient of each in one of the ways there are."""
+"""Every way to go through rows, and gradients of most."""
 
 
 @few("name", [own for own in ROWS if own.startswith("loops/")], quick=[f"loops/{own}" for own in HELD])

@@ -56,8 +56,8 @@ def counting(dtype, start, step, length):
     return lambda x: lax.scan(lambda k, _: (k + by, row(x, k)), jnp.asarray(start, dtype), None, length=length)[1]
 
 
-@pytest.mark.parametrize(
-    ("dtype", "start", "step", "length", "expected"),
+@few(
+    "dtype, start, step, length, expected",
     [
         ("int32", 0, 1, 200, True),
         ("int32", 199, -1, 200, True),
@@ -72,6 +72,7 @@ def counting(dtype, start, step, length):
         ("int32", 0, 1, 1, False),
         ("int32", 0, 1, 0, False),
     ],
+    quick=["int32, 0, 1, 0, False"],
 )
 def test_a_row_is_at_a_counter_that_goes_by_one_within(dtype, start, step, length, expected):
     assert is_scanned(counting(dtype, start, step, length), X) is expected
@@ -214,7 +215,7 @@ OWN = {
 }
 
 
-@pytest.mark.parametrize("name", OWN)
+@few("name", OWN, quick=["of itself"])
 def test_a_loop_that_changes_rows_by_themselves_keeps_the_array(name):
     """And has the slopes of the scan over these, batched and differentiated twice too."""
     function, arguments = carried(OWN[name]), (FIVE / 7, FIVE / 9 + 1)
@@ -269,6 +270,7 @@ def are_what_jax_makes_of_them(case):
     same([found[own.name] for own in outputs], jax.tree.leaves(expected))
 
 
+@pytest.mark.slow
 @examples(6)
 @given(loop_programs())
 def test_traced_programs_are_what_jax_makes_of_them(case):
@@ -297,6 +299,7 @@ def slopes_are_those_of_jax(case, as_a_graph):
     same(jax.jit(run.flat)(list(case.arguments)), expected)
 
 
+@pytest.mark.slow
 @examples(3)
 @given(loop_programs(), st.booleans())
 def test_slopes_of_traced_programs_are_those_of_jax(case, as_a_graph):
@@ -342,14 +345,7 @@ def inside_loops(closed):
 @few(
     "name, shape",
     itertools.product(LOOPS, ROWS),
-    quick=[
-        "scan, (7, 1)",
-        "reversed scan, (7, 1)",
-        "map, (9, 64)",
-        "map, (6, 5, 13)",
-        "put, (5, 67)",
-        "backwards, (7)",
-    ],
+    quick=["scan, (7, 1)"],
 )
 def test_rows_are_scanned_over_and_stacked(name, shape):
     """By the loop itself, whatever the cut of a row over tiles, and in the gradient too.
@@ -413,7 +409,7 @@ def sweeps(a):
     return lax.fori_loop(0, 3, lambda _, a: a.at[1:-1].set(lax.scan(row, a[0], (a[1:-1], a[2:]))[1]), a)
 
 
-@pytest.mark.parametrize("shape", [(6, 8), (7, 5)])
+@few("shape", [(6, 8), (7, 5)], quick=["(6, 8)"])
 def test_rows_of_a_part_of_what_a_loop_reads_are_scanned_over(shape):
     """In the gradient no turn of the inner loop makes an array as large as what the outer one carries."""
     a = jnp.asarray(np.random.default_rng(0).normal(size=shape), jnp.float32)

@@ -20,7 +20,7 @@ from lowering.jaxprs.reduce_in_shape import reduce_in_shape
 from lowering.jaxprs.reshape_once import reshape_once
 from lowering.jaxprs.single_dimensions import drop_single_dimensions
 from tests.at_once import at_once, with_slopes
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.ops_cases import array, assert_alike
 from tests.patterns.shapes import ABOVE, BELOW, padded, with_repeats
 
@@ -115,7 +115,7 @@ REPEATED = {
 }
 
 
-@pytest.mark.parametrize("name", REPEATED)
+@few("name", REPEATED, quick=["rows of rows"])
 def test_what_is_repeated_is_so_in_the_form_too(name):
     arguments = X, X[:, :1] + 1, X[:1] + 2
     closed = with_repeats(REPEATED[name], *arguments)
@@ -332,6 +332,7 @@ def _check(function, *arguments):
     return closed, found
 
 
+@pytest.mark.slow
 @examples(5)
 @given(st.sampled_from(["float32", "int32", "bool"]), st.sampled_from([0, 1]))
 def test_what_is_padded_with(dtype, value):

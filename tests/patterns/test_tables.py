@@ -156,7 +156,7 @@ def test_parts_of_rows_that_others_read_stay_apart():
     assert _count(_joined(function, array((5,)), jnp.array([0, 4, 7])), "scatter-add") == 2
 
 
-@few("classes", [3, 7, 17, 997], quick=["7", "17"])
+@few("classes", [3, 7, 17, 997], quick=["7"])
 def test_picks_of_any_number_of_classes_are_given_back_once(classes):
     scores, labels = array((64, classes)), array((64,), jnp.int32, 3, 0, classes)
     slope = jax.grad(lambda x, i: jnp.sin(jnp.take_along_axis(x, i[:, None], 1)).sum())
@@ -165,6 +165,7 @@ def test_picks_of_any_number_of_classes_are_given_back_once(classes):
     assert_alike(run(scores, labels), slope(scores, labels))
 
 
+@pytest.mark.slow
 def test_short_floats_are_summed_as_they_were():
     """Eight thousand ones in bfloat16 are no more than 256 where one after another is added."""
     closed = join_tables(
@@ -211,7 +212,7 @@ GATHERS = {
 }
 
 
-@few("name", GATHERS, quick=["rows of 1", "columns", "two indices", "along", "added", "beyond a tile"])
+@few("name", GATHERS, quick=["rows of 1", "two indices", "along", "added", "beyond a tile"])
 def test_gradients_of_gathers_touch_what_their_edges_do(name):
     """`cl.gradient` of a gather runs as one scatter into one table, and is plain JAX's."""
     function, shapes = GATHERS[name]
@@ -295,7 +296,7 @@ def total_of_sines(x):
     return jnp.sum(jnp.sin(x))
 
 
-@pytest.mark.parametrize(("codelet", "others"), [(total, []), (total_of_sines, ["scatter"])])
+@few("codelet, others", [(total, []), (total_of_sines, ["scatter"])], quick=["total, ()"])
 def test_the_gradient_of_sums_over_rows_of_a_table(codelet, others):
     """Every element is in one row: what the rows give back to them is looked up, where it is nothing else."""
     graph = cl.Graph()
@@ -335,7 +336,7 @@ def kinds(closed):
     return sorted(str(np.asarray(own).dtype) for own in closed.consts)
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int32, np.uint32])
+@few("dtype", [np.int8, np.uint8, np.int16, np.int32, np.uint32], quick=["uint8"])
 def test_every_comparison_on_either_side(dtype):
     limits, x = np.iinfo(dtype), jnp.arange(float(MANY))
     table = jnp.asarray(np.resize(np.array([0, 3, 4, limits.min, limits.max], dtype), MANY))
@@ -380,6 +381,7 @@ def test_floats_and_arguments_stay():
     assert [eqn.primitive.name for eqn in after.jaxpr.eqns].count("eq") == 2
 
 
+@pytest.mark.slow
 def test_a_flag_of_vertices_is_a_byte_for_each():
     """And the program means what it says, with its gradient."""
 

@@ -64,6 +64,7 @@ def is_the_same(case):
     np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
 
 
+@pytest.mark.slow
 @examples(25)
 @given(late())
 def test_what_is_left_of_slices_is_the_same(case):
