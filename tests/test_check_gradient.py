@@ -126,6 +126,7 @@ class TestRight:
         report = cl.check_gradient(graph, x, [x], {"x": np.float32(-1)}, program=cl.Repeat(3, turn))
         assert not report.findings
 
+    @pytest.mark.slow
     def test_streams(self):
         graph = cl.Graph()
         x, total = graph.add_variable("x", (2,)), graph.add_variable("total", (2,))

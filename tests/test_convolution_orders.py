@@ -194,6 +194,7 @@ def check_gradients(drawn):
             jax.tree.map(lambda a, b: assert_alike(a, b, 1e-12), own, plain)
 
 
+@pytest.mark.slow
 @examples(1)
 @given(convolutions())
 def test_drawn_convolutions_and_their_gradients(drawn):

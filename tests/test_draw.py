@@ -262,6 +262,7 @@ def test_it_is_saved_and_shown(picture, tmp_path):
     assert repr(picture) == "<Picture of 420 vertices   ·   1,600 links, 512 x 512>"
 
 
+@pytest.mark.slow
 def test_a_traced_function_is_drawn_by_its_layers():
     def step(w, x):
         return jnp.tanh(x @ w).sum()

@@ -174,6 +174,7 @@ def check_transfer(placement, transfer, pairs, to_home):
     np.testing.assert_array_equal(homes, placement.element_tiles[moves.elements])
 
 
+@pytest.mark.slow
 @examples(8)
 @given(placements(), st.sampled_from([0, region._SHORT, 1 << 40]))
 def test_bytes_per_tile_are_those_counted_one_by_one(placement, short):

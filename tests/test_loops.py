@@ -169,6 +169,7 @@ def test_rotated_turns_are_counted_on():
     assert "repeat 8 counted by turn from 1 " in steps_text(run)
 
 
+@pytest.mark.slow
 def test_loops_in_loops_rotate():
     s = Stencil()
     inner = cl.Repeat(6, cl.Sequence(s.step, s.back))

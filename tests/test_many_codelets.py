@@ -5,7 +5,6 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import codelet as cl
 from tests.examples import few
@@ -92,7 +91,7 @@ def test_the_work_grows_with_the_number_of_codelets(layout):
     assert four - two < 2.2 * (two - one)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@few("layout", LAYOUTS, quick=["variables"])
 def test_all_of_them_compute_what_they_should(layout):
     graph, x, outputs = LAYOUTS[layout](12)
     values = np.arange(x.size, dtype=np.float32).reshape(x.shape)

@@ -272,6 +272,7 @@ def test_loops_that_pass_variables_on(placement, keeping):
     check_addresses(planned.memory)
 
 
+@pytest.mark.slow
 @examples(15)
 @given(chains(), KEEPING)
 def test_outputs_in_the_place_of_inputs_spoil_nothing(placement, keeping):
@@ -282,6 +283,7 @@ def test_outputs_in_the_place_of_inputs_spoil_nothing(placement, keeping):
     check_addresses(planned.memory)
 
 
+@pytest.mark.slow
 @examples(10)
 @given(placements())
 def test_buffers_hold_what_arrives_and_what_is_sent_home(placement):

@@ -262,6 +262,7 @@ def test_rows_of_no_tile_compute_nothing(tiles, devices):
     assert engine.read(z).tolist() == expected[::-1]
 
 
+@pytest.mark.slow
 def test_rows_of_no_tile_do_not_spoil_a_gradient():
     graph = cl.Graph(cl.IPU(num_tiles=8))
     a, b = graph.add_variable("a", (7,)), graph.add_variable("b", (7,))

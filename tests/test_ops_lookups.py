@@ -479,6 +479,7 @@ def test_indices_of_narrow_dtypes_lead_where_wide_ones_do(name, memory, dtype):
     jax.tree.map(assert_alike, found, right)
 
 
+@pytest.mark.slow
 def test_starts_count_from_the_end_once_or_not_at_all():
     x, u, i = array((6,)), array((2,), seed=1), jnp.array(-1)
 

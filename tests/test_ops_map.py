@@ -149,6 +149,7 @@ def test_choices():
     check(Case(build, plain, (which, x, y, k, nan), slopes=False), interpreted=True)
 
 
+@pytest.mark.slow
 def test_gradients_of_choices():
     g, which, x, y = array((4, 6), seed=3), array((4, 6), bool), array((4, 6)), array((6,), seed=1)
     low, half = array((4, 6), seed=4) - 1, array((4, 6), jnp.float16)
@@ -263,6 +264,7 @@ def test_the_choice_is_near_the_best(extents, other):
     assert chosen <= 1.05 * min(costs)
 
 
+@pytest.mark.slow
 @hypothesis.given(st.lists(st.integers(1, 6), min_size=1, max_size=3), st.data())
 @examples(4)
 def test_any_grain_gives_the_same(shape, data):

@@ -359,6 +359,7 @@ def assert_values_of_any_option(data: Any) -> None:
             forget_plans()
 
 
+@pytest.mark.slow
 @given(st.data())
 @examples(4)
 def test_any_legal_plan_gives_the_same_values(data):

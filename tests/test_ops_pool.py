@@ -90,7 +90,7 @@ def test_grains(grain):
     check(case_of("padded", grain), interpreted=grain == 7)
 
 
-@pytest.mark.parametrize("grain", [None, 1])
+@few("grain", [None, 1], quick=["1"])
 def test_slopes_go_to_the_first_of_equal_elements(grain):
     given, options, windows = arguments_of("three by two")
     case = Case(

@@ -70,6 +70,7 @@ def test_large_numbers_and_those_that_are_not_finite(grain):
     check(Case(build, plain, (x,), slopes=False))
 
 
+@pytest.mark.slow
 def test_long_rows_are_cut():
     graph = cl.Graph(cl.IPU("mk2"))
     x = graph.add_variable("x", (4, 60_000))

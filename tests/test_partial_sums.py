@@ -73,7 +73,7 @@ CUTS = {
 }
 
 
-@pytest.mark.parametrize("case", CUTS)
+@few("case", CUTS, quick=["rows"])
 def test_a_sum_of_partial_convolutions_is_the_whole_one(case):
     groups = CUTS[case].get("groups", 1)
     x, w = normal(2, 6 * groups, 11, 5), normal(4, 6, 4, 3)
@@ -235,6 +235,7 @@ def test_a_sum_of_some_of_the_partial_sums_is_a_convolution_of_their_channels():
     _agrees(graph, cl.Sequence(cl.Execute(partial), again), [other], is_whole=False)
 
 
+@pytest.mark.slow
 @examples(6)
 @given(st.data())
 def test_sums_of_partial_convolutions_mean_what_their_vertices_mean(data):

@@ -5,6 +5,7 @@ from unittest.mock import patch
 
 import jax
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jax.extend import core as jax_core
@@ -104,6 +105,7 @@ def test_tiles_count_up_where_words_are(case: Case, where):
         np.testing.assert_array_equal(results[name], value, err_msg=name)
 
 
+@pytest.mark.slow
 def test_tables_of_a_large_graph_are_small():
     """They have entries for stretches, and for what all stretches consist of, not for elements."""
     for size in (2 * 10**5, 10**6 + 3000):

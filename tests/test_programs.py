@@ -1052,7 +1052,7 @@ def test_an_output_stream_is_handed_on_or_kept():
     assert engine.read("sums").shape == (0, 2)
 
 
-@pytest.mark.parametrize(("stream_bytes", "most"), [(16, 1), (40, 2), (64, 4), (10**6, 7)])
+@few("stream_bytes, most", [(16, 1), (40, 2), (64, 4), (10**6, 7)], quick=["1000000, 7"])
 def test_the_iterator_is_never_more_than_a_chunk_ahead(stream_bytes, most):
     s = Fed(7)
     given, handed = [], []

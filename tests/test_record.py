@@ -58,6 +58,7 @@ def test_parts_sum_to_the_wholes_of_the_profile(placement):
         assert ends[residents["tile"] == tile].max(initial=0) == profile.memory_by_tile[tile]
 
 
+@pytest.mark.slow
 @examples(15)
 @given(placements(loops=True))
 def test_what_moves_is_what_is_planned(placement):

@@ -75,6 +75,7 @@ def test_a_step_on_what_it_touches_takes_what_it_takes_on_all(elements, chips):
     assert [kind for kind, _ in steps] == [kind for kind, (_, times) in alone.items() for _ in range(times)]
 
 
+@pytest.mark.slow
 def test_turns_on_one_batch_are_a_step_on_it():
     arguments = step_arguments("mnist", batch=2, key=jax.random.key(0))
     found = jax.jit(functools.partial(step_in_turns, turns=3))(*arguments)

@@ -212,6 +212,7 @@ class Wanted(Paths):
         return (state - made_whole(self.plan, touches) - ended) | read
 
 
+@pytest.mark.slow
 @examples(25)
 @given(plans().map(without_calls))
 def test_what_is_live_is_what_some_path_has_written_and_some_path_wants(plan):

@@ -328,6 +328,7 @@ def test_a_dependent_range_takes_every_kind_of_field_and_has_gradients():
     np.testing.assert_allclose((slope * step).sum(), (high - low) / 2, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_dependent_range_of_millions_is_columns():
     i = cl.grid(3000)
     j = cl.grid(i)

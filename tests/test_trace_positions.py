@@ -57,7 +57,7 @@ def test_starts_are_clamped_as_plain_jax_clamps_them(name, dtype):
         jax.tree.map(assert_alike, *both(X, UPDATE, jnp.asarray(start)))
 
 
-@pytest.mark.parametrize("execution", ["fused", "tiles", "addresses"])
+@few("execution", ["fused", "tiles", "addresses"], quick=["fused"])
 def test_starts_are_clamped_in_every_execution(execution):
     function = AT_STARTS["slice"]
     traced = cl.trace(function, X, UPDATE, 0, target=TARGET)

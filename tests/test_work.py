@@ -56,12 +56,14 @@ def check_program(case, gradients):
         assert not unbounded(run.plan, run.jaxpr)
 
 
+@pytest.mark.slow
 @examples(12)
 @given(cases(np.float32))
 def test_drawn_graphs_move_what_their_edges_touch(case):
     check_graph(case)
 
 
+@pytest.mark.slow
 @examples(2)
 @given(loop_programs())
 def test_drawn_programs_move_what_their_edges_touch(case):

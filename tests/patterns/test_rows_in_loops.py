@@ -124,7 +124,7 @@ NOT_STACKED = {
 }
 
 
-@pytest.mark.parametrize("name", NOT_STACKED)
+@few("name", NOT_STACKED, quick=["put into what is given"])
 def test_what_is_more_than_a_row_is_put_as_it_is(name):
     made = after(scan_rows, carried(NOT_STACKED[name]), FIVE, FIVE * FIVE)
     (loop,) = (eqn for eqn in made.jaxpr.eqns if eqn.primitive.name == "scan")

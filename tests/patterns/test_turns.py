@@ -46,6 +46,7 @@ def _kept(run):
     return sum(aval.size for aval in floats) // 5  # some releases of JAX keep the turn's number too
 
 
+@pytest.mark.slow
 def test_what_is_computed_element_by_element_is_not_kept():
     run = _loop(lambda a, b: jnp.sin(a) * jnp.tanh(b) + jnp.exp(-a * a) / (2 + jnp.cos(b)))
     assert len(_body(run)) == 1  # a checkpoint

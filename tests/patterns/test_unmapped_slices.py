@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 from lowering.jaxprs.unmap import unmap
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.test_grains import remapped
 
 
@@ -127,7 +127,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@few("name", CASES, quick=["a part of both"])
 def test_what_is_taken_through(name):
     function, arguments, expected = CASES[name]
     assert extents(function, *arguments) == expected
