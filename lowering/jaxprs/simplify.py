@@ -34,7 +34,6 @@ from lowering.jaxprs.single_dimensions import drop_single_dimensions
 from lowering.jaxprs.slice_before_loops import slice_before_loops
 from lowering.jaxprs.slice_order import slices_in_order
 from lowering.jaxprs.small_updates import scatter_small_updates
-from lowering.jaxprs.sum_rows import sum_rows
 from lowering.jaxprs.thin_products import multiply_thinly
 
 
@@ -45,7 +44,7 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     """
     compared = compare_tables(inline(equal_constants_once(jax.make_jaxpr(function)(*structs))))
     emitted = as_one_slice(within_bounds(slices_in_order(as_one_number(compared))))
-    products = dots_in_memory_order(contract(sum_rows(repeat_less(emitted))))
+    products = dots_in_memory_order(contract(repeat_less(emitted)))
     reductions = contract_in_order(products)
     tables = join_tables(reductions)
     if tables is not reductions:  # what blocks of rows looked up, or updated, may be one row of all

@@ -138,11 +138,15 @@ class _Composing(Rewriter):
         self.parts: dict[Variable, tuple[Family, ...]] = {}  # families of the graph that what is known is made of
 
     def _by_result(self, family: Family) -> tuple[Family, ...]:
-        """A family as one for each of its results, where these reduce the same elements, which XLA then reads once."""
+        """A family as one for each of its results, where that computes nothing again.
+
+        Products are by themselves anyway; of what reduces the same elements XLA reads these once.
+        """
         apart = by_result(family)
         known = [own for own in map(self.reduced, apart) if own is not None]
         forms = {(own.map.shape, tuple(axis.extent for axis, _ in own.axes)) for own in known}
-        return apart if len(known) == len(apart) and len(forms) == 1 else (family,)
+        are_alone = len(forms) == 1 or all(own.is_product for own in known)
+        return apart if len(known) == len(apart) and are_alone else (family,)
 
     @functools.cached_property
     def readers(self) -> dict[Variable, set[Step | None]]:
