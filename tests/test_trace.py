@@ -465,3 +465,22 @@ def test_products_of_dtypes_that_jax_does_not_promote(first, second):
     for own, right in zip(ours, plain, strict=True):
         assert own.dtype == right.dtype
         np.testing.assert_array_equal(own.astype(jnp.float32), right.astype(jnp.float32))
+
+
+@pytest.mark.filterwarnings("ignore:codelet .* no rule says", "ignore::codelet.OneVertexWarning")
+def test_what_is_known_is_computed_while_it_is_traced_but_the_host_is_called_when_it_runs():
+    calls = []
+
+    def host(a):
+        calls.append(a.tolist())
+        return a * 2
+
+    def function(x):
+        known = jnp.cumsum(jnp.arange(4.0)) * 2
+        return x + known + jax.pure_callback(host, jax.ShapeDtypeStruct((4,), np.float32), known)
+
+    traced = cl.trace(function, ROW)
+    assert not calls
+    assert [own.name for own in traced.graph.compute_sets] == ["pure_callback/run", "add_add/map"]
+    np.testing.assert_allclose(traced(ROW), ROW + 3 * jnp.array([0.0, 2.0, 6.0, 12.0]))
+    assert calls == [[0.0, 2.0, 6.0, 12.0]]
