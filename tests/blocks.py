@@ -258,4 +258,5 @@ def staged(builder: Any) -> list[Any]:
             graph.add_vertex(
                 last, reduced_parts, parts=own[:taken, i], out=out[i], by=draw(st.sampled_from([by, by, "max"]))
             )
-    return [cl.Execute(parts), cl.Execute(last)]
+    written = draw(st.sampled_from([None, None, x[:, 1:], m[:1], held[0][:1]]))
+    return [cl.Execute(parts), *([] if written is None else [cl.Copy(3, written)]), cl.Execute(last)]

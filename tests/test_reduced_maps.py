@@ -193,6 +193,26 @@ def test_whole_numbers_and_truth_values(reduction):
     np.testing.assert_array_equal(run(x), reduction(x, 1))
 
 
+@pytest.mark.filterwarnings("error:Explicitly requested dtype float64")
+@pytest.mark.parametrize("allowed", [True, False])
+def test_terms_of_as_many_bits_as_their_codelets_were_traced_with(allowed):
+    graph = cl.Graph()
+    part = cl.codelet(lambda x: jnp.sum(jnp.exp(x.astype(jnp.float64) * 1e-9)))
+    last = cl.codelet(lambda total: ((total - 10) * 1e9).astype(jnp.float32))
+    with jax.enable_x64(True):
+        x, out = graph.add_variable("x", (10,), np.float32), graph.add_variable("out", (), np.float32)
+        parts, whole = graph.add_variable("parts", (3,), np.float64), graph.add_variable("whole", (), np.float64)
+        for k, own in enumerate((slice(0, 4), slice(4, 8), slice(8, 10))):
+            graph.add_vertex("parts of x", part, x=x[own], out=parts[k])
+        graph.add_vertex("all", cl.codelet(total), x=parts, out=whole)
+        graph.add_vertex("last", last, total=whole, out=out)
+    values = {"x": np.arange(10, dtype=np.float32)}
+    with jax.enable_x64(allowed):
+        run = cl.lower(graph, inputs=[x], outputs=[out])
+        assert [eqn.primitive.name for eqn in equations(run.jaxpr)].count("reduce_sum") == 1
+        np.testing.assert_allclose(jax.jit(run)(values)["out"], 45, rtol=1e-5)
+
+
 # --- what stays ------------------------------------------------------------------------------------------
 
 

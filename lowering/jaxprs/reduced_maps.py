@@ -23,6 +23,7 @@ from codelet.jaxprs.primitives import ELEMENTWISE, REDUCTIONS, is_understood
 from codelet.jaxprs.rebuild import inline
 from codelet.refused import Refused
 from codelet.tracing.alike import alike
+from codelet.tracing.statics import restored
 from codelet.tracing.traced_codelet import TracedCodelet
 from lowering.arrays import SMALL
 from lowering.jaxprs.contraction import is_exact, precision_of
@@ -173,7 +174,8 @@ def _terms(
     if {d for places in dims for d in places} != {d for d, n in enumerate(shape) if n != 1}:
         return Refused("it reduces one element several times")
     numbers = [jax.ShapeDtypeStruct((), codelet.inputs[name].dtype) for name, _ in terms.leaves]
-    term = jax.make_jaxpr(lambda *numbers: terms.of(atom, along, numbers))(*numbers)
+    with restored(codelet.settings):
+        term = jax.make_jaxpr(lambda *numbers: terms.of(atom, along, numbers))(*numbers)
     is_itself = len(numbers) == 1 and term.jaxpr.outvars == term.jaxpr.invars
     fields, dtype = tuple(name for name, _ in terms.leaves), atom.aval.dtype  # type: ignore[attr-defined]
     return ReducedMap(fields, shape, dims, None if is_itself else term, name, None, dtype)

@@ -24,6 +24,7 @@ from codelet.graphs.family import Family, Field
 from codelet.refused import Refused
 from codelet.tracing.codelet_from_jaxpr import JaxprCodelet
 from codelet.tracing.field_types import FieldType
+from codelet.tracing.statics import restored
 from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.views.access import Access
 from codelet.views.affine import sorted_symbols
@@ -64,8 +65,8 @@ def _codelet(function: Callable[..., Any], name: str, kinds: Mapping[str, FieldT
     return JaxprCodelet([jax.make_jaxpr(function)(*fields)], tuple(kinds), (OUT,), name).trace(kinds)
 
 
-def _reduction(reduces: ReducedMap) -> Callable[..., Any]:
-    """What reduces a map of fields."""
+def _reduction(reduces: ReducedMap, dtype: np.dtype) -> Callable[..., Any]:
+    """What reduces a map of fields, and gives a dtype."""
     long = [d for d, n in enumerate(reduces.shape) if n != 1]
 
     def reduced(*fields: jax.Array) -> jax.Array:
@@ -73,7 +74,7 @@ def _reduction(reduces: ReducedMap) -> Callable[..., Any]:
         for d in reversed(long):
             run = jax.vmap(run, tuple(0 if d in dims else None for dims in reduces.dims))
         (terms,) = run(*fields)
-        return getattr(lax, reduces.name)(terms, tuple(range(len(long))))
+        return lax.convert_element_type(getattr(lax, reduces.name)(terms, tuple(range(len(long)))), dtype)
 
     return reduced
 
@@ -132,13 +133,13 @@ class ReducedFamily(NamedTuple):
         apart = self.map.fields if len(set(self.map.fields)) == len(views) else [f"x{k}" for k in range(len(views))]
         called = (LEFT, RIGHT) if self.is_product else apart
         kinds = {name: FieldType(view.shape, view.dtype) for name, view in zip(called, views, strict=True)}
-        if self.is_product:
-            dtypes = views[0].dtype, np.dtype(self.map.reduced_in), self.out.dtype
-            codelet = inner_product(views[0].shape, *dtypes, self.map.precision)
-        else:
-            reduces = self.map._replace(shape=factors[0].shape, dims=tuple(map(tuple, dims)))
-            of = lambda *fields: lax.convert_element_type(_reduction(reduces)(*fields), self.out.dtype)  # noqa: E731
-            codelet = _codelet(of, reduces.name, kinds)
+        reduces = self.map._replace(shape=factors[0].shape, dims=tuple(map(tuple, dims)))
+        with restored(self.family.codelet.settings):
+            if self.is_product:
+                dtypes = views[0].dtype, np.dtype(reduces.reduced_in), self.out.dtype
+                codelet = inner_product(views[0].shape, *dtypes, reduces.precision)
+            else:
+                codelet = _codelet(_reduction(reduces, self.out.dtype), reduces.name, kinds)
         read = (Field(name, "in", kinds[name], view) for name, view in zip(called, views, strict=True))
         fields = (*read, Field(OUT, "out", codelet.outputs[OUT], self.out))
         axes, names = tuple(axis for axis, _ in self.axes), tuple(name for _, name in self.axes)
