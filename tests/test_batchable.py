@@ -117,7 +117,7 @@ def test_slopes_are_those_of_differences():
         # Not jitted: XLA loses beginnings where it makes one sum of two.
         plain = lambda x: sum(np.sum(FUNCTIONS[name](jnp.asarray(row))) for row in x for name in names)  # noqa: E731
         step = 1e-5
-        ways = np.random.default_rng(2).normal(size=(3, *x.shape))
+        ways = np.random.default_rng(2).normal(size=(1, *x.shape))
         differences = [(plain(x + step * way) - plain(x - step * way)) / (2 * step) for way in ways]
     np.testing.assert_allclose([np.vdot(slopes, way) for way in ways], differences, rtol=1e-5)
 

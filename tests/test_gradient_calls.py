@@ -221,7 +221,7 @@ class TestCopiesInVain:
     @few(
         "loop, again",
         product([None, 2, cl.Revolve(1)], [cl.Recompute.all(), None, cl.Recompute.every(1)]),
-        quick=["None, every", "2, all", "Revolve(snapshots=1), None"],
+        quick=["None, every", "Revolve(snapshots=1), None"],
         ids=lambda own: getattr(own, "kind", own),
     )
     @pytest.mark.parametrize(("body", "inner"), NESTED)

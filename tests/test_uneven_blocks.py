@@ -77,7 +77,7 @@ def cut_grids(draw):
     return graph, len(kept) == len(blocks)
 
 
-@examples(12)
+@examples(8)
 @given(st.lists(cut_grids(), min_size=4, max_size=4))
 def test_blocks_of_any_lengths_are_what_they_are_blocks_of(drawn):
     runs, given_values, expected = [], [], []

@@ -105,7 +105,7 @@ def program_of(extreme, dtype):
 @few(
     "dtype, extreme",
     [(dtype, own) for own in EXTREMES for dtype in ("float32", "float64")],
-    quick=["float64, so far", "float32, of two", "float64, of windows of vertices"],
+    quick=["float32, of two", "float64, of windows of vertices"],
 )
 def test_no_slope_is_lost(dtype, extreme):
     with jax.enable_x64(dtype == "float64"):

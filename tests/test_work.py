@@ -125,7 +125,7 @@ MANY = ("loops", "npbench")
 
 LONG = (
     *("ops_norm", "ops_pool", "ops_random", "ops_attention", "adjoint_messages", "gather_dot", "mnist_traced_step"),
-    *("tile_array", "patchwork", "messages"),
+    *("tile_array", "patchwork", "messages", "ops_matmul", "lattice_boltzmann"),
 )
 """Benchmarks whose rows take a second or more to lower, of programs of which others have the like."""
 
