@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from ipu_backend.running.checkpoint_files import ABOUT, _sum_of
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.meshes import mesh_of
 from tests.strategies import Case, cases
 from tests.test_mesh_fused import check_parts
@@ -105,7 +105,7 @@ def filled(engine: cl.Engine, number: int = 0) -> cl.Engine:
     return engine
 
 
-@pytest.mark.parametrize("uneven", [False, True])
+@few("uneven", [False, True], quick=["True"])
 def test_some_values_of_some_variables(tmp_path, uneven):
     checkpoints = cl.Checkpoints(tmp_path)
     checkpoints.save(filled(counting(4, uneven=uneven)), 0)

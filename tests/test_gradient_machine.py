@@ -365,6 +365,7 @@ class TestTwice:
         for own, value in zip(made, expected, strict=True):
             np.testing.assert_allclose(own, value, 1e-4, 1e-5)
 
+    @pytest.mark.slow
     @examples(4)
     @given(differentiated(max_steps=2), st.data())
     def test_of_generated_programs(self, own: Differentiated, data):

@@ -68,6 +68,7 @@ def test_dilated_convolutions_meet_infinities_as_those_of_jax_do():
     np.testing.assert_array_equal(np.isinf(own), np.isinf(expected))
 
 
+@pytest.mark.slow
 def test_what_becomes_of_compute_sets_is_counted():
     matmuls = [verdict for seed in range(4) for verdict, _ in verdicts(drawn("matmul", seed))]
     assert "joined" in matmuls

@@ -139,6 +139,7 @@ def test_phases_that_lie_apart_have_names():
     assert sorted(names) == ["layer 2 backward", "layer 2 forward"]
 
 
+@pytest.mark.slow
 def test_a_part_names_the_layers_and_compute_sets_that_are_seen():
     picture = pictured(chain(FIVE, 200), size=512, title="a chain")
     place, groups = picture.layout.place, picture.layout.groups

@@ -140,6 +140,7 @@ def test_decisions_on_lengths(decided):
     assert_all_close(jax.jit(cl.lower(graph, inputs=["x"], outputs=names))(values), expected, names)
 
 
+@pytest.mark.slow
 @few("execution", ["addresses", "tiles"], quick=["tiles"])
 def test_decisions_on_lengths_on_the_machine(decided, execution):
     graph, values, names, expected = decided

@@ -166,6 +166,7 @@ def _pairs(links: Any) -> set[tuple[int, int]]:
     return set(zip(links.source.tolist(), links.target.tolist(), strict=True))
 
 
+@pytest.mark.slow
 @examples(8)
 @given(cases(np.int32, max_steps=4))
 def test_links_are_those_of_a_trace(case: Case):

@@ -23,6 +23,7 @@ def exact(build, plain, *arguments, **ways):
     check(Case(build, plain, arguments, tolerance=1e-300, slopes=False), **ways)
 
 
+@pytest.mark.slow
 @few("grain", [7, None], quick=["7"])
 def test_all_from_one_key(grain):
     def ours(graph, key):
@@ -64,6 +65,7 @@ def test_all_from_one_key(grain):
     exact(ours, plain, KEY)
 
 
+@pytest.mark.slow
 def test_one_vertex_at_a_time_and_on_tiles():
     exact(
         lambda graph, key: (
@@ -205,7 +207,7 @@ def _profiled(target, operation, count, grain=None):
 
 
 @pytest.mark.parametrize("target", [cl.IPU("mk2"), TARGET], ids=["mk2", "small"])
-@pytest.mark.parametrize("operation", ["random_bits", "uniform", "normal", "dropout"])
+@few("operation", ["random_bits", "uniform", "normal", "dropout"], quick=["normal"])
 def test_the_profile_agrees_with_the_plan(operation, target, recwarn):
     count = 100_000 if target is not TARGET else 3001
     dtype = jnp.uint32 if operation == "random_bits" else jnp.float32

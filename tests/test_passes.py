@@ -543,6 +543,7 @@ def test_joins_of_many_nodes_leave_no_cycle():
         assert sorted(k for members in order for k in members) == list(range(25))
 
 
+@pytest.mark.slow
 def test_zeros_that_windows_sum_over_are_options_of_the_sum():
     """As in the gradient of an average pooling, with what is around and between, and with windows of other sizes."""
     for window, strides, padding in ((2, 2, "VALID"), (3, 2, "SAME"), (3, 1, "SAME"), (2, 3, "VALID")):

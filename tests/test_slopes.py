@@ -35,6 +35,7 @@ def made(monkeypatch):
     return calls
 
 
+@pytest.mark.slow
 def test_nothing_is_changed_for_derivatives_that_nobody_asks_for(made):
     lowered = cl.trace(sweep, X, jnp.ones(6)).lowered
     run = jax.jit(lowered.flat)

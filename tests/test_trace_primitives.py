@@ -338,6 +338,7 @@ def test_every_function_has_the_values_that_it_has(names: list[str]):
     check([(name, EVERY[name][0], arguments(name, EVERY)) for name in names], grain=16)
 
 
+@pytest.mark.slow
 @few("grain", [3, 1, 5, 64, 1000], quick=["64"])
 def test_rows_of_loops_of_any_grain(grain: int):
     def turns(x: Any) -> Any:

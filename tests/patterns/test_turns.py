@@ -162,6 +162,7 @@ def agrees(made):
     assert str(carry_extended(run.jaxpr)) == str(run.jaxpr)
 
 
+@pytest.mark.slow
 @examples(3)
 @given(turns_over_neighbours())
 def test_loops_over_neighbours(made):
