@@ -133,6 +133,7 @@ class _Terms:
     makers: Makers
     names: Mapping[Any, str]
     leaves: list[tuple[str, Along]] = field(default_factory=list)
+    computes: bool = False
 
     def are_known(self, atom: Atomic, along: Along) -> bool:
         """Whether a value is a function of fields, element by element; its fields are noted."""
@@ -145,6 +146,7 @@ class _Terms:
                 self.leaves.append(leaf)  # type: ignore[arg-type]
             return leaf[0] is not None
         if is_understood(maker, *ELEMENTWISE) and len(maker.outvars) == 1:
+            self.computes = True
             return all(self.are_known(operand, along if _shape(operand) else ()) for operand in maker.invars)
         source = _source_along(maker, along)
         return source is not None and self.are_known(maker.invars[0], source)
@@ -173,12 +175,13 @@ def _terms(
     dims = tuple(tuple(d for d in along if d is not None) for _, along in terms.leaves)
     if {d for places in dims for d in places} != {d for d, n in enumerate(shape) if n != 1}:
         return Refused("it reduces one element several times")
-    numbers = [jax.ShapeDtypeStruct((), codelet.inputs[name].dtype) for name, _ in terms.leaves]
+    fields, dtype = tuple(name for name, _ in terms.leaves), atom.aval.dtype  # type: ignore[attr-defined]
+    if not terms.computes:
+        return ReducedMap(fields, shape, dims, None, name, None, dtype)
+    numbers = [jax.ShapeDtypeStruct((), codelet.inputs[name].dtype) for name in fields]
     with restored(codelet.settings):
         term = jax.make_jaxpr(lambda *numbers: terms.of(atom, along, numbers))(*numbers)
-    is_itself = len(numbers) == 1 and term.jaxpr.outvars == term.jaxpr.invars
-    fields, dtype = tuple(name for name, _ in terms.leaves), atom.aval.dtype  # type: ignore[attr-defined]
-    return ReducedMap(fields, shape, dims, None if is_itself else term, name, None, dtype)
+    return ReducedMap(fields, shape, dims, term, name, None, dtype)
 
 
 def reduced_map(codelet: TracedCodelet, name: str = SUM) -> ReducedMap | Refused:

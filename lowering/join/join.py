@@ -142,7 +142,7 @@ class _Composing(Rewriter):
 
         Products are by themselves anyway; of what reduces the same elements XLA reads these once.
         """
-        apart = by_result(family)
+        apart = by_result(family) if _reductions(family.codelet.jaxpr.jaxpr) else (family,)
         known = [own for own in map(self.reduced, apart) if own is not None]
         forms = {(own.map.shape, tuple(axis.extent for axis, _ in own.axes)) for own in known}
         are_alone = len(forms) == 1 or all(own.is_product for own in known)
