@@ -144,7 +144,7 @@ class _Composing(Rewriter):
         """
         apart = by_result(family) if _reductions(family.codelet.jaxpr.jaxpr) else (family,)
         known = [own for own in map(self.reduced, apart) if own is not None]
-        forms = {(own.map.shape, tuple(axis.extent for axis, _ in own.axes)) for own in known}
+        forms = {tuple(n for n in own.extents.values() if n != 1) for own in known}
         are_alone = len(forms) == 1 or all(own.is_product for own in known)
         return apart if len(known) == len(apart) and are_alone else (family,)
 
