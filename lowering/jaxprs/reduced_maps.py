@@ -184,12 +184,12 @@ def _terms(
     return ReducedMap(fields, shape, dims, term, name, None, dtype)
 
 
-def reduced_map(codelet: TracedCodelet, name: str = SUM) -> ReducedMap | Refused:
+def reduced_map(codelet: TracedCodelet, name: str | None = None) -> ReducedMap | Refused:
     """What a codelet reduces to its only result, of one element.
 
     Args:
         codelet: which.
-        name: of the reduction where it is of one element, and no equation says so.
+        name: of the reduction that it is where it is of one element, and no equation says so.
     """
     closed = inline(codelet.jaxpr)
     jaxpr = closed.jaxpr
@@ -205,13 +205,14 @@ def reduced_map(codelet: TracedCodelet, name: str = SUM) -> ReducedMap | Refused
     if last is not None and is_understood(last, "convert_element_type"):
         before = _maker(last.invars[0], makers)
         last = before if before is not None and is_understood(before, "dot_general", *REDUCTIONS) else last
-    if last is not None and is_understood(last, "dot_general", SUM):
+    of_one = ("mul",) if name == SUM else ()
+    if last is not None and is_understood(last, "dot_general", SUM, *of_one):
         product = _product(last, makers, names, codelet)
-        if isinstance(product, ReducedMap) or last.primitive.name != SUM:
+        if isinstance(product, ReducedMap) or last.primitive.name == "dot_general":
             return product if not _shape(result) else Refused("its result is a block")
     if last is not None and is_understood(last, *REDUCTIONS):
         return _terms(last.primitive.name, last.invars[0], makers, codelet, names)
-    return _terms(name, result, makers, codelet, names)
+    return Refused("it reduces nothing") if name is None else _terms(name, result, makers, codelet, names)
 
 
 def _all_of(atom: Any, makers: Makers, names: Mapping[Any, str]) -> str | None:
@@ -223,16 +224,15 @@ def _all_of(atom: Any, makers: Makers, names: Mapping[Any, str]) -> str | None:
 def _product(
     last: jax_core.JaxprEqn, makers: Makers, names: Mapping[Any, str], codelet: TracedCodelet
 ) -> ReducedMap | Refused:
-    """The products of floats that an equation sums whose result is one number."""
-    product: jax_core.JaxprEqn | None = last
-    if last.primitive.name == SUM:
-        product = makers.of(last.invars[0])
-        if product is None or not is_understood(product, "mul") or not is_exact(product):
-            return Refused("what it sums are no products, or products that are rounded before")
-        if len(last.params["axes"]) != len(_shape(last.invars[0])):
-            return Refused("it sums along some dimensions")
-    elif len(set(last.params["dimension_numbers"][0])) != 1:
+    """The products of floats that an equation sums whose result is one number, or the one that it is."""
+    product = makers.of(last.invars[0]) if last.primitive.name == SUM else last
+    is_dot = last.primitive.name == "dot_general"
+    if is_dot and len(set(last.params["dimension_numbers"][0])) != 1:
         return Refused("it sums no products element by element")
+    if product is None or not (is_dot or (is_understood(product, "mul") and is_exact(product))):
+        return Refused("what it sums are no products, or products that are rounded before")
+    if product is not last and len(last.params["axes"]) != len(_shape(last.invars[0])):
+        return Refused("it sums along some dimensions")
     dtype, precision = last.outvars[0].aval.dtype, precision_of(product)  # type: ignore[attr-defined]
     factors = [_all_of(atom, makers, names) for atom in product.invars]
     named = tuple(factor for factor in factors if factor is not None)

@@ -34,7 +34,7 @@ from codelet.views.line import Line
 from codelet.views.patchwork import padded
 from codelet.views.sources import Source, Variable
 from codelet.views.tensor import Tensor, whole_view
-from lowering.jaxprs.reduced_maps import SUM, ReducedMap, are_alike, reduced_map
+from lowering.jaxprs.reduced_maps import ReducedMap, are_alike, reduced_map
 from lowering.join.exact_cover import axis_names
 from lowering.join.lattice_pieces import Piece, pieces_of
 from lowering.join.partition_of import partition_of
@@ -204,8 +204,8 @@ def _spread_along(tensor: Tensor, shape: tuple[int, ...], dims: Sequence[int]) -
     return Tensor(tensor.source, replace(index, shape=shape, strides=strides))
 
 
-def as_reduced(family: Family, name: str = SUM) -> ReducedFamily | Refused:
-    """A family as one of reduced maps of plain views; of one element each by a reduction of some name."""
+def as_reduced(family: Family, name: str | None = None) -> ReducedFamily | Refused:
+    """A family as one of reduced maps of plain views; see `reduced_map`."""
     out = Refused("its rows have lengths of their own") if family.rows else _written_by(family)
     if isinstance(out, Refused):
         return out
