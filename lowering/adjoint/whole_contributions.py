@@ -137,7 +137,7 @@ def _convolution(
 
 
 def _as_they_lie(back: Backward, products: Sequence[Contribution]) -> list[Contribution]:
-    """ReducedFamily that contribute to what others contribute to as well, each brought to the order of that.
+    """Products that contribute to what others contribute to as well, each brought to the order of that.
 
     Of several, for what is summed over in unequal parts, one is made, where together they are for all of it.
     """

@@ -4,7 +4,8 @@ Vertices that reduce rows read a table of rows, and others read the array as it 
 the array with one of these, and goes by its shape: the gradient of softmax took 1.6 times as long with an array of four
 dimensions of which the rows were summed as two. In comes a jaxpr, out comes one whose reductions of a reshaped array
 are of the array itself, where dimensions stay together that are reduced, and where something else reads the array as it
-is, or all that reads the result reads it in the shape that it has then.
+is, or all that reads the result reads it in the shape that it has then; and those of a transposed array of what lies in
+memory.
 """
 
 from __future__ import annotations
@@ -114,6 +115,6 @@ def reduce_in_shape(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr whose reductions are of arrays in the shapes that these have, in the bodies of loops as well."""
     eqns = closed.jaxpr.eqns
     makers = Makers(eqns)
-    turned = {eqn: _as_it_lies(eqn, makers) for eqn in eqns if is_understood(eqn, *REDUCTIONS)}
-    lying = {eqn: own for eqn, own in turned.items() if own is not None}
-    return with_remade(closed, {**_found(eqns, closed.jaxpr.outvars), **lying}, reduce_in_shape)
+    reductions = [eqn for eqn in eqns if is_understood(eqn, *REDUCTIONS)]
+    lying = {eqn: own for eqn in reductions if (own := _as_it_lies(eqn, makers)) is not None}
+    return with_remade(closed, _found(eqns, closed.jaxpr.outvars) | lying, reduce_in_shape)

@@ -102,11 +102,11 @@ def _shape(atom: Any) -> tuple[int, ...]:
 # --- terms ------------------------------------------------------------------------------------------------
 
 
-Along = tuple[int | None, ...]
+TermDimensions = tuple[int | None, ...]
 """Along which dimension of the terms each dimension of a value runs; None along none, where it has one element."""
 
 
-def _source_along(maker: jax_core.JaxprEqn, along: Along) -> Along | None:
+def _source_along(maker: jax_core.JaxprEqn, along: TermDimensions) -> TermDimensions | None:
     """Along which dimensions what an equation rearranges or repeats runs; None where it does something else."""
     if len(maker.invars) != 1:
         return None
@@ -132,10 +132,10 @@ class _Terms:
 
     makers: Makers
     names: Mapping[Any, str]
-    leaves: list[tuple[str, Along]] = field(default_factory=list)
+    leaves: list[tuple[str, TermDimensions]] = field(default_factory=list)
     computes: bool = False
 
-    def are_known(self, atom: Atomic, along: Along) -> bool:
+    def are_known(self, atom: Atomic, along: TermDimensions) -> bool:
         """Whether a value is a function of fields, element by element; its fields are noted."""
         if isinstance(atom, jax_core.Literal):
             return not _shape(atom)
@@ -151,7 +151,7 @@ class _Terms:
         source = _source_along(maker, along)
         return source is not None and self.are_known(maker.invars[0], source)
 
-    def of(self, atom: Atomic, along: Along, numbers: Sequence[Any]) -> Any:
+    def of(self, atom: Atomic, along: TermDimensions, numbers: Sequence[Any]) -> Any:
         """A term, of the elements of the fields."""
         if isinstance(atom, jax_core.Literal):
             return lax.full((), atom.val, atom.aval.dtype)  # type: ignore[attr-defined]

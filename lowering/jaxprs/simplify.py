@@ -44,10 +44,9 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     """
     compared = compare_tables(inline(equal_constants_once(jax.make_jaxpr(function)(*structs))))
     emitted = as_one_slice(within_bounds(slices_in_order(as_one_number(compared))))
-    products = dots_in_memory_order(contract(repeat_less(emitted)))
-    reductions = contract_in_order(products)
-    tables = join_tables(reductions)
-    if tables is not reductions:  # what blocks of rows looked up, or updated, may be one row of all
+    products = contract_in_order(dots_in_memory_order(contract(repeat_less(emitted))))
+    tables = join_tables(products)
+    if tables is not products:  # what blocks of rows looked up, or updated, may be one row of all
         tables = as_one_slice(within_bounds(tables))
     joined = reshape_once(drop_single_dimensions(tables))
     shaped = reduce_in_shape(make_in_shape(joined))

@@ -85,8 +85,8 @@ def _composed(factor: Tensor, along: Mapping[Axis, Line], keys: _SumKeys) -> Ind
 def compose(sums: ReducedFamily, inner: ReducedFamily, *, merge: bool = True) -> ReducedFamily | Refused:
     """Reductions of what the same reductions wrote, as one.
 
-    The value that the sums read has to be that which the products wrote, and what the products read unchanged since.
-    A product of 16 bits is rounded before it is added up: that stays. Dimensions that run on from each other are one in
+    The value that the sums read has to be that which was written before, and what that was made of unchanged since.
+    What is rounded to 16 bits before it is added up stays. Dimensions that run on from each other are one in
     what comes out, unless they are not to be merged.
     """
     (read,) = sums.factors
@@ -146,7 +146,7 @@ def _within(sums: ReducedFamily, part: ReducedFamily) -> ReducedFamily | Refused
 
 
 def compose_parts(sums: ReducedFamily, parts: tuple[ReducedFamily, ...]) -> ReducedFamily | Refused:
-    """Sums of what several families of sums of products wrote, as one of these.
+    """Reductions of what several families of the same reductions wrote, as one of these.
 
     Of what they wrote the sums may read a part, but nothing else. What is added up is cut at the ends of what each
     wrote, and each cut composed with its family; what comes out has to be a partition of one. See `compose`.

@@ -17,7 +17,6 @@ stay, since the partial sums would be made beside the whole.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -95,20 +94,6 @@ def _reductions(jaxpr: jax_core.Jaxpr) -> set[str]:
     )
 
 
-def _elements(family: Family) -> Family:
-    """A family of blocks as one of their elements, where it may be one of reductions."""
-    if len(family.codelet.outputs) != 1 or not _reductions(family.codelet.jaxpr.jaxpr):
-        return family
-    return refine(family) or family
-
-
-def _reduced(family: Family, elements: Family) -> ReducedFamily | None:
-    """A family of reductions, of which the elements are known."""
-    names = _reductions(family.codelet.jaxpr.jaxpr)
-    found = as_reduced(elements, *names) if len(names) == 1 else None
-    return found if isinstance(found, ReducedFamily) and found.factors else None
-
-
 def _adds_up(own: ReducedFamily) -> bool:
     """Whether it reduces what it reads as it is: perhaps what others reduced before."""
     return len(own.factors) == 1 and own.map.term is None
@@ -128,21 +113,34 @@ class _Composing(Rewriter):
         super().__init__()
         self.plan = plan
         self.joined = functools.cache(OncePerForm(_joined))
+        self.reductions = functools.cache(_reductions)
         self.by_result = functools.cache(self._by_result)
-        self.elements = functools.cache(_elements)
-        self.reduced = functools.cache(lambda family: _reduced(family, self.elements(family)))
+        self.elements = functools.cache(self._elements)
+        self.reduced = functools.cache(self._reduced)
         self.compose = functools.cache(compose_parts)
         self.family = functools.cache(_as_family)
         self.has_composed = False
         self.instead: dict[Step, tuple[Family, ...]] = {}
         self.parts: dict[Variable, tuple[Family, ...]] = {}  # families of the graph that what is known is made of
 
+    def _elements(self, family: Family) -> Family:
+        """A family of blocks as one of their elements, where it may be one of reductions."""
+        if len(family.codelet.outputs) != 1 or not self.reductions(family.codelet.jaxpr.jaxpr):
+            return family
+        return refine(family) or family
+
+    def _reduced(self, family: Family) -> ReducedFamily | None:
+        """A family as one of reductions of something."""
+        names = self.reductions(family.codelet.jaxpr.jaxpr)
+        found = as_reduced(self.elements(family), *names) if len(names) == 1 else None
+        return found if isinstance(found, ReducedFamily) and found.factors else None
+
     def _by_result(self, family: Family) -> tuple[Family, ...]:
         """A family as one for each of its results, where that computes nothing again.
 
         Products are by themselves anyway; of what reduces the same elements XLA reads these once.
         """
-        apart = by_result(family) if _reductions(family.codelet.jaxpr.jaxpr) else (family,)
+        apart = by_result(family) if self.reductions(family.codelet.jaxpr.jaxpr) else (family,)
         known = [own for own in map(self.reduced, apart) if own is not None]
         forms = {tuple(n for n in own.extents.values() if n != 1) for own in known}
         are_alone = len(forms) == 1 or all(own.is_product for own in known)
@@ -204,31 +202,25 @@ class _Composing(Rewriter):
         apart = {family: self.by_result(family) for family in made.families}
         stood_for = {one: made.parts.get(family, (family,)) for family, own in apart.items() for one in own}
         whole = self.whole(stood_for, known)
-        others = {family: own for family, own in whole.items() if own.reduced is not self.reduced(family)}
-        made_one = {family: self.family(own.reduced) for family, own in others.items()}
-        found = {family: [(one, made_one.get(one)) for one in own] for family, own in apart.items()}
-        instead = {
-            family: {one: now for one, now in own if now is not None}
-            for family, own in found.items()
-            if all(now is not None for _, now in own)
-        }
-        families = tuple(one for own in made.families for one in (instead[own].values() if own in instead else (own,)))
+        others = {family: own.reduced for family, own in whole.items() if own.reduced is not self.reduced(family)}
+        composed = {family: one for family, own in others.items() if (one := self.family(own)) is not None}
+        instead = {family: [composed[one] for one in own] for family, own in apart.items() if composed.keys() >= {*own}}
+        families = tuple(one for family in made.families for one in instead.get(family, [family]))
         written = self.written(tuple(stood_for))
         if instead:
             self.has_composed = True
             if len(instead) == len(made.families):
                 self.instead[step] = families
             parts = {now: of for now, of in made.parts.items() if now in families}
-            for one, now in itertools.chain.from_iterable(own.items() for own in instead.values()):
-                parts[now] = tuple(dict.fromkeys(whole[one].parts))
+            parts |= {composed[one]: tuple(dict.fromkeys(whole[one].parts)) for own in instead for one in apart[own]}
             made = flow_step(replace(made, families=families, parts=parts))
         known = _forget(known, made)
         for variable, writers in written.items():
             if all(self.reduced(family) is not None for family in writers):
                 refined = [self.elements(family) for family in writers]
                 one = [family for family, _, _ in join_alike(refined)] if len(refined) > 1 else writers
-                composed = (whole[family].reduced if family in whole else self.reduced(family) for family in one)
-                own = [found for found in composed if found is not None]
+                reduced = (whole[family].reduced if family in whole else self.reduced(family) for family in one)
+                own = [found for found in reduced if found is not None]
                 if any(map(_adds_up, own)):  # sums that are not composed: then none of them
                     own = [found for family in one if (found := self.reduced(family)) is not None]
                 if len(own) == len(one) <= _MOST_PARTS and _sources(own).isdisjoint(made.writes):

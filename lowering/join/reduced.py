@@ -281,17 +281,17 @@ def _views(whole: Piece, sources: Sequence[Source]) -> list[Tensor]:
 
 
 def wholes_of(parts: Sequence[ReducedFamily], zeros: Sequence[ReducedFamily] = ()) -> Iterator[ReducedFamily | Refused]:
-    """The sums of products that parts are all of, or why not: either factor may be the one that has the other's holes.
+    """The reductions that parts are all of, or why not: either factor of a product may have the other's holes.
 
     Args:
-        parts: sums of products.
+        parts: reductions.
         zeros: where nothing is summed, and zero is written.
     """
     first = parts[0]
     count = len(first.factors)
     same = {(own.out.source, *(f.source for f in own.factors)) for own in parts}
     if len(same) > 1 or not all(are_alike(own.map, first.map) for own in parts):
-        yield Refused("they multiply other arrays, or sum in other ways")
+        yield Refused("they read other arrays, or reduce in other ways")
         return
     maps = [[own.out.index, *(factor.index for factor in own.factors)] for own in parts]
     maps += [[own.out.index, *(Index(0),) * count] for own in zeros]
@@ -317,7 +317,7 @@ def wholes_of(parts: Sequence[ReducedFamily], zeros: Sequence[ReducedFamily] = (
 def _whole(
     parts: Sequence[ReducedFamily], whole: Piece, sources: Sequence[Source], names: Mapping[Key, str]
 ) -> ReducedFamily | Refused:
-    """A whole as sums of products."""
+    """A whole as a reduction."""
     if any(line.divisor > 1 for line in whole.accesses[0].lines):
         return Refused("its results are among holes")
     summed, (out, *factors) = _summed_over(whole), _views(whole, sources)

@@ -31,6 +31,8 @@ from lowering.jaxprs.left_dimensions import Place
 from lowering.jaxprs.unmap import Unmapped, unmap, without_rules
 from lowering.plan.collect import normalize_family
 
+_DEBUG_INFO = jax_core.DebugInfo("codelet", "one result", None, None)
+
 
 def _element_index(index: Index, places: Sequence[Place], axes: Sequence[Axis]) -> Index | None:
     """What a field of one element is connected to, of an index for a block; None where a table stands in the way."""
@@ -96,11 +98,8 @@ def _element_codelet(codelet: TracedCodelet, found: Unmapped) -> TracedCodelet |
 def by_result(family: Family) -> tuple[Family, ...]:
     """A family of several results as a family for each, of what that is made from; itself where it updates fields."""
     codelet = family.codelet
-    if (
-        len(codelet.outputs) < 2
-        or codelet.has_effects
-        or any(field.is_read and field.is_written for field in family.fields)
-    ):
+    updates = any(field.is_read and field.is_written for field in family.fields)
+    if len(codelet.outputs) < 2 or codelet.has_effects or updates:
         return (family,)
     closed = inline(codelet.jaxpr)
     jaxpr = closed.jaxpr
@@ -109,7 +108,7 @@ def by_result(family: Family) -> tuple[Family, ...]:
         eqns = needed(jaxpr, results=[result])
         used = {*variables([result]), *variables(atom for eqn in eqns for atom in eqn.invars)}
         read = [(var, *field) for var, field in zip(jaxpr.invars, codelet.inputs.items(), strict=True) if var in used]
-        alone = jaxpr.replace(invars=[var for var, _, _ in read], outvars=[result], eqns=eqns)
+        alone = jaxpr.replace(invars=[var for var, _, _ in read], outvars=[result], eqns=eqns, debug_info=_DEBUG_INFO)
         kinds = {name: kind for _, name, kind in read}
         alone_codelet = replace(
             codelet, inputs=kinds, outputs={name: kind}, jaxpr=jax_core.ClosedJaxpr(alone, closed.consts), with_apart={}

@@ -52,7 +52,7 @@ def _one_convolution(families: Sequence[Family], variable: Variable) -> Family |
     parts = [own for own in known if isinstance(own, ReducedFamily)]
     if len(parts) < len(known):
         return next(own for own in known if isinstance(own, Refused))
-    sums, zeros = [own for own in parts if len(own.factors) == 2], [own for own in parts if not own.factors]
+    sums, zeros = [own for own in parts if own.is_product], [own for own in parts if not own.factors]
     if len(sums) + len(zeros) < len(parts) or not sums or sum(own.num_results for own in parts) != variable.size:
         return Refused("they are not all that is written, or no products")
     refused = Refused("they are phases of no convolution")
