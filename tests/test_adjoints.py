@@ -210,7 +210,7 @@ class TestValues:
     @few(
         "codelet",
         [dot, tanh_all, scaled, accumulate, settle, clip_up, round_up, grow, counts, compared],
-        quick=["settle"],
+        quick=["dot", "settle"],
     )
     @examples(12)
     @given(data=st.data())

@@ -284,7 +284,7 @@ HELD = ["dict", "list in a tuple", "object", "method"]
 @few(
     "dtype, held, how",
     product(["float64", "int64", "float32"], HELD, _using(None)),
-    quick=["float32, object, directly"],
+    quick=["float64, dict, directly", "float32, object, directly"],
 )
 def test_an_array_that_is_written_to_is_told_whatever_jax_remembers(dtype, held, how):
     """JAX keeps what it converted of an array of 64 bits, here for an adjoint that was made before it changed."""

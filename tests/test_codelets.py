@@ -122,7 +122,7 @@ def test_a_random_key_is_wrapped_inside():
     np.testing.assert_array_equal(jax.jit(cl.lower(noise))(jax.random.key_data(key)), expected)
 
 
-@few("x64", [False, True], quick=["False"])
+@few("x64", [False, True], quick=["False", "True"])
 def test_python_numbers_are_returned_as_arrays_of_their_default_dtype(x64):
     returned = {"half": 0.5, "two": 2, "yes": True, "i": 1j, "np": np.float32(3), "array": np.arange(2), "weak": None}
 

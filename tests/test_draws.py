@@ -72,7 +72,7 @@ SEED = np.asarray([1, 2], np.uint32)
 @few(
     "extents, tabled",
     product([(37,), (4, 6), (2, 31), (2, 3, 5), (9, 1, 4), (31, 2)], [False, True]),
-    quick=["(4, 6), False"],
+    quick=["(2, 3, 5), True", "(4, 6), False"],
 )
 def test_numbers_are_the_same_over_any_axes(monkeypatch, extents, tabled):
     monkeypatch.setattr(draws, "BLOCK_BYTES", 12 * 5)

@@ -90,7 +90,7 @@ def test_some_dtypes_in_every_view(name, execution):
 @few(
     "name,execution",
     [(n, e) for n in NAMES if n not in SEVERAL for e in ("fused", "tiles", "addresses")],
-    quick=["complex64, fused"],
+    quick=["uint8, addresses", "uint16, tiles", "float16, fused", "complex64, fused"],
 )
 def test_every_dtype_in_every_view(name, execution):
     if not hasattr(jnp, name):

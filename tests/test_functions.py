@@ -391,7 +391,7 @@ def slopes(function):
     return jax.grad(lambda x: function(x).sum())
 
 
-@few("transform", [jax.jit, jax.vmap, slopes], quick=["jit"])
+@few("transform", [jax.jit, jax.vmap, slopes], quick=["slopes"])
 def test_a_function_is_built_under_any_transformation(transform):
     """What is known while the graph is built stays known, although JAX is tracing."""
 

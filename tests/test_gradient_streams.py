@@ -105,7 +105,7 @@ def test_loops_whose_turns_run_again(program, kept, capfd):
 @few(
     "program, recompute",
     product(MADE_AGAIN, AGAIN),
-    quick=["in a row, sqrt"],
+    quick=["calls, every"],
     ids=lambda own: getattr(own, "kind", own),
 )
 def test_what_is_made_again(program, recompute, capfd):

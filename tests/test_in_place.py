@@ -310,7 +310,7 @@ OWN_SHAPES = {
 @few(
     "name",
     OWN_SHAPES,
-    quick=["reduced"],
+    quick=["product, by element", "choice", "reduced"],
 )
 def test_updates_of_arrays_in_shapes_of_xlas_own(name):
     assert updates_in_danger(jax.make_jaxpr(OWN_SHAPES[name])(SQUARE))

@@ -184,7 +184,7 @@ def test_an_adjoint_depends_on_none_before(how, first):
     check(of_adjoint, lambda: fresh(how, "float64"), "float64", first)
 
 
-@few("first", [True, False], quick=["False"])
+@few("first", [True, False], quick=["True"])
 def test_values_are_as_exact_as_the_bits_allow(first):
     """Whether a codelet is called, run vertex by vertex, interpreted or lowered."""
     codelet, table = cl.codelet(fresh(in_a_loop, "float64")), values("float64")

@@ -31,7 +31,7 @@ def test_running_results(shape, axis):
     check(Case(build, plain, (x,), slopes=False, tolerance=1e-4), interpreted=True)
 
 
-@few("shape, axis", [((2, 5), 1), ((17, 2), 0), ((2, 0), 1)], quick=["(2, 0), 1"])
+@few("shape, axis", [((2, 5), 1), ((17, 2), 0), ((2, 0), 1)], quick=["(17, 2), 0"])
 def test_gradients(shape, axis):
     x, cotangent = array(shape, low=-2, high=2).round(), array(shape, seed=1)  # ties, and zeros
     kinds = [(name, axis == (name != "cummin")) for name in NAMES[1:]]

@@ -66,7 +66,7 @@ def test_take(name, mode):
 @few(
     "name, mode",
     itertools.product(["rows", "inside", "elements"], [None, "clip"]),
-    quick=["elements, clip"],
+    quick=["rows, clip"],
 )
 def test_take_gradient(name, mode):
     shape, indices, axis = TAKES[name]
@@ -104,7 +104,7 @@ GATHERS = {
 @few(
     "name, mode",
     itertools.product(GATHERS, ["fill", "clip"]),
-    quick=["no columns, fill"],
+    quick=["windows, fill", "no columns, fill"],
 )
 def test_gather(name, mode):
     shape, indices, numbers, sizes = GATHERS[name]
@@ -131,7 +131,7 @@ OPS = {"set": lax.scatter, "add": lax.scatter_add, "multiply": lax.scatter_mul, 
 OPS["max"] = lax.scatter_max
 
 
-@few("name", SCATTERS, quick=["elements"])
+@few("name", SCATTERS, quick=["batches"])
 def test_scatter(name):
     shape, indices, updates, numbers = SCATTERS[name]
     arguments = array(shape), indices, array(updates, seed=1)

@@ -39,7 +39,7 @@ MAPS = {
 }
 
 
-@few("name", MAPS, quick=["empty"])
+@few("name", MAPS, quick=["one of many", "mixed"])
 def test_map(name):
     function, arguments = MAPS[name]
     build = lambda graph, *own: cl.ops.map(graph, function, *own)  # noqa: E731

@@ -37,7 +37,7 @@ NUMBERS = {
 @few(
     "name",
     NUMBERS,
-    quick=["no rows"],
+    quick=["two summed", "no rows"],
 )
 def test_dot_general(name):
     a, b, numbers = NUMBERS[name]
@@ -64,7 +64,7 @@ def test_dtypes(dtype):
 @few(
     "name",
     [name for name in NUMBERS if name not in ("nothing summed", "no rows")],
-    quick=["ones"],
+    quick=["batches inside"],
 )
 def test_gradients(name):
     a, b, numbers = NUMBERS[name]

@@ -86,7 +86,7 @@ def case(name, grain, dtype=jnp.float32, slopes=True, tolerance=None):
     return Case(ours, both, (x, scale, offset, cotangent), slopes=slopes, tolerance=tolerance)
 
 
-@few("name, grain", product(CASES, [None, 4]), quick=["layer, 4"])
+@few("name, grain", product(CASES, [None, 4]), quick=["batch of vectors, 4"])
 def test_values_and_gradients(name, grain):
     check(case(name, grain, slopes=grain is None, tolerance=1e-4), interpreted=True, on_tiles=name == "batch")
 

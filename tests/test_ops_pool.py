@@ -80,7 +80,7 @@ def case_of(name, grain=None, dtype=jnp.float32, high=2):
     return Case(build, plain, (x, array(results, dtype, seed=1)), slopes=False)
 
 
-@few("name", CASES, quick=["all", "of one", "nothing"])
+@few("name", CASES, quick=["windows apart", "of one", "nothing"])
 def test_poolings_and_their_gradients(name):
     check(case_of(name), interpreted=name == "padded", on_tiles=name == "padded")
 

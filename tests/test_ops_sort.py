@@ -42,7 +42,7 @@ FINE = [(name, 4) for name in ("none", "between", "a line")]
 @few(
     "name, grain",
     [*((name, None) for name in SHAPES), *FINE],
-    quick=["one, None", "no lines, None", "none, 4"],
+    quick=["rows, None", "one, None", "no lines, None"],
 )
 def test_sort(name, grain):
     shape, axis = SHAPES[name]
@@ -115,7 +115,7 @@ def test_the_network_sorts_zeros_and_ones(blocks):
 @few(
     "of, grain",
     product([((40,), 0, 3), ((13, 11), -1, 11), ((3, 9, 4), 1, 2), ((3, 4), 1, 0)], [None, 5]),
-    quick=["((3, 4), 1, 0), 5"],
+    quick=["((13, 11), -1, 11), None"],
 )
 def test_top_k(of, grain):
     shape, axis, k = of

@@ -196,7 +196,7 @@ def _doubled(graph, tensor, name):
 @few(
     "between",
     ["nothing", "x", "w", "partial/out", "sum/out", "y"],
-    quick=["nothing"],
+    quick=["nothing", "w", "partial/out", "sum/out", "y"],
 )
 def test_what_is_written_between_is_respected(between):
     graph, _, _, _, made, partial, last = _graph()

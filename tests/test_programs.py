@@ -592,7 +592,7 @@ def slopes(make):
     return numeric, reverse, forward
 
 
-@few("kind", REVERSIBLE, quick=["undefined"])
+@few("kind", REVERSIBLE, quick=["call"])
 def test_gradients_in_both_modes(kind):
     with jax.enable_x64(True):
         numeric, reverse, forward = slopes(REVERSIBLE[kind])
@@ -1029,7 +1029,7 @@ SOURCES = [np.asarray, jnp.asarray, list, iter, one_by_one]
 @few(
     "source, stream_bytes",
     itertools.product(SOURCES, [1, 16, 40, 64, 10**6]),
-    quick=["one_by_one, 1000000"],
+    quick=["iter, 16"],
     ids=lambda own: "array of JAX" if own is jnp.asarray else getattr(own, "__name__", str(own)),
 )
 def test_an_engine_feeds_a_stream(source, stream_bytes):
@@ -1052,7 +1052,7 @@ def test_an_output_stream_is_handed_on_or_kept():
     assert engine.read("sums").shape == (0, 2)
 
 
-@few("stream_bytes, most", [(16, 1), (40, 2), (64, 4), (10**6, 7)], quick=["1000000, 7"])
+@few("stream_bytes, most", [(16, 1), (40, 2), (64, 4), (10**6, 7)], quick=["40, 2"])
 def test_the_iterator_is_never_more_than_a_chunk_ahead(stream_bytes, most):
     s = Fed(7)
     given, handed = [], []
@@ -1189,7 +1189,7 @@ def test_a_choice_may_take_more_values_one_way_than_another(n):
     np.testing.assert_allclose(engine.read("sums"), expected["sums"], rtol=1e-6)
 
 
-@few("n, stream_bytes", itertools.product([0, 1, 2], [1, 10**6]), quick=["0, 1000000"])
+@few("n, stream_bytes", itertools.product([0, 1, 2], [1, 10**6]), quick=["1, 1"])
 def test_a_choice_takes_as_many_values_whichever_way_it_goes(n, stream_bytes):
     s = Fed()
     twice = s.graph.add_function(s.turn_body)

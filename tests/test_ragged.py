@@ -308,7 +308,7 @@ def equations(run):
 @few(
     "name",
     [*SEGMENTED, *BUCKETED],
-    quick=["sum"],
+    quick=["softmax", "a loop"],
 )
 def test_values_and_gradients(name):
     function = (SEGMENTED | BUCKETED)[name]

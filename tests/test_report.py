@@ -143,7 +143,7 @@ def a_million() -> cl.Profile:
 @few(
     "profile",
     [with_loops, empty, one_tile, matrix_vector, two_chips, mnist, a_million],
-    quick=["empty"],
+    quick=["one_tile"],
 )
 def test_every_view_opens(browser, tmp_path, profile):
     profile().report(tmp_path / "report.html", NASTY)

@@ -87,7 +87,7 @@ VIEWS = {
 }
 
 
-@few("name", VIEWS, quick=["an empty slice"])
+@few("name", VIEWS, quick=["an empty slice", "a position", "a padded view"])
 def test_views_keep_the_symbols_that_cancel(name):
     graph = cl.Graph()
     x, i = graph.add_variable("x", (4, 5)), cl.grid(4)

@@ -151,7 +151,7 @@ PLAIN = {
 @few(
     "name",
     PLAIN,
-    quick=["of no axis"],
+    quick=["greatest", "of two"],
 )
 def test_slopes_are_those_of_jax(name):
     """With ties, NaN and infinities; backward, forward, of the second order and mapped."""

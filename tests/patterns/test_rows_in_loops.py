@@ -345,7 +345,7 @@ def inside_loops(closed):
 @few(
     "name, shape",
     itertools.product(LOOPS, ROWS),
-    quick=["scan, (7, 1)"],
+    quick=["scan, (7, 1)", "put, (5, 67)"],
 )
 def test_rows_are_scanned_over_and_stacked(name, shape):
     """By the loop itself, whatever the cut of a row over tiles, and in the gradient too.
