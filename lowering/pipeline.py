@@ -113,15 +113,26 @@ def plan_graph(graph: Graph, program: Program, inputs: Sequence[Variable], outpu
         return check(flow(collect(graph, program, inputs, outputs)))
 
 
-def plan_part(plan: Plan, steps: Sequence[Step], given: Sequence[Variable] = ()) -> Plan:
+def plan_part(
+    plan: Plan,
+    steps: Sequence[Step],
+    given: Sequence[Variable] = (),
+    made: Collection[Variable] = (),
+    left: Collection[Variable] = (),
+) -> Plan:
     """Some steps of a plan on state that is kept: all that they touch goes in, all that they write comes out.
 
-    `given` are more inputs, which need not be variables of the graph.
+    Args:
+        plan: the plan.
+        steps: some of it.
+        given: more inputs, which need not be variables of the graph.
+        made: variables that do not go in: the steps write all of each before they read any of it.
+        left: those of them that do not come out either.
     """
     writes = {variable for step in steps for variable in step.writes}
     touched = writes | {variable for step in steps for variable in step.reads}
-    inputs = tuple(v for v in plan.variables if v in touched and v.value is None)
-    outputs = tuple(plan.graph.variable(v.name) for v in plan.variables if v in writes)
+    inputs = tuple(v for v in plan.variables if v in touched and v.value is None and v not in made)
+    outputs = tuple(plan.graph.variable(v.name) for v in plan.variables if v in writes and v not in left)
     copied = copied_streams(steps)
     streams = tuple(stream for stream in plan.streams if stream in copied)
     return replace(plan, steps=tuple(steps), inputs=(*inputs, *given), outputs=outputs, streams=streams)

@@ -1691,7 +1691,7 @@ LOWERING = [
     Mistake("a check along half a direction", checked(directions=0.5), cl.ProgramError, "0.5", "0 or more"),
     Mistake("a check to any error", checked(rtol=2), cl.ProgramError, "2", "a number between 0 and 1"),
     Mistake("a check that ignores a word", checked(ignore="double"), cl.ProgramError, "'double'", "a list of codelets"),
-    Mistake("a check by a name alone", checked(wrt="x"), cl.ProgramError, "'x'", "a list: wrt=[x], or wrt=['x']"),
+    Mistake("a check by a number", checked(wrt=2.0), cl.ProgramError, "2.0", "a variable's name"),
     Mistake("a check by what is not there", checked(wrt=["z"]), cl.NotInGraphError, "'z'", "x, y"),
     Mistake(
         "a check with too many cotangents",
@@ -1778,11 +1778,11 @@ LOWERING = [
         "cl.Recompute.all(), every(k), sqrt()",
     ),
     Mistake(
-        "a gradient by a tensor alone",
-        lambda w: cl.gradient(w.graph, w.x, w.x, cotangent=1),  # type: ignore[arg-type]
+        "a gradient by what is no tensor",
+        lambda w: cl.gradient(w.graph, w.x, {"x": w.x, "y": 3.0}, cotangent=1),
         cl.ProgramError,
-        "by is no list",
-        "a list: wrt=[x], or wrt=['x']",
+        "by is no tensor",
+        "or a variable's name",
     ),
     Mistake(
         "a string for a lowered function",
@@ -2140,7 +2140,7 @@ GRADIENTS: list[Mistake] = [
         "a gradient in what is traced", gradient_of_traced, cl.ProgramError, "is no graph", "traced.graph, program="
     ),
     Mistake("a gradient by numbers", graded(wrt=[np.ones(4)]), cl.ProgramError, "array([1.", "a variable's name"),
-    Mistake("a gradient by nothing", graded(wrt=None), cl.ProgramError, "None", "a list: wrt=[x]"),
+    Mistake("a gradient by nothing", graded(wrt=None), cl.ProgramError, "None", "a tensor of the graph"),
     Mistake("a gradient by a name of nothing", graded(wrt=["xx"]), cl.NotInGraphError, "'xx'", "x, y"),
     Mistake(
         "a gradient by what is elsewhere",

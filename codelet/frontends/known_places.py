@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from codelet import ops
-from codelet.ops.elementwise import add_in_place
+from codelet.ops.elementwise import map_in_place
 from codelet.ops.lookup_codelets import ELEMENTS
 from codelet.views.tensor import Tensor
 
@@ -155,7 +155,7 @@ def scattered(walk: Walk, box: Box, operand: Tensor, updates: Tensor, op: str, n
     walk.copy(operand, made)
     if is_added:  # in place, so that the cotangent of what is added to is that of the result
         with walk.recording():
-            add_in_place(graph, made[box.items], lying, grain=walk.grain, name=name)
+            map_in_place(graph, lax.add, [(made[box.items], lying)], 1, grain=walk.grain, name=name)
     else:
         walk.copy(lying, made[box.items])
     return made

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from codelet.errors import Line, ProgramError
+from codelet.errors import Line, ProgramError, VariableError
 from codelet.graphs.connect import own_tensor
 from codelet.graphs.declared import checked_constant, checked_depth, checked_dtype, checked_shape
 from codelet.graphs.edge_blocks import EdgeBlock, edge_blocks
@@ -140,6 +140,41 @@ class Graph:
             VariableError: a shape or dtype that is none.
         """
         return self._new_variable(name, shape, dtype, None, "variable")
+
+    def add_variables(self, name: str, like: Any) -> Any:
+        """Add a variable for each leaf of a pytree, such as the parameters of a network.
+
+        Args:
+            name: before the place of each in the pytree: `parameters/layers/0/w`.
+            like: a pytree of arrays, of `jax.ShapeDtypeStruct`, or of other tensors: what has a shape and a dtype.
+                None and what it may hold besides stays.
+
+        Returns:
+            The pytree, of views of them.
+
+        Raises:
+            DuplicateNameError: a name that is taken.
+            VariableError: a leaf without a shape or dtype.
+
+        >>> import codelet as cl, jax
+        >>> graph = cl.Graph()
+        >>> layer = graph.add_variables("layer", {"w": jax.ShapeDtypeStruct((3, 2), "float32"), "b": np.zeros(3)})
+        >>> layer["w"]
+        Tensor(float32[3,2] of layer/w: 2*f0 + f1)
+        """
+        paths, structure = jax.tree_util.tree_flatten_with_path(like)
+        made = []
+        for path, leaf in paths:
+            full = "/".join(part for part in (name, jax.tree_util.keystr(path, simple=True, separator="/")) if part)
+            shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+            if shape is None or dtype is None:
+                raise VariableError(
+                    f"what variable {full!r} is to be like has no shape and dtype",
+                    given=f"{type(leaf).__name__}: {leaf!r:.60}",
+                    expected="a pytree of arrays, or of jax.ShapeDtypeStruct",
+                )
+            made.append(self._new_variable(full, shape, dtype, None, "variable"))
+        return jax.tree.unflatten(structure, made)
 
     def add_constant(self, name: str, value: object, dtype: object = None) -> Tensor:
         """Add an array that never changes, and return a view of all of it.

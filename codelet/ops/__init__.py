@@ -32,6 +32,7 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     indexing, lookups      gather and scatter, and the usual ones by name (lookup_planning plans them;
                            scatter_gradients)
     moves                  views of arrays end to end, padded, reversed
+    optimisers             sgd, momentum, adam, adamw: all parameters a step on, in place
 """
 
 from codelet.ops.arg_reduce import argmax as argmax
@@ -105,6 +106,11 @@ from codelet.ops.norm import group_norm as group_norm
 from codelet.ops.norm import group_norm_gradient as group_norm_gradient
 from codelet.ops.norm import layer_norm as layer_norm
 from codelet.ops.norm import layer_norm_gradient as layer_norm_gradient
+from codelet.ops.optimisers import adam as adam
+from codelet.ops.optimisers import adam_state as adam_state
+from codelet.ops.optimisers import adamw as adamw
+from codelet.ops.optimisers import momentum as momentum
+from codelet.ops.optimisers import sgd as sgd
 from codelet.ops.pooling import avg_pool as avg_pool
 from codelet.ops.pooling import avg_pool_gradient as avg_pool_gradient
 from codelet.ops.pooling import max_pool as max_pool
@@ -157,6 +163,9 @@ from codelet.ops.top_k import top_k as top_k
 from codelet.ops.top_k import top_k_gradient as top_k_gradient
 
 __all__ = [
+    "adam",
+    "adam_state",
+    "adamw",
     "all",
     "any",
     "argmax",
@@ -229,6 +238,7 @@ __all__ = [
     "mean",
     "mean_gradient",
     "min",
+    "momentum",
     "multi_head_attention",
     "multi_head_attention_gradient",
     "normal",
@@ -263,6 +273,7 @@ __all__ = [
     "select_gradient",
     "select_n",
     "select_n_gradient",
+    "sgd",
     "softmax",
     "softmax_gradient",
     "sort",

@@ -168,13 +168,13 @@ class _CodeletResults:
         own: the function.
         given: of which of its results there are cotangents: these are the first fields. None for the results.
         picked: which slopes.
-        is_in_place: whether what they give takes the place of their first field.
+        num_in_place: how many first fields what they give takes the place of; none where it is written elsewhere.
     """
 
     own: ElementFunction
     given: tuple[bool, ...] | None = None
     picked: tuple[int, ...] = ()
-    is_in_place: bool = False
+    num_in_place: int = 0
 
     def on(self, *elements: Any) -> list[Any]:
         """They, of single elements."""
@@ -214,7 +214,7 @@ class _ElementCodelet(Codelet):
                 expected="numbers that are found again where it is defined",
                 fix="give them to it as operands: ops.map takes numbers beside tensors",
             )
-        how, is_shared = (self.computed.given, self.computed.picked, self.computed.is_in_place), self.hints.workers > 1
+        how, is_shared = (self.computed.given, self.computed.picked, self.computed.num_in_place), self.hints.workers > 1
         return _read_again, (own.operation, function, own.dtypes, own.numbers, own.settings, how, is_shared)
 
 
@@ -224,7 +224,7 @@ def _read_again(
     dtypes: tuple[np.dtype | None, ...],
     numbers: dict[int, Any],
     settings: Settings,
-    how: tuple[tuple[bool, ...] | None, tuple[int, ...], bool],
+    how: tuple[tuple[bool, ...] | None, tuple[int, ...], int],
     is_shared: bool,
 ) -> Codelet:
     with restored(settings):
@@ -237,8 +237,8 @@ def _read_again(
 def _codelets(computed: _CodeletResults) -> Pair:
     """Codelets that give the results of a function of elements for blocks of them.
 
-    Their fields are x0, x1, ..., blocks of the operands, and out0, out1, ..., or x0 again in place; their static value
-    says which dimensions each operand has.
+    Their fields are x0, x1, ..., blocks of the operands, and out0, out1, ..., or the first of x0, x1, ... again in
+    place; their static value says which dimensions each operand has.
     """
 
     def block(*fields: Any, dimensions: Any) -> dict[str, Any]:
@@ -246,7 +246,7 @@ def _codelets(computed: _CodeletResults) -> Pair:
         dimensions = dimensions if any(map(jnp.ndim, fields)) else ((),) * len(fields)
         rank = 1 + max((d for own in dimensions for d in own), default=-1)
         results = _over_block(computed.on, dimensions, rank)(*fields)
-        names = ["x0"] if computed.is_in_place else [f"out{k}" for k in range(len(results))]
+        names = [f"x{k}" if computed.num_in_place else f"out{k}" for k in range(len(results))]
         return dict(zip(names, results, strict=True))
 
     count = computed.own.num_fields + sum(computed.given or ())
@@ -257,9 +257,9 @@ def _codelets(computed: _CodeletResults) -> Pair:
     return Pair(*(_ElementCodelet(block, computed, own.hints) for own in both(block)))
 
 
-def value_codelets(own: ElementFunction, is_in_place: bool = False) -> Pair:
-    """Codelets that give the results of a function; in place of its first element, where that is said."""
-    return _codelets(_CodeletResults(own, is_in_place=is_in_place))
+def value_codelets(own: ElementFunction, num_in_place: int = 0) -> Pair:
+    """Codelets that give the results of a function; in place of its first elements, where there are said to be any."""
+    return _codelets(_CodeletResults(own, num_in_place=num_in_place))
 
 
 class Slopes(NamedTuple):

@@ -10,12 +10,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax import lax
 
 from codelet.errors import FieldTypeError, OperationError
 from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_tensors, checked_grain
-from codelet.ops.blocks import Block, add_blocks
+from codelet.ops.blocks import Block, add_blocks, num_tiles
 from codelet.ops.element_functions import (
     ElementFunction,
     element_function,
@@ -81,20 +80,40 @@ def map(
     return jax.tree.unflatten(structure, made)
 
 
-def add_in_place(graph: Graph, to: Tensor, x: Tensor, *, grain: int | None = None, name: str = "add") -> None:
-    """Add a tensor to another of its shape and dtype, which names no element twice.
+def map_in_place(
+    graph: Graph,
+    function: Any,
+    several: Sequence[Sequence[Any]],
+    num_changed: int,
+    *,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "map",
+) -> None:
+    """A function of single elements for several lists of operands, whose first ones it changes, in one compute set.
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        to: what is added to.
-        x: what is added.
-        grain: about how many elements a vertex has.
+        function: any that JAX traces: of one element of each operand, to what the first of them hold after.
+        several: lists of operands, as of `map`. What is changed has the shape of the results, and names no element
+            twice.
+        num_changed: how many first operands of each list are changed.
+        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        memory_share: of a tile's memory, what the plan may take.
         name: of the scope.
     """
-    own = element_function(name, lax.add, (to, x))
-    spread = _spread(name, graph, [to, x], [], value_codelets(own, is_in_place=True), grain, MEMORY_SHARE)
+    next_tile = 0
     with graph.scope(name, unique=True):
-        spread.add()
+        for operands in several:
+            own, tensors = _checked(name, graph, function, operands)
+            codelets = value_codelets(own, num_changed)
+            spread = _spread(name, graph, tensors, [], codelets, checked_grain(name, grain), memory_share)
+            parts = num_tiles(spread.plan.cuts)
+            # What lies nowhere yet need not begin where all others do.
+            first = next_tile if all(each.home is None for each in spread.operands[:num_changed]) else 0
+            first = first if first + parts <= graph.target.num_tiles else 0
+            next_tile = first + parts
+            spread.add(first_tile=first)
 
 
 @checked
@@ -269,8 +288,8 @@ class _Spread:
         none = Plan(str(own), (), ())
         self.plan = none if 0 in own.extents else plan_elements(graph.target, own, codelets, *options)
 
-    def add(self) -> list[Tensor]:
-        """Add the vertices that make the results."""
+    def add(self, first_tile: int = 0) -> list[Tensor]:
+        """Add the vertices that make the results, the first of them on a tile."""
         graph, layout, plan = self.graph, self.layout, follow(self.plan)
         names = ["out"] if len(self.dtypes) == 1 else [f"out{k}" for k in range(len(self.dtypes))]
         lying = [graph.add_variable(name, layout.lying, own) for name, own in zip(names, self.dtypes, strict=True)]
@@ -284,7 +303,10 @@ class _Spread:
             return {**named, "dimensions": tuple(operand.dimensions for operand in self.operands)}
 
         if plan.steps:
-            add_blocks(graph, "map", self.codelets.of(plan.detail("workers")), plan.cuts, fields)
+            codelet = self.codelets.of(plan.detail("workers"))
+            add_blocks(graph, "map", codelet, plan.cuts, fields, first_tile=first_tile)
+            if first_tile:
+                return []  # it is not known of what begins elsewhere where it lies
             blocks = [cut.block for cut in plan.cuts]
             for view, operand in zip(self.views, self.operands, strict=True):
                 settle_read(view, plan.cuts, operand.dimensions)

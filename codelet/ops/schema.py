@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("allow_negative_indices", "count_include_pad", "descending", "indices_are_sorted"), FLAG),
-    **dict.fromkeys(("is_causal", "keepdims", "reverse", "stable", "unique_indices"), FLAG),
+    **dict.fromkeys(("is_causal", "keepdims", "nesterov", "reverse", "stable", "unique_indices"), FLAG),
     **dict.fromkeys(("batch", "rows", "columns", "summed", "num_groups", "num_heads", "num_keys"), COUNT),
     **dict.fromkeys(("count", "length", "k"), SIZE),
     **dict.fromkeys(("lhs_shape", "rhs_shape", "slice_sizes", "window_shape", "window_dimensions"), SIZES),
@@ -26,8 +26,8 @@ KINDS: Mapping[str, Kind] = {
         lambda value: is_number(value, 0, 1) and value > 0,
     ),
     "eps": Kind("a number from 0 on", lambda value: is_number(value, 0)),
-    "ddof": NUMBER,
-    "momentum": NUMBER,
+    **dict.fromkeys(("ddof", "momentum", "weight_decay"), NUMBER),
+    **dict.fromkeys(("b1", "b2"), Kind("a number from 0 to 1", lambda value: is_number(value, 0, 1))),
     "name": NAME,
     "op": one_of("set", "add", "multiply", "min", "max"),
 }

@@ -113,7 +113,7 @@ def _tree(about: About, known: Mapping[str, Variable], state: EngineState, execu
     for number, own in enumerate(about.variables):
         variable = known[own.name]
         if own.has_values and variable.size:
-            tree[str(number)] = execution.saved(variable, state.arrays[variable])
+            tree[str(number)] = execution.saved(variable, state.held(variable))
         if own.held == "some":
             tree[_flags(number)] = np.packbits(state.written.flags(variable))
     return tree

@@ -29,6 +29,7 @@ from ipu_backend.model.profile_plan import profile_machine
 from ipu_backend.running.engine_machine import EngineMachine
 from ipu_backend.running.engine_state import (
     EngineState,
+    by_tensor,
     check_finite,
     empty_state,
     read_view,
@@ -125,12 +126,14 @@ class Engine:
 
     # --- state ----------------------------------------------------------------------------------------
 
-    def write(self, values: Mapping[Any, Any]) -> None:
+    def write(self, to: Any, values: Any = None) -> None:
         """Write host arrays to variables or views of them: all of them, or none where one does not fit.
 
         Args:
-            values: an array for each, by the variable's name, or by a tensor: `{"x": x0, y[3:7]: part}`. What comes
-                later overwrites what comes before. Elements of a view alone get a value; the others keep theirs.
+            to: an array for each, by the variable's name, or by a tensor: `{"x": x0, y[3:7]: part}`. What comes
+                later overwrites what comes before. Elements of a view alone get a value; the others keep theirs. With
+                `values`, where these go: a pytree of tensors, as `graph.add_variables` makes it.
+            values: a pytree alike, of arrays; or one number, for all elements of all.
 
         Raises:
             ArrayError: an array of the wrong shape or dtype, or one for a constant or for padding.
@@ -139,7 +142,8 @@ class Engine:
             NotFiniteError: NaN or infinity, where that is checked.
         """
         with self._exclusive.use("write"):
-            self._state = written_to(self._state, self._execution, self._names, values, check=self.check_finite)
+            given = to if values is None else by_tensor(to, values)
+            self._state = written_to(self._state, self._execution, self._names, given, check=self.check_finite)
 
     def read(self, variable: Any) -> Any:
         """The value of a variable or a view, as a NumPy array; of an output stream, all the last run sent, stacked.
@@ -296,6 +300,8 @@ class Engine:
                 loaded.checked = written if written.equals(state.written) else None
             else:
                 written = state.written
+                if not loaded.is_chosen:
+                    loaded.choose_lean(self._programs.values())
             parts, bar = loaded.parts, nullcontext(None)
             if progress:
                 parts = loaded.finer_parts
@@ -309,7 +315,7 @@ class Engine:
                 raise
 
     def _run(self, loaded: LoadedProgram, state: EngineState, written: ElementSet, runs: Runs, *, wait: bool) -> None:
-        arrays, part = dict(state.arrays), loaded.in_place
+        arrays, part = dict(state.arrays), None if loaded.lean is not None else loaded.in_place
         if part is None:
             after = EngineState(loaded.run(arrays, self._connections, runs, wait=wait), written)
             with uninterrupted() if loaded.plan.streams else nullcontext():

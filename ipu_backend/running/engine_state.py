@@ -6,7 +6,7 @@ Variables are known by identity, since what is no variable of the graph (a count
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,17 +26,47 @@ from lowering.fast.execution import Execution
 from lowering.plan.elements import ElementSet
 
 
+class Later:
+    """What a run has left out: the arrays of some variables, made by the same run again once one of them is asked for.
+
+    Args:
+        asked: told which variable is.
+        make: runs again, and gives the arrays.
+    """
+
+    def __init__(self, asked: Callable[[Variable], object], make: Callable[[], dict[Variable, Any]]):
+        self._asked = asked
+        self._make: Callable[[], dict[Variable, Any]] | None = make
+        self._made: dict[Variable, Any] = {}
+
+    def of(self, variable: Variable) -> Any:
+        """The array of a variable."""
+        self._asked(variable)
+        if self._make is not None:
+            self._made, self._make = self._make(), None
+        return self._made[variable]
+
+    def is_deleted(self) -> bool:
+        """Whether what it would be made of is gone: never, since no run overwrites that."""
+        return False
+
+
 @dataclass(frozen=True, eq=False)
 class EngineState:
     """What an engine holds.
 
     Attributes:
-        arrays: of each variable that anything was written to, as its execution holds it.
+        arrays: of each variable that anything was written to, as its execution holds it, or where that is made later.
         written: the elements that have a value, those of constants among them.
     """
 
     arrays: Mapping[Variable, Any]
     written: ElementSet
+
+    def held(self, variable: Variable) -> Any:
+        """The array of a variable, which may be made for it."""
+        own = self.arrays[variable]
+        return own.of(variable) if isinstance(own, Later) else own
 
     def without(self, lost: Iterable[Variable]) -> EngineState:
         """It without any value of some variables."""
@@ -60,7 +90,7 @@ def _logical(state: EngineState, execution: Execution, variable: Variable) -> np
         return np.asarray(variable.value)
     if variable not in state.arrays:
         return np.zeros(variable.shape, variable.dtype)
-    return np.asarray(execution.unload(variable, state.arrays[variable]))
+    return np.asarray(execution.unload(variable, state.held(variable)))
 
 
 def read_view(state: EngineState, execution: Execution, tensor: Tensor, *, check: bool = True) -> np.ndarray:
@@ -213,6 +243,26 @@ def snapshot(state: EngineState, execution: Execution) -> dict[str, np.ndarray]:
             values = np.array(_logical(state, execution, variable))
             found[variable.name] = values if flags.all() else np.ma.MaskedArray(values, mask=~flags)
     return found
+
+
+def by_tensor(to: Any, values: Any) -> dict[Any, Any]:
+    """What is written, by tensor: from a pytree of tensors, or names, and one of arrays, or a number for all elements.
+
+    Raises:
+        ArrayError: pytrees that are not alike.
+    """
+    leaves, structure = jax.tree.flatten(to)
+    if np.ndim(values) == 0 and isinstance(values, (bool, int, float, complex, np.generic)):
+        fill = lambda own: np.full(own.shape, values, own.dtype) if isinstance(own, Tensor) else values  # noqa: E731
+        return {own: fill(own) for own in leaves}
+    try:
+        return dict(zip(leaves, structure.flatten_up_to(values), strict=True))
+    except ValueError as error:
+        raise ArrayError(
+            "what is written is not in the structure of what it is written to",
+            given=f"{jax.tree.structure(values)!s:.200}",
+            expected=f"{structure!s:.200}",
+        ) from error
 
 
 def written_to(state: EngineState, execution: Execution, names: Names, values: Any, *, check: bool) -> EngineState:

@@ -5,6 +5,10 @@ so that a run that raises has changed nothing, except where nothing in the progr
 To keep them always was measured, on two CPU cores, as a multiple of the time in place: with a stencil, a step there
 and back in each run, 0.9 at 512 KiB of state, 1.6 at 1 MiB, 7 at 2 MiB, 4 at 32 MiB, for new memory has to be had
 from the system; with training steps, which compute more, 1.00 to 1.04.
+
+What a program makes for itself alone, and no run begins with, is left out where it is much: a run that held all of it
+would write every intermediate value to memory. It is made when the host asks for it, by the same run again, and kept by
+the runs that follow.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from __future__ import annotations
 import operator
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,9 +33,10 @@ from codelet.jaxprs.equations import inner_jaxprs
 from codelet.programs.program import Program
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
-from ipu_backend.running.engine_state import EngineState, read_view
+from ipu_backend.running.engine_state import EngineState, Later, read_view
 from ipu_backend.running.progress import CHUNKS
 from ipu_backend.running.streaming import Choice, Chunks, Connections, Part, Rounds, Together, split
+from lowering.check.initialized import read_and_written
 from lowering.fast.execution import Execution
 from lowering.pipeline import compile_plan, plan_engine, plan_part
 from lowering.plan.dataflow import flow_step
@@ -82,6 +87,10 @@ def uninterrupted() -> Iterator[None]:
 _first = operator.itemgetter(0)
 
 
+LEAST_LEFT_OUT = 1 << 16
+"""Bytes that a program makes for itself alone, from which on a run leaves them out."""
+
+
 class CompiledPart:
     """Some steps, jitted: state, values of streams and tables in; the variables they write, and what they send, out."""
 
@@ -95,6 +104,7 @@ class CompiledPart:
         self.written: tuple[Variable, ...] = tuple(tensor.source for tensor in plan.outputs)  # type: ignore[misc]
         self.fed = [stream for stream in plan.streams if stream.is_input]
         self.sends = any(not stream.is_input for stream in plan.streams)
+        self.changed = tuple(variable for variable in self.written if variable in self.inputs)
         self.kept = tuple(variable for variable in self.inputs if variable not in self.written)
         self.in_place, self.keeping = jax.jit(self._step, donate_argnums=0), jax.jit(self._step)
         self._was_in_place = False
@@ -102,7 +112,7 @@ class CompiledPart:
     def _step(
         self, changing: Sequence[Any], kept: Sequence[Any], feeds: Sequence[Any], tables: Sequence[Any]
     ) -> tuple[list[Any], list[Any], Any]:
-        arrays = dict(zip((*self.written, *self.kept), (*changing, *kept), strict=True))
+        arrays = dict(zip((*self.changed, *self.kept), (*changing, *kept), strict=True))
         run = jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(self.closed.jaxpr, list(tables)))
         results = run(*(arrays[variable] for variable in self.inputs), *feeds)
         flag = results.pop() if self.plan.abort is not None else None
@@ -113,8 +123,10 @@ class CompiledPart:
         for variable in self.inputs:
             if variable not in arrays:
                 arrays[variable] = self.execution.blank(variable)
+            elif isinstance(held := arrays[variable], Later):
+                arrays[variable] = held.of(variable)
         feeds = [self.execution.feed(stream, connections.take(stream, self.counts[stream])) for stream in self.fed]
-        return [arrays[v] for v in self.written], [arrays[v] for v in self.kept], feeds, self.closed.consts
+        return [arrays[v] for v in self.changed], [arrays[v] for v in self.kept], feeds, self.closed.consts
 
     def run_in_place(self, arrays: Arrays, connections: Connections, made: list[Sequence[Any]]) -> None:
         """Run the steps on arrays, of which those that are written may be gone once `made` has what they become."""
@@ -134,7 +146,13 @@ class CompiledPart:
             ProgramAbortedError: the steps abort.
         """
         arguments = self.arguments(arrays, connections)
-        function = self.keeping if not own.issuperset(self.written) else self.in_place
+        self.finish(arguments, arrays, own, connections, wait=wait)
+
+    def finish(
+        self, arguments: tuple[Any, ...], arrays: Arrays, own: set[Variable], connections: Connections, *, wait: bool
+    ) -> None:
+        """Run the steps on arguments, of which those of variables in `own` may be overwritten."""
+        function = self.keeping if not own.issuperset(self.changed) else self.in_place
         written, sent, flag = function(*arguments)
         if self.calls_host or wait:
             jax.block_until_ready((written, sent))
@@ -174,6 +192,8 @@ class LoadedProgram:
             engine looks at these data, and asks for no value that is not taken.
         splits: whether it may run in other parts.
         checked: the elements that had a value before the last run, where they are those that have one after it.
+        lean: the program as one part that leaves out what it makes for itself alone, where `choose_lean` says so.
+        is_chosen: whether `choose_lean` has been asked.
     """
 
     def __init__(self, graph: Graph, program: Program, stream_bytes: int):
@@ -188,6 +208,9 @@ class LoadedProgram:
         self.parts = split(self._running.steps, stream_bytes)
         self.splits = True
         self.checked: ElementSet | None = None
+        self.lean: CompiledPart | None = None
+        self.is_chosen = False
+        self._left_out: frozenset[Variable] = frozenset()
         self._compiled: dict[Any, CompiledPart] = {}
 
     def _part(self, key: Any, steps: Sequence[Step], given: Sequence[Variable] = ()) -> CompiledPart:
@@ -217,6 +240,62 @@ class LoadedProgram:
         part = self._part(self.parts[0], self.parts[0].steps)
         return None if part.calls_host else part
 
+    @cached_property
+    def _begins_and_makes(self) -> tuple[frozenset[Variable], frozenset[Variable]]:
+        """The variables that it may read before it writes them, and those of which it writes all before it does."""
+        plan = without_calls(self.plan)
+        begins, after = read_and_written(plan, [v for v in plan.variables if v.value is not None])
+        writes = {variable for step in plan.steps for variable in step.writes} - begins
+        return begins, frozenset(v for v in writes if after.flags(v).all())
+
+    def choose_lean(self, programs: Iterable[LoadedProgram]) -> None:
+        """Leave out what it makes for itself alone, if that is much and is made again by running again.
+
+        Args:
+            programs: all that share the state.
+        """
+        self.is_chosen = True
+        if len(self.parts) != 1 or type(self.execution) is not Execution or not self.splits:
+            return
+        (part,) = self.parts
+        if not isinstance(part, Together):
+            return
+        _, makes = self._begins_and_makes
+        begins = frozenset[Variable]().union(*(own._begins_and_makes[0] for own in programs))
+        reads = {variable for step in part.steps for variable in step.reads}
+        self._left_out = (makes & reads) - begins
+        self._leave_out(part)
+
+    def _leave_out(self, part: Together) -> None:
+        self.lean = None
+        if sum(v.size * v.dtype.itemsize for v in self._left_out) >= LEAST_LEFT_OUT:
+            _, makes = self._begins_and_makes
+            plan = plan_part(self._running, part.steps, (), makes, self._left_out)
+            lean = CompiledPart(plan, self.execution, self.compile)
+            self.lean = None if lean.calls_host else lean
+
+    def _run_lean(self, arrays: Arrays, connections: Connections, *, wait: bool) -> None:
+        """Run it without what it makes for itself alone, which is made again where it is asked for."""
+        lean, (part,) = self.lean, self.parts
+        assert lean is not None
+        assert isinstance(part, Together)
+        changing, kept, feeds, tables = lean.arguments(arrays, connections)
+        before = dict(zip((*lean.changed, *lean.kept), (*changing, *kept), strict=True))
+        lean.finish((changing, kept, feeds, tables), arrays, set(), connections, wait=wait)
+
+        def asked(variable: Variable) -> None:
+            if variable in self._left_out:
+                self._left_out -= {variable}
+                self._leave_out(part)
+
+        def make() -> Arrays:
+            whole = self._part(part, part.steps)
+            given = {v: before[v] if v in before else self.execution.blank(v) for v in whole.inputs}
+            changed, others = ([given[v] for v in own] for own in (whole.changed, whole.kept))
+            return dict(zip(whole.written, whole.keeping(changed, others, feeds, whole.closed.consts)[0], strict=True))
+
+        arrays |= dict.fromkeys(self._left_out, Later(asked, make))
+
     def run(self, arrays: Arrays, connections: Connections, runs: Runs, *, wait: bool) -> Arrays:
         """Run the program.
 
@@ -224,6 +303,9 @@ class LoadedProgram:
             The arrays after. Those before are not changed.
         """
         after = dict(arrays)
+        if self.lean is not None and runs.parts is self.parts:
+            self._run_lean(after, connections, wait=wait)
+            return after
         self._run(after, set(), connections, runs, wait=wait)
         after.pop(self._first, None)
         return after

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -69,12 +69,9 @@ def _check_is_of(graph: Graph, tensor: Tensor, what: str, expected: str) -> None
 
 
 def differentiated_by(graph: Graph, wrt: object) -> dict[Tensor | str, Tensor]:
-    """What a user differentiates by: the tensor of each of a list."""
-    if isinstance(wrt, (str, Tensor)) or not isinstance(wrt, Iterable):
-        raise ProgramError(
-            "what is differentiated by is no list", given=f"{wrt!r:.80}", expected="a list: wrt=[x], or wrt=['x']"
-        )
-    return {own: tensor_of_floats(graph, own, "what is differentiated by") for own in wrt}
+    """What a user differentiates by: the tensor of each leaf of a pytree of tensors and names of variables."""
+    leaves = jax.tree.leaves(wrt, is_leaf=lambda own: own is None)
+    return {own: tensor_of_floats(graph, own, "what is differentiated by") for own in leaves}
 
 
 def cotangent_of(of: Tensor, given: object) -> Any:

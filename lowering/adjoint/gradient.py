@@ -7,9 +7,11 @@ programs: the forward pass, which keeps what the backward pass reads of it, and 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+
+import jax
 
 from codelet.display import as_block
 from codelet.errors import ForeignGraphError, ProgramError, at_line, user_line
@@ -67,12 +69,15 @@ class Gradient:
     forward: Program
     backward: Program
 
-    def __getitem__(self, tensor: Tensor | str) -> Tensor:
-        """The gradient by a tensor, or by a variable of a name, that was asked for.
+    def __getitem__(self, wrt: Any) -> Any:
+        """The gradient by a tensor, or by a variable of a name, that was asked for; of a pytree of them, one alike.
 
         Raises:
             ProgramError, ForeignGraphError, NotInGraphError: one that was not.
         """
+        return jax.tree.map(self._by, wrt, is_leaf=lambda own: own is None)
+
+    def _by(self, tensor: Any) -> Tensor:
         wanted = self.of.graph.variable(tensor) if isinstance(tensor, str) else tensor
         for own, made in self.tensors.items() if isinstance(wanted, Tensor) else ():
             is_alike = own.source is wanted.source and own.shape == wanted.shape
@@ -108,7 +113,7 @@ class Gradient:
 def gradient(
     graph: Graph,
     of: Tensor | str,
-    wrt: Sequence[Tensor | str],
+    wrt: Any,
     *,
     program: object = None,
     cotangent: object = None,
@@ -120,7 +125,7 @@ def gradient(
     Args:
         graph: of the program; compute sets and variables are added in a scope `backward`.
         of: what is differentiated, as the program leaves it: one number, unless a cotangent is given.
-        wrt: by what, as it is before the program: tensors, or variables by name.
+        wrt: by what, as it is before the program: a list, or another pytree, of tensors, or of variables by name.
         program: what is differentiated; when left off all compute sets in the order they were added, without those of
             gradients.
         cotangent: of `of`: a tensor of its shape and dtype, a variable by name, or numbers that broadcast to it; 1 when

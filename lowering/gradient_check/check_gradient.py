@@ -93,7 +93,7 @@ def _options(graph: Graph, vertices: Any, directions: Any, seed: Any, rtol: Any,
 def check_gradient(
     graph: Graph,
     of: Tensor | str,
-    wrt: Sequence[Tensor | str],
+    wrt: Any,
     values: Mapping[str, Any],
     *,
     program: object = None,
@@ -116,7 +116,7 @@ def check_gradient(
     Args:
         graph: of the program, to which nothing is added.
         of: what is differentiated, as the program leaves it.
-        wrt: by what, as it is before the program: tensors, or variables by name.
+        wrt: by what, as it is before the program: a list, or another pytree, of tensors, or of variables by name.
         values: an array for each variable that is given a value, by name; for each input stream its values, stacked
             along a first axis.
         program: what is differentiated; when left off all compute sets in the order they were added, without those of
