@@ -12,7 +12,7 @@ import importlib
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Never
 
 import jax
@@ -27,6 +27,7 @@ from codelet.graphs.edge_counts import count_edges
 from codelet.graphs.family import Family
 from codelet.graphs.graph_text import graph_html, graph_text
 from codelet.graphs.names import Names
+from codelet.graphs.operations import Operation, OperationList, Operations
 from codelet.graphs.recordings import Recordings
 from codelet.graphs.tiles import Tiles
 from codelet.graphs.variables import Variables
@@ -76,6 +77,7 @@ class Graph:
         self._vertices = VertexColumns(self, self._compute_sets, self._names, self._recordings, self._tiles)
         self._streams: dict[str, Stream] = {}
         self._functions: list[Function] = []
+        self._operations = Operations()
         self._lock = threading.RLock()  # around all that counts, or looks for a name and then takes it
 
     def __getstate__(self) -> dict[str, Any]:
@@ -240,6 +242,7 @@ class Graph:
             full, recording = self._names.claim(name, "compute set"), self._recordings.current
             made = ComputeSet(self, full, len(self._compute_sets), self._names.lines[full], recording)
             self._compute_sets[full] = made
+        self._operations.made(made)
         if recording is not None:
             recording.compute_sets.append(made)
         return made
@@ -248,6 +251,33 @@ class Graph:
     def compute_sets(self) -> tuple[ComputeSet, ...]:
         """All compute sets, in the order in which they were added."""
         return tuple(self._compute_sets.values())
+
+    @property
+    def operations(self) -> OperationList:
+        """The calls of operations that added vertices, in order; those that one is made of are its parts. They print.
+
+        They stand for no vertices. A copy of the graph, or one that was saved, has none.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> a, b = graph.add_variable("a", (4, 6)), graph.add_variable("b", (6, 2))
+        >>> c = cl.ops.matmul(graph, a, b)
+        >>> [own.kind for own in graph.operations], graph.operations[0].operands["b"].shape
+        (['matmul'], (6, 2))
+        """
+        return OperationList(self._operations.outermost)
+
+    def operation_of(self, compute_set: ComputeSet) -> Operation | None:
+        """The innermost operation that made a compute set; None where none did."""
+        found: Operation | None = None
+        inside: Iterable[Operation] = self.operations
+        while (own := next((own for own in inside if compute_set in own.compute_sets), None)) is not None:
+            found, inside = own, own.parts
+        return found
+
+    def call(self, operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call an operation, a function of a graph and of what follows, and remember it if it adds vertices."""
+        return self._operations.call(operation, self, args, kwargs)
 
     def record(self, *, aside: bool = False) -> contextlib.AbstractContextManager[Recording]:
         """The compute sets made inside become a program: run them in the order in which they were made.

@@ -315,10 +315,6 @@ def dot_general_gradients(
         raise OperationError(
             f"the cotangent of ops.{name} does not have the shape of the result", given=cotangent, expected=f"{shape}"
         )
-    batch = range(len(left_batch))
-    of_rows = range(len(batch), len(batch) + len(rows))
-    of_columns = range(len(batch) + len(rows), cotangent.ndim)
-    options: dict[str, Any] = {"grain": grain, "memory_share": memory_share, "preferred_element_type": a.dtype}
     if cotangent.dtype != a.dtype:
         raise OperationError(
             f"the cotangent of ops.{name} is of another dtype than the operands",
@@ -326,14 +322,48 @@ def dot_general_gradients(
             expected="one dtype",
             fix="ops.cast(graph, cotangent, dtype)",
         )
+    options: dict[str, Any] = {"grain": grain, "memory_share": memory_share}
     with graph.scope(name, unique=True):
-        # Contracted over what b alone has: batch, rows, then what was contracted, in the order that it has in b.
-        numbers = (of_columns, columns), (batch, right_batch)
-        by_a = dot_general(graph, cotangent, b, numbers, **options, name="by_a")
-        in_b = sorted(range(len(right)), key=lambda k: right[k])
-        by_a = by_a.transpose(_inverse([*left_batch, *rows, *(left[k] for k in in_b)])) if a.ndim else by_a
-        numbers = (of_rows, rows), (batch, left_batch)
-        by_b = dot_general(graph, cotangent, a, numbers, **options, name="by_b")
-        in_a = sorted(range(len(left)), key=lambda k: left[k])
-        by_b = by_b.transpose(_inverse([*right_batch, *columns, *(right[k] for k in in_a)])) if b.ndim else by_b
+        by_a = product_gradient(graph, cotangent, b, "a", (a, b), dimension_numbers, **options)
+        by_b = product_gradient(graph, cotangent, a, "b", (a, b), dimension_numbers, **options)
     return by_a, by_b
+
+
+def product_gradient(
+    graph: Graph,
+    cotangent: Tensor,
+    other: Tensor,
+    by: str,
+    operands: tuple[Tensor, Tensor],
+    dimension_numbers: DimensionNumbers,
+    **options: Any,
+) -> Tensor:
+    """The gradient of `dot_general` by one operand, which is a product again.
+
+    Args:
+        graph: where its compute sets are added.
+        cotangent: of the result, of the dtype of the operands.
+        other: the value of the other operand.
+        by: which operand: "a" or "b".
+        operands: both, of which the shapes are asked.
+        dimension_numbers: as of `dot_general`.
+        options: of `dot_general`.
+    """
+    a, b = operands
+    (left, right), (left_batch, right_batch) = _checked_numbers("dot_general_gradients", a, b, dimension_numbers)
+    rows = [d for d in range(a.ndim) if d not in (*left, *left_batch)]
+    columns = [d for d in range(b.ndim) if d not in (*right, *right_batch)]
+    batch = range(len(left_batch))
+    of_rows = range(len(batch), len(batch) + len(rows))
+    of_columns = range(len(batch) + len(rows), cotangent.ndim)
+    options["preferred_element_type"] = a.dtype
+    # Contracted over what the other alone has; left are batch, what this one alone has, what was contracted, as there.
+    if by == "a":
+        made = dot_general(
+            graph, cotangent, other, ((of_columns, columns), (batch, right_batch)), **options, name="by_a"
+        )
+        order = [*left_batch, *rows, *(left[k] for k in sorted(range(len(right)), key=lambda k: right[k]))]
+    else:
+        made = dot_general(graph, cotangent, other, ((of_rows, rows), (batch, left_batch)), **options, name="by_b")
+        order = [*right_batch, *columns, *(right[k] for k in sorted(range(len(left)), key=lambda k: left[k]))]
+    return made.transpose(_inverse(order)) if made.ndim else made

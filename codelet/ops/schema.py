@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from codelet.errors import CodeletError, OperationError
+from codelet.graphs.graph import Graph
 from codelet.schema import COUNT, FLAG, NAME, NUMBER, SIZE, SIZES, Kind, Schema, is_number, one_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -56,6 +57,8 @@ def checked(operation: F) -> F:
     def called(*args: Any, **kwargs: Any) -> Any:
         schema.check(args, kwargs)
         try:
+            if args and isinstance(args[0], Graph):
+                return args[0].call(operation, *args[1:], **kwargs)
             return operation(*args, **kwargs)
         except CodeletError:
             raise

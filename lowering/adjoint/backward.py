@@ -37,6 +37,7 @@ from lowering.adjoint.shifted import Contribution
 from lowering.adjoint.sums import Sums, of_other_variables
 from lowering.adjoint.units import go_back_again
 from lowering.adjoint.whole_contributions import contribute_as_wholes
+from lowering.adjoint.whole_operations import WholeOperations, go_back_as_whole
 from lowering.check.initialized import written_by
 from lowering.plan.elements import Elements, ElementSet
 from lowering.plan.plan import Plan
@@ -76,6 +77,7 @@ class Backward:
         flows: which elements have cotangents where.
         contributions: how what is contributed comes to cotangents.
         saved: what is needed of the forward pass.
+        operations: the operations that steps are of.
         is_again: whether a function runs again before the backward pass goes back through a call of it.
         frame: the function whose adjoint is being made, which calls give what it reads; None outside of all.
         frames: the functions that were gone back through.
@@ -90,6 +92,7 @@ class Backward:
     def __init__(self, plan: Plan, flows: Flows, is_again: Callable[[FunctionBody], bool] = lambda function: False):
         self.plan, self.graph, self.flows = plan, plan.graph, flows
         self.saved = Saved(self.graph, written_by(self.alone(plan.steps)))
+        self.operations = WholeOperations(self.graph, plan)
         self.is_again = is_again
         self.frame: Frame | None = None
         self.frames: dict[FunctionBody, Frame] = {}
@@ -171,11 +174,11 @@ class Backward:
         else:
             given = new_tensor(self.graph, "cotangent", of.shape, of.dtype)
             self.sums.programs.append(Copy(cotangent, given))  # type: ignore[arg-type]
-            self._contribute("cotangent", given, of)
+            self.contribute("cotangent", given, of)
 
     # --- contributions ------------------------------------------------------------------------------------
 
-    def _contribute(self, name: str, values: Tensor, to: Tensor) -> None:
+    def contribute(self, name: str, values: Tensor, to: Tensor) -> None:
         """Add values to the cotangents of a tensor's elements."""
         given = Contribution(name, "", {"": values}, to.index, to.source, self.flows.elements(to))
         self.present = self.contributions.add([given], self.present, self._unknown())
@@ -303,10 +306,14 @@ class Backward:
     def pieces(self, body: Body) -> list[BackwardStep]:
         """What goes back through each step of a body."""
         outer, around, found = self.sums.programs, self.needed, []
+        wholes, first = self.operations.of_body(body.steps), len(body.steps)
         for number in range(len(body.steps) - 1, -1, -1):
             self.sums.programs, self.needed = [], set()
             step = body.steps[number]
-            self._step(body, number, step)
+            if number in wholes and go_back_as_whole(self, body, wholes[number]):
+                first = wholes[number].first
+            elif number < first:
+                self._step(body, number, step)
             self.later = self.later | self.written(step)
             found.append(BackwardStep(self.sums.programs, frozenset(self.needed)))
         self.sums.programs, self.needed = outer, around.union(*(piece.needed for piece in found))
@@ -382,7 +389,7 @@ class Backward:
             self.sums.programs.append(Copy(values, apart))
             values = apart
         self.present = self.present - written
-        self._contribute("copy", values, source)
+        self.contribute("copy", values, source)
 
     # --- loops and choices --------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -46,6 +46,8 @@ def of_other_variables(tensor: Tensor, others: dict[Variable, Variable]) -> Tens
         made = Patchwork(source.graph, source.dtype, source.shape, tuple(patches))
     return Tensor(made, tensor.index, tensor.rows, tensor.ragged_dimension)
 
+
+T = TypeVar("T")
 
 LEAST_LIST = 32
 """So many contributions a vertex sums at least before a list is summed in parts; a guess."""
@@ -204,7 +206,7 @@ class Sums:
         """Values summed over some dimensions."""
         return self.recorded(name, lambda graph: ops.sum(graph, values, axis=tuple(dropped)))
 
-    def recorded(self, name: str, make: Callable[[Graph], Tensor]) -> Tensor:
+    def recorded(self, name: str, make: Callable[[Graph], T]) -> T:
         """What an operation makes, whose compute sets run next."""
         with self.graph.scope(name, unique=True), self.graph.record() as recorded:
             made = make(self.graph)

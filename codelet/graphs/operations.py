@@ -1,0 +1,172 @@
+"""Operations: what a graph remembers of the calls by which its vertices were added.
+
+In come calls of operations, those of `cl.ops` and users' own. Out comes a record of each that has added vertices: what
+it was given and what it returned, its compute sets, and the operations that it is made of. A record stands for no
+vertex: what runs, is checked, counted and drawn are the vertices. Whoever uses one asks first whether these are still
+those that it added.
+
+Source: MLIR's structured operations keep what a loop nest was made of, since that is hard to find again (N. Vasilache
+and others, Composable and Modular Code Generation in MLIR, 2022).
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from codelet.errors import Line, user_line
+from codelet.programs.compute_sets import ComputeSet
+from codelet.views.tensor import Tensor
+
+if TYPE_CHECKING:
+    from codelet.graphs.graph import Graph
+
+
+def _tensors(tree: Any) -> dict[str, Tensor]:
+    """The tensors of a pytree, by where they are."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    path = lambda own: jax.tree_util.keystr(own, simple=True, separator="/")  # noqa: E731
+    return {path(own): leaf for own, leaf in leaves if isinstance(leaf, Tensor)}
+
+
+class Operation:
+    """A call that added vertices.
+
+    Attributes:
+        function: what was called; what it is differentiated by is known by it.
+        kind: its name: `dot_general`.
+        arguments: what it was given, by name, but for the graph, with what was left off.
+        result: what it returned; None while it is called.
+        scope: the scopes that it was called in, with its own.
+        line: the user's, that called it.
+        parent: the operation that called it.
+        parts: the operations that it called, in order.
+        compute_sets: those that it made itself or by its parts, in order.
+        num_vertices: how many each of these had when it was done.
+    """
+
+    def __init__(self, function: Callable[..., Any], scope: str, line: Line | None, parent: Operation | None):
+        self.function, self.kind = function, function.__name__
+        self.scope, self.line, self.parent = scope, line, parent
+        self.arguments: Mapping[str, Any] = {}
+        self.result: Any = None
+        self.parts: list[Operation] = []
+        self.compute_sets: list[ComputeSet] = []
+        self.num_vertices: Mapping[ComputeSet, int] = {}
+
+    @property
+    def operands(self) -> dict[str, Tensor]:
+        """The tensors that it was given, by argument: `operands/0` of several."""
+        paths = ((name, path, leaf) for name, own in self.arguments.items() for path, leaf in _tensors(own).items())
+        return {f"{name}/{path}" if path else name: leaf for name, path, leaf in paths}
+
+    @property
+    def results(self) -> dict[str, Tensor]:
+        """The tensors that it returned: by "" where it is one."""
+        return _tensors(self.result)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What it was given beside tensors, by argument."""
+        return {name: own for name, own in self.arguments.items() if not _tensors(own)}
+
+    def __repr__(self) -> str:
+        operands = ", ".join(f"{name}: {own.dtype}{list(own.shape)}" for name, own in self.operands.items())
+        results = ", ".join(f"{own.dtype}{list(own.shape)}" for own in self.results.values())
+        return f"{self.kind}({operands}) -> {results or 'nothing'}"
+
+    def lines(self, depth: int = 0) -> Iterator[str]:
+        """It in print: a line, one for each compute set that is its own, and its parts."""
+        yield f"{'  ' * depth}{self!r}  in {self.scope}" + (f", at {self.line}" if self.line and not depth else "")
+        of_parts = {own for part in self.parts for own in part.compute_sets}
+        for own in self.compute_sets:
+            if own not in of_parts:
+                count = self.num_vertices.get(own, 0)
+                yield f"{'  ' * (depth + 1)}{own.name.removeprefix(self.scope + '/')}: {count:,} vertices"
+        for part in self.parts:
+            yield from part.lines(depth + 1)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+class _Open(threading.local):
+    """The operations that a thread is inside of."""
+
+    def __init__(self) -> None:
+        self.open: list[Operation] = []
+
+
+class Operations:
+    """The operations of a graph.
+
+    Attributes:
+        outermost: those that no other called, in order.
+    """
+
+    def __init__(self) -> None:
+        self.outermost: list[Operation] = []
+        self._inside = _Open()
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy has none: what functions are given has no name in a file."""
+        return Operations, ()
+
+    def made(self, compute_set: ComputeSet) -> None:
+        """Note a new compute set."""
+        for own in self._inside.open:
+            own.compute_sets.append(compute_set)
+
+    def call(self, function: Callable[..., Any], graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call an operation, and remember it if it adds vertices.
+
+        Args:
+            function: what is called, with a graph first.
+            graph: the graph of these operations.
+            args: what it is given after that, by place.
+            kwargs: and by name.
+        """
+        open_, first = self._inside.open, len(graph._vertices.entries)
+        own = Operation(function, graph._names.full(""), user_line(), open_[-1] if open_ else None)
+        open_.append(own)
+        try:
+            own.result = function(graph, *args, **kwargs)
+        finally:
+            open_.pop()
+        if own.compute_sets:
+            bound = inspect.signature(function).bind(graph, *args, **kwargs)
+            bound.apply_defaults()
+            own.arguments = dict([*bound.arguments.items()][1:])
+            own.num_vertices = vertices_of(graph, own.compute_sets, first)
+            own.scope += own.compute_sets[0].name.removeprefix(own.scope).partition("/")[0]
+            if own.parent is not None:
+                own.parent.parts.append(own)
+            else:
+                with self._lock:
+                    self.outermost.append(own)
+        return own.result
+
+
+def vertices_of(graph: Graph, compute_sets: Collection[ComputeSet], first: int = 0) -> Counter[ComputeSet]:
+    """How many vertices compute sets have, of the families of a graph from one on."""
+    found: Counter[ComputeSet] = Counter()
+    wanted = set(compute_sets)
+    for entry in graph._vertices.entries[first:]:
+        if entry.compute_set in wanted:
+            found[entry.compute_set] += entry.num_vertices
+    return found
+
+
+class OperationList(tuple[Operation, ...]):
+    """Operations, which print as a list of lines."""
+
+    def __str__(self) -> str:
+        counted = Counter(own.kind for own in self)
+        about = ", ".join(f"{count} {kind}" for kind, count in counted.most_common())
+        return "\n".join([f"{len(self)} operations: {about or 'none'}", *(str(own) for own in self)])
