@@ -12,8 +12,12 @@ from typing import Any
 
 from codelet.graphs.graph import Graph
 from codelet.graphs.operations import Operation
+from codelet.ops.convolution import conv_general_dilated, conv_input_gradient, conv_kernel_gradient
 from codelet.ops.dot_general import dot_general, product_gradient
+from codelet.ops.elementwise import map, map_gradient
+from codelet.ops.lookups import take, take_gradient
 from codelet.ops.product_planning import CODELETS
+from codelet.ops.softmax import log_softmax, log_softmax_gradient, softmax, softmax_gradient
 
 
 @dataclass(frozen=True)
@@ -57,22 +61,61 @@ def _rule(operation: Callable[..., Any]) -> Callable[[Rule], Rule]:
     return enter
 
 
+_PLANNED = ("grain", "memory_share")
+
+
+def _options(call: Call, *names: str) -> dict[str, Any]:
+    """What an operation was told beside tensors that its gradient is told too: how it is planned, and more by name."""
+    return {name: call.given[name] for name in (*_PLANNED, *names)}
+
+
 @_rule(dot_general)
 def _of_product(graph: Graph, call: Call) -> Mapping[str, Any] | None:
     given = call.given
     a, b, cotangent = given["a"], given["b"], call.cotangents
     if given["codelets"] is not CODELETS or given["partials"] is not None or cotangent.dtype != a.dtype:
         return None
-    options = {name: given[name] for name in ("grain", "memory_share")}
-    return {
-        name: product_gradient(
-            graph,
-            cotangent,
-            call.value("b" if name == "a" else "a"),
-            name,
-            (a, b),
-            given["dimension_numbers"],
-            **options,
-        )
-        for name in call.wanted
-    }
+    by = lambda name, other: product_gradient(  # noqa: E731
+        graph, cotangent, call.value(other), name, (a, b), given["dimension_numbers"], **_options(call)
+    )
+    return {name: by(name, "b" if name == "a" else "a") for name in call.wanted}
+
+
+@_rule(conv_general_dilated)
+def _of_convolution(graph: Graph, call: Call) -> Mapping[str, Any] | None:
+    given, cotangent = call.given, call.cotangents
+    lhs, rhs = given["lhs"], given["rhs"]
+    if given["partials"] is not None or cotangent.dtype != lhs.dtype:
+        return None
+    where = given["window_strides"], given["padding"]
+    words = ("lhs_dilation", "rhs_dilation", "dimension_numbers", "feature_group_count", "batch_group_count")
+    own, made = _options(call, *words), {}
+    if "lhs" in call.wanted:
+        made["lhs"] = conv_input_gradient(graph, cotangent, call.value("rhs"), lhs.shape, *where, **own)
+    if "rhs" in call.wanted:
+        made["rhs"] = conv_kernel_gradient(graph, cotangent, call.value("lhs"), rhs.shape, *where, **own)
+    return made
+
+
+@_rule(softmax)
+def _of_softmax(graph: Graph, call: Call) -> Mapping[str, Any]:
+    return {"x": softmax_gradient(graph, call.cotangents, call.result(), call.given["axis"], **_options(call))}
+
+
+@_rule(log_softmax)
+def _of_log_softmax(graph: Graph, call: Call) -> Mapping[str, Any]:
+    return {"x": log_softmax_gradient(graph, call.cotangents, call.result(), call.given["axis"], **_options(call))}
+
+
+@_rule(take)
+def _of_take(graph: Graph, call: Call) -> Mapping[str, Any]:
+    words = call.given["axis"]
+    own = _options(call, "mode")
+    return {"x": take_gradient(graph, call.cotangents, call.given["x"], call.value("indices"), words, **own)}
+
+
+@_rule(map)
+def _of_map(graph: Graph, call: Call) -> Mapping[str, Any] | None:
+    function, operands = call.given["function"], call.value("operands")
+    made = map_gradient(graph, function, call.cotangents, *operands, **_options(call))
+    return {"operands": made}
