@@ -359,11 +359,17 @@ def product_gradient(
     options["preferred_element_type"] = a.dtype
     # Contracted over what the other alone has; left are batch, what this one alone has, what was contracted, as there.
     if by == "a":
-        made = dot_general(
-            graph, cotangent, other, ((of_columns, columns), (batch, right_batch)), **options, name="by_a"
-        )
-        order = [*left_batch, *rows, *(left[k] for k in sorted(range(len(right)), key=lambda k: right[k]))]
+        numbers = ((of_columns, columns), (batch, right_batch))
+        own, contracted = [*left_batch, *rows], [left[k] for k in sorted(range(len(right)), key=lambda k: right[k])]
     else:
-        made = dot_general(graph, cotangent, other, ((of_rows, rows), (batch, left_batch)), **options, name="by_b")
-        order = [*right_batch, *columns, *(right[k] for k in sorted(range(len(left)), key=lambda k: left[k]))]
+        numbers = ((of_rows, rows), (batch, left_batch))
+        own, contracted = [*right_batch, *columns], [right[k] for k in sorted(range(len(left)), key=lambda k: left[k])]
+    # The result lies as the operand does where one of the two ways to multiply gives that.
+    lead, order = own[: len(batch)], [*own, *contracted]
+    swapped = [*lead, *contracted, *own[len(batch) :]]
+    factors = cotangent, other
+    if order != sorted(order) == swapped:
+        factors, order = (other, cotangent), swapped
+        numbers = numbers[0][::-1], numbers[1][::-1]
+    made = dot_general(graph, *factors, numbers, **options, name=f"by_{by}")
     return made.transpose(_inverse(order)) if made.ndim else made

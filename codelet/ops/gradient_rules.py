@@ -18,6 +18,7 @@ from codelet.ops.elementwise import map, map_gradient
 from codelet.ops.lookups import take, take_gradient
 from codelet.ops.product_planning import CODELETS
 from codelet.ops.softmax import log_softmax, log_softmax_gradient, softmax, softmax_gradient
+from codelet.views.tensor import Tensor
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,9 @@ def _of_take(graph: Graph, call: Call) -> Mapping[str, Any]:
 
 @_rule(map)
 def _of_map(graph: Graph, call: Call) -> Mapping[str, Any] | None:
-    function, operands = call.given["function"], call.value("operands")
+    function, shapes = call.given["function"], {own.shape for own in call.given["operands"] if isinstance(own, Tensor)}
+    if len(shapes) == 1:  # nothing is summed: the adjoints of the vertices are by element, and lie where these are
+        return None
+    operands = call.value("operands")
     made = map_gradient(graph, function, call.cotangents, *operands, **_options(call))
     return {"operands": made}

@@ -7,7 +7,8 @@ what is indexed: it cuts the indices only where it adds to zeros, and sums what 
 
 Where the rows of a column are more than a tile's memory takes they are cut as well: a tile looks which indices are for
 its own rows, and what is gathered is summed over the blocks of rows, all but one of which give zeros. Every block goes
-through all the indices, so that it saves cycles only where the rows themselves have to be brought, as those of a batch.
+through all the indices, so that it saves cycles only where the rows themselves have to be brought, as those of a batch,
+or made, as those of a gradient, which are zero but for few.
 
 Source: PopLibs plans embeddings by the same splits, and one of the table's rows besides (lib/popops/DynamicSlice.cpp).
 """
@@ -110,6 +111,11 @@ class Lookup:
         return "batch" in self.names
 
     @property
+    def makes_rows(self) -> bool:
+        """Whether rows are made, of zeros, and not changed."""
+        return self.writes.name == "operand" and all(array.name != "operand" for array in self.reads)
+
+    @property
     def summed(self) -> tuple[int, ...]:
         """The dimensions that may be cut and that what is written has not: over their vertices it is summed."""
         kept = dict(self.writes.dimensions).values()
@@ -173,7 +179,7 @@ def _received(own: Lookup, array: Array, cuts: tuple[Cut, ...], moved: bool) -> 
 def _moved(own: Lookup, cuts: tuple[Cut, ...], laid_out: bool) -> int:
     """Bytes that the fullest tile receives, or sends of what is written where that is for others."""
     received = sum(_received(own, array, cuts, laid_out and array.name == "operand") for array in own.reads)
-    sends = own.is_batched and own.writes.name == "operand"
+    sends = own.makes_rows or (own.is_batched and own.writes.name == "operand")
     return received + (own.writes.num_bytes(tuple(cut.block for cut in cuts)) if sends else 0)
 
 
@@ -246,6 +252,9 @@ def _worker_cycles(target: Target, own: Lookup, codelet: Codelet, grains: Sequen
     (two, before, each), (every, before_all, each_all) = _lines(target, own, codelet)
     share = max(0.0, (_num_columns(own, grains) - two) / max(1, every - two))
     between = before + share * (before_all - before), each + share * (each_all - each)
+    if own.makes_rows and "rows" in own.names:  # before the first index zeros are made
+        k = own.names.index("rows")
+        between = between[0] * grains[k] / own.extents[k], between[1]
     return between[0] + between[1] * _num_indices(own, grains)
 
 
@@ -305,7 +314,8 @@ def _ways(
 def _options(target: Target, own: Lookup, codelet: Codelet, grain: int | None, memory_share: float) -> Iterator[Option]:
     memory, found, blocks = memory_share * target.bytes_per_tile, [], 1
     most = min(target.num_tiles, own.extents[own.names.index("rows")]) if "rows" in own.names else 1
-    while blocks <= most and (not found or (own.is_batched and grain is None)):
+    pays = (own.is_batched or own.makes_rows) and grain is None
+    while blocks <= most and (not found or pays):
         found += _ways(target, own, codelet, grain, blocks, memory)
         blocks *= 2
     found = found or list(_ways(target, own, codelet, grain, 1, math.inf))

@@ -13,6 +13,9 @@ In come the equations of a jaxpr in order, and what leaves it; out come the equa
   arrays: beside other operations on the same elements it is part of their loop.
 - an update that is chosen as a whole, `where(p, x.at[i].set(v), x)` of a number p: the update alone, which a machine
   makes, or does not.
+- a look-up by indices that are counted from a number on, as those of a block of rows are: PopLibs' `MultiSlice` and
+  `MultiUpdateAdd` take the number of the first row (`baseOffset`) and look which rows are theirs
+  (lib/popops/codelets/MultiUpdateAdd.cpp).
 
 What is folded is used nowhere else, and has no parameter that is not named here.
 """
@@ -202,6 +205,21 @@ def _chosen_update(eqn: Equation, uses: _ValueUses) -> Equation | None:
     return None
 
 
+_LOOKUPS = ("gather", *SCATTERS)
+
+
+def _from_base(eqn: Equation, uses: _ValueUses) -> Equation:
+    """A look-up by indices less a number, as one by the indices themselves."""
+    operand, indices, *others = eqn.operands
+    counted = uses.maker(indices)
+    if counted is None or not _is_plain(counted, "sub") or size_of(counted.operands[1]) != 1:
+        return eqn
+    if counted.operands[0].aval.shape != indices.aval.shape:
+        return eqn
+    uses.fold(counted)
+    return eqn._replace(operands=(operand, counted.operands[0], *others))
+
+
 def folded(equations: Iterable[Equation], outvars: Sequence[Any], names: Mapping[Any, Any]) -> list[Equation]:
     """The equations of a jaxpr, those folded that PopLibs has one vertex for.
 
@@ -222,4 +240,6 @@ def folded(equations: Iterable[Equation], outvars: Sequence[Any], names: Mapping
             uses.equations[place] = _scaled_add(eqn, uses) or eqn
         elif _is_plain(eqn, "select_n"):
             uses.equations[place] = _chosen_update(eqn, uses) or eqn
+        elif eqn.primitive in _LOOKUPS:
+            uses.equations[place] = _from_base(eqn, uses)
     return list(uses.equations.values())

@@ -113,6 +113,26 @@ class Backward:
             self.cotangents[variable] = new_variable(self.graph, variable.name, variable)
         return self.cotangents[variable]
 
+    def adopt(self, tensor: Tensor, slope: Tensor, first: int) -> bool:
+        """Have the array of a gradient be that of a variable's cotangents; False where it cannot be.
+
+        Args:
+            tensor: what the gradient is by.
+            slope: the gradient.
+            first: the number of the first variable that was made for it: what there was before is another's.
+        """
+        variable, made = tensor.source, slope.source
+        if not tensor.is_whole_variable or not slope.is_whole_variable or self.frame is not None:
+            return False
+        assert isinstance(variable, Variable)
+        assert isinstance(made, Variable)
+        is_other = variable in self.cotangents or made in self.cotangents.values()
+        if is_other or made.number < first or made.dtype != variable.dtype or made.value is not None:
+            return False
+        self.cotangents[variable] = made
+        self.present = self.present | ElementSet.of_variables([variable])
+        return True
+
     def cotangents_of(self, tensor: Tensor) -> Tensor:
         """The view of cotangents that a view of variables has."""
         variables = source_variables(tensor.source)

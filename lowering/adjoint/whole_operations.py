@@ -174,7 +174,7 @@ def go_back_as_whole(back: Backward, body: Body, whole: WholeOperation) -> bool:
     def make(graph: Graph) -> None:
         made.update(whole.rule(graph, call) or {})
 
-    programs = len(back.sums.programs)
+    programs, num_variables = len(back.sums.programs), len(back.graph.variables)
     back.fill(ElementSet({v: e for v, e in ((v, returned.of(v)) for v in returned.variables) if is_float(v)}))
     back.sums.recorded(own.scope, make)
     if not made:
@@ -185,7 +185,9 @@ def go_back_as_whole(back: Backward, body: Body, whole: WholeOperation) -> bool:
     for name, slopes in made.items():
         pairs = zip(jax.tree.leaves(own.arguments[name]), _leaves_like(own.arguments[name], slopes), strict=True)
         for tensor, slope in pairs:
-            if slope is not None and isinstance(tensor, Tensor) and _is_varied(back, tensor):
+            if slope is None or not isinstance(tensor, Tensor) or not _is_varied(back, tensor):
+                continue
+            if body.around is not None or not back.adopt(tensor, slope, num_variables):
                 back.contribute(f"{own.scope}/{name}", slope, tensor)
     return True
 
