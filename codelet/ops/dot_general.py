@@ -370,6 +370,8 @@ def product_gradient(
     factors = cotangent, other
     if order != sorted(order) == swapped:
         factors, order = (other, cotangent), swapped
-        numbers = numbers[0][::-1], numbers[1][::-1]
-    made = dot_general(graph, *factors, numbers, **options, name=f"by_{by}")
+        (ours, theirs), (mine, others) = numbers
+        numbers = (theirs, ours), (others, mine)
+    like = (a if by == "a" else b).transpose(order) if order else None
+    made = dot_general(graph, *factors, numbers, **options, like=like, name=f"by_{by}")
     return made.transpose(_inverse(order)) if made.ndim else made

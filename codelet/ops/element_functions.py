@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import Literal
 
 from codelet.errors import CodeletError, OperationError, SavingError
 from codelet.ops.pairs import Pair, both
@@ -268,7 +269,8 @@ class Slopes(NamedTuple):
     Attributes:
         codelets: what gives those that are neither fields nor like others; None where there are none.
         dtypes: of what they give.
-        sources: of each gradient: ("field", k) where it is a field as it is, else ("result", k) of the codelet.
+        sources: of each gradient: ("field", k) where it is a field as it is, else ("result", k) of the codelet; or
+            ("nothing", 0) where the results do not vary with the operand.
     """
 
     codelets: Pair | None
@@ -293,6 +295,9 @@ def slopes_of(own: ElementFunction, given: tuple[bool, ...]) -> Slopes:
     sources: list[tuple[str, int]] = []
     picked: list[int] = []
     for k, out in enumerate(jaxpr.outvars):
+        if isinstance(out, Literal) and out.val == 0:
+            sources.append(("nothing", 0))
+            continue
         if any(out is field for field in jaxpr.invars):
             sources.append(("field", next(n for n, field in enumerate(jaxpr.invars) if out is field)))
             continue

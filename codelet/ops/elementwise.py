@@ -174,24 +174,41 @@ def map_gradient(
     >>> cl.lower(slopes)(jnp.ones((2, 2)), jnp.arange(4.0).reshape(2, 2), jnp.array([1.0, 2.0]))[1]
     Array([2., 4.], dtype=float32)
     """
+    options = {"grain": grain, "memory_share": memory_share, "name": name}
+    found = element_gradients(graph, function, cotangents, *operands, **options)
+    is_zero = lambda made, own: made is None and isinstance(own, Tensor) and is_smooth(own.dtype)  # noqa: E731
+    return tuple(
+        fill(graph, own.shape, 0, own.dtype) if is_zero(made, own) else made
+        for made, own in zip(found, operands, strict=True)
+    )
+
+
+def element_gradients(
+    graph: Graph,
+    function: Any,
+    cotangents: Any,
+    *operands: Any,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "map_gradient",
+) -> tuple[Tensor | None, ...]:
+    """The gradients of a `map` as `map_gradient` gives them, but None for those that are zero whatever it is given."""
     own, tensors = _checked(name, graph, function, operands)
     shape = broadcast_shape(name, tensors)
     given = _checked_cotangents(name, graph, own, cotangents, shape)
     fields = [*(tensor for tensor in given if tensor is not None), *tensors]
     smooth = [tensor for tensor in tensors if is_smooth(tensor.dtype)]
     grain = checked_grain(name, grain)
+    if len(fields) == len(tensors):  # nothing depends on the results
+        return (None,) * len(operands)
+    slopes, results = slopes_of(own, tuple(tensor is not None for tensor in given)), list[Tensor]()
     with graph.scope(name, unique=True):
-        if len(fields) == len(tensors):  # nothing depends on the results
-            made = [fill(graph, tensor.shape, 0, tensor.dtype) for tensor in smooth]
-        else:
-            slopes = slopes_of(own, tuple(tensor is not None for tensor in given))
-            results: list[Tensor] = []
-            if slopes.codelets is not None:
-                results = _spread(name, graph, fields, slopes.dtypes, slopes.codelets, grain, memory_share).add()
-            spread = [(results if kind == "result" else fields)[k] for kind, k in slopes.sources]
-            made = [
-                _summed(graph, full.broadcast_to(shape), tensor) for full, tensor in zip(spread, smooth, strict=True)
-            ]
+        if slopes.codelets is not None:
+            results = _spread(name, graph, fields, slopes.dtypes, slopes.codelets, grain, memory_share).add()
+        made: list[Tensor | None] = []
+        for (kind, k), tensor in zip(slopes.sources, smooth, strict=True):
+            full = None if kind == "nothing" else (results if kind == "result" else fields)[k].broadcast_to(shape)
+            made.append(None if full is None else _summed(graph, full, tensor))
     left = iter(made)
     return tuple(next(left) if isinstance(t, Tensor) and is_smooth(t.dtype) else None for t in operands)
 

@@ -6,15 +6,18 @@ None where it does not apply: it names every argument that it understands.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from codelet.graphs.graph import Graph
 from codelet.graphs.operations import Operation
 from codelet.ops.convolution import conv_general_dilated, conv_input_gradient, conv_kernel_gradient
 from codelet.ops.dot_general import dot_general, product_gradient
-from codelet.ops.elementwise import map, map_gradient
+from codelet.ops.elementwise import element_gradients, map
 from codelet.ops.lookups import take, take_gradient
 from codelet.ops.product_planning import CODELETS
 from codelet.ops.softmax import log_softmax, log_softmax_gradient, softmax, softmax_gradient
@@ -115,11 +118,20 @@ def _of_take(graph: Graph, call: Call) -> Mapping[str, Any]:
     return {"x": take_gradient(graph, call.cotangents, call.given["x"], call.value("indices"), words, **own)}
 
 
+MANY = 8
+"""So many elements for each worker at least has a map whose gradient is planned as a whole, if any of it is summed.
+
+The adjoints of its vertices lie where these are. Of fewer, and where nothing is summed, they take fewer cycles: of
+`tanh` of 500 x 300 elements 1,136 where a plan of its own takes 2,056, with what it brings and takes back.
+"""
+
+
 @_rule(map)
 def _of_map(graph: Graph, call: Call) -> Mapping[str, Any] | None:
     function, shapes = call.given["function"], {own.shape for own in call.given["operands"] if isinstance(own, Tensor)}
-    if len(shapes) == 1:  # nothing is summed: the adjoints of the vertices are by element, and lie where these are
+    num_elements, target = math.prod(np.broadcast_shapes(*shapes)), graph.target
+    if len(shapes) == 1 or num_elements < MANY * target.num_tiles * target.num_workers:
         return None
     operands = call.value("operands")
-    made = map_gradient(graph, function, call.cotangents, *operands, **_options(call))
+    made = element_gradients(graph, function, call.cotangents, *operands, **_options(call))
     return {"operands": made}
