@@ -96,6 +96,7 @@ __all__ = [
     "lower",
     "maximum",
     "minimum",
+    "operation",
     "ops",
     "table",
     "trace",
@@ -135,6 +136,8 @@ _ELSEWHERE = {
 def __getattr__(name: str) -> Any:
     if name == "ops":  # made of what is defined here, as a user's own operations are
         return importlib.import_module("codelet.ops")
+    if name == "operation":
+        return importlib.import_module("codelet.ops.gradient_rules").operation
     if name in ("jit", "trace", "Traced"):  # made of operations
         return getattr(importlib.import_module(f"codelet.frontends.{name.lower()}"), name)
     if name in _ELSEWHERE:

@@ -6,6 +6,7 @@ None where it does not apply: it names every argument that it understands.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from codelet.errors import FieldTypeError
 from codelet.graphs.graph import Graph
 from codelet.graphs.operations import Operation
 from codelet.ops.convolution import conv_general_dilated, conv_input_gradient, conv_kernel_gradient
@@ -53,6 +55,56 @@ RULES: dict[Callable[..., Any], Rule] = {}
 def rule_of(operation: Operation) -> Rule | None:
     """The rule of an operation, if there is one."""
     return RULES.get(operation.function)
+
+
+def operation(function: Any = None, *, gradient: Rule | None = None) -> Any:
+    """A function of a graph, and of what follows, as an operation: graphs remember its calls, as those of `cl.ops`.
+
+    Args:
+        function: adds vertices, and returns tensors, in any pytree.
+        gradient: what `cl.gradient` adds for a call in place of adjoints of its vertices: from a graph and the call to
+            the gradients by the arguments by name, each in the structure of its argument, None for none; or None where
+            it does not apply. It is asked only for a call whose vertices are as it left them, nothing beside which
+            reads what it keeps to itself.
+
+    Raises:
+        FieldTypeError: something that is no function.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> def slopes(graph, call):
+    ...     return {"x": cl.ops.map(graph, lambda g, x: 2 * g * x, call.cotangents, call.value("x"))}
+    >>> @cl.operation(gradient=slopes)
+    ... def squared(graph, x):
+    ...     return cl.ops.map(graph, jnp.square, x, name="square")
+    >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+    >>> x = graph.add_variable("x", (3,))
+    >>> y = squared(graph, x)
+    >>> [own.kind for own in graph.operations], [own.kind for own in graph.operations[0].parts]
+    (['squared'], ['map'])
+    """
+    if function is None:
+        return functools.partial(operation, gradient=gradient)
+    if not callable(function):
+        raise FieldTypeError(
+            "an operation is made of something that is no function",
+            given=f"{function!r:.80}",
+            expected="a function of a graph and of tensors",
+            fix="@cl.operation, or @cl.operation(gradient=rule), above it",
+        )
+
+    @functools.wraps(function)
+    def called(graph: Graph, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(graph, Graph):
+            raise FieldTypeError(
+                f"the operation {function.__name__!r} is not given a graph first",
+                given=f"{graph!r:.80}",
+                expected="a cl.Graph",
+            )
+        return graph.call(function, *args, **kwargs)
+
+    if gradient is not None:
+        RULES[function] = gradient
+    return called
 
 
 def _rule(operation: Callable[..., Any]) -> Callable[[Rule], Rule]:

@@ -300,8 +300,8 @@ class Engine:
                 loaded.checked = written if written.equals(state.written) else None
             else:
                 written = state.written
-                if not loaded.is_chosen:
-                    loaded.choose_lean(self._programs.values())
+            if not loaded.is_chosen:
+                loaded.choose_lean(self._programs.values())
             parts, bar = loaded.parts, nullcontext(None)
             if progress:
                 parts = loaded.finer_parts

@@ -135,7 +135,8 @@ class Shifted:
     def target(self) -> tuple[object, ...]:
         """What it has in common with others that are contributed to the same view."""
         index = self.view.index
-        return self.variable, index.offset, index.shape, index.strides
+        tables = tuple((table.keys, table.scale, table.values.tobytes()) for table in index.tables)
+        return self.variable, index.offset, index.shape, index.strides, tables
 
 
 def _shifted(line: Line, shape: Sequence[int]) -> ShiftedLine | None:

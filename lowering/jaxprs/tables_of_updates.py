@@ -220,7 +220,7 @@ def one_list(eqn: jax_core.JaxprEqn, makers: Makers, uses: Counter[Any]) -> Rema
     numbers = lax.ScatterDimensionNumbers(windows, own.inserted_window_dims, own.scatter_dims_to_operand_dims)
 
     # XLA finds that neighbouring parts of an array, in order, are that array.
-    parts = [part_of(own.array, own.along, makers) for own in (updates, more_updates)]
+    parts = [part_of(own.array, own.along, makers, own.shape) for own in (updates, more_updates)]
     if None in parts and math.prod(shape_of(more_updates.array)) > MOST_JOINED:
         return None
     turned = None not in parts and parts[0].start > parts[1].start  # type: ignore[union-attr]
