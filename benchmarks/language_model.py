@@ -6,6 +6,9 @@ positions. The same is written in plain JAX, with optax's Adam.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
+from functools import partial
+from itertools import repeat
 from typing import Any
 
 import jax
@@ -14,6 +17,8 @@ import numpy as np
 import optax
 
 import codelet as cl
+from benchmarks.harness import Measurement, Row, benchmark
+from ipu_backend.jobs.timing import time_in_turn
 
 VOCABULARY, WIDTH, HIDDEN, HEADS = 256, 64, 256, 4
 RATE = 1e-3
@@ -145,3 +150,31 @@ class Trainer:
         self.engine = cl.Engine(graph, cl.Repeat(steps, turn))
         self.engine.write(self.parameters, parameters)
         self.engine.write(self.state, 0)
+
+
+def _step_beside_plain(name: str, batch: int, tokens: int, tiles: int) -> Row:
+    """A step in the engine beside plain JAX's."""
+    random = np.random.default_rng(0)
+    parameters, sequences = init_parameters(random, tokens), draw_batch(random, batch, tokens)
+    trainer = Trainer(parameters, batch, tokens, target=cl.IPU(num_tiles=tiles))
+    trainer.engine.connect("sequences", repeat(sequences))
+    losses: list[float] = []
+    trainer.engine.connect("losses", lambda loss: losses.append(float(loss)))
+    step, state = jax.jit(plain_step), optax.adam(RATE).init(parameters)
+    trainer.engine.run()
+    loss = float(step(parameters, state, sequences)[2])
+    assert abs(losses[0] - loss) < 1e-4 * loss, "the same step"
+    plain = lambda: step(parameters, state, sequences)  # noqa: E731
+    ours, theirs = time_in_turn([lambda: trainer.engine.run(wait=True), plain])
+    return Row(name, ours, theirs, ours / theirs, 1.2)
+
+
+@benchmark
+def language_model(
+    batch: int = 8, tokens: int = 32, machines: Sequence[int] = (1_472, 64)
+) -> Generator[Measurement | Row, Row, None]:
+    """A training step of a language model of two layers by hand, through the engine, planned for two machines."""
+    for tiles in machines:
+        yield Measurement(
+            f"language_model/{tiles}", partial(_step_beside_plain, batch=batch, tokens=tokens, tiles=tiles)
+        )

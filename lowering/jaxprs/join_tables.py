@@ -26,7 +26,7 @@ from lowering.jaxprs.blocks_of_rows import one_gather, one_scatter
 from lowering.jaxprs.order_of_tables import looked_up_in_order
 from lowering.jaxprs.remade import Remade, with_remade
 from lowering.jaxprs.scatters_side_by_side import one_of_all_rows
-from lowering.jaxprs.summed import shape_of, sum_before_reshape, sum_of
+from lowering.jaxprs.summed import shape_of, sum_before_reshape, sum_of, sum_of_each
 from lowering.jaxprs.tables_of_updates import one_list, one_start, one_table, with_rows_together
 
 
@@ -38,7 +38,7 @@ def _joined(eqn: jax_core.JaxprEqn, makers: Makers, constants: dict[Any, Any], u
     if is_understood(eqn, "reduce_sum"):
         own = sum_of(eqn, makers)
         if own is None:
-            return sum_before_reshape(eqn, makers)
+            return sum_of_each(eqn, makers) or sum_before_reshape(eqn, makers)
         if own.maker.primitive.name == "gather":
             return one_gather(own, makers, constants)
         return one_table(own, makers)

@@ -8,12 +8,14 @@ summed, and how the others lie in the sum: as digits of the positions in what th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import Atomic, Makers, bind
@@ -143,6 +145,22 @@ def _made_by_tables(atom: Atomic, makers: Makers) -> bool:
     while maker is not None and is_understood(maker, "reshape", "transpose", "convert_element_type"):
         maker = makers.of(maker.invars[0])
     return maker is not None and is_understood(maker, "gather", "scatter-add")
+
+
+def sum_of_each(eqn: jax_core.JaxprEqn, makers: Makers) -> Remade | None:
+    """A sum over tables that are put together as that of the sums of each; None where it is none, or of other arrays.
+
+    Vertices that no number divides are several families, and so are the tables that they make.
+    """
+    maker = makers.of(eqn.invars[0])
+    if maker is None or not is_understood(maker, "concatenate"):
+        return None
+    is_along = maker.params["dimension"] in {int(axis) for axis in eqn.params["axes"]}
+    if not is_along or not all(_made_by_tables(part, makers) for part in maker.invars):
+        return None
+    return Remade(
+        tuple(maker.invars), lambda *parts: [functools.reduce(lax.add, [bind(eqn, [own])[0] for own in parts])]
+    )
 
 
 def sum_before_reshape(eqn: jax_core.JaxprEqn, makers: Makers) -> Remade | None:
