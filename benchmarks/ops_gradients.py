@@ -21,7 +21,7 @@ from benchmarks.adjoint import Forward, compare_gradients
 from benchmarks.harness import Comparison, Row, benchmark, gradient_of
 
 
-class Operations(NamedTuple):
+class Differentiated(NamedTuple):
     """Operations whose gradient is taken.
 
     Attributes:
@@ -63,21 +63,21 @@ def _map(graph: cl.Graph, x: cl.Tensor, bias: cl.Tensor) -> cl.Tensor:
 
 IMAGES = ((8, 32, 28, 28), (64, 32, 3, 3))
 
-OPERATIONS: Mapping[str, Operations] = {
-    "embedding": Operations(_embed, lambda table: table[IDS], [(8_000, 64)], 1.5),
-    "attention": Operations(cl.ops.dot_product_attention, jax.nn.dot_product_attention, [(4, 128, 8, 32)] * 3),
-    "conv": Operations(_convolve, _plain_convolution, IMAGES),
-    "strided": Operations(partial(_convolve, strides=2), partial(_plain_convolution, strides=2), IMAGES),
-    "product/256x64x192": Operations(cl.ops.matmul, jnp.matmul, [(256, 64), (64, 192)]),
-    "product/512": Operations(cl.ops.matmul, jnp.matmul, [(512, 512)] * 2),
-    "product/1000x1500x700": Operations(cl.ops.matmul, jnp.matmul, [(1000, 1500), (1500, 700)]),
-    "product/prime": Operations(cl.ops.matmul, jnp.matmul, [(211, 307), (307, 101)]),
-    "gelu": Operations(_map, _gelu, [(512, 1_024), (1_024,)]),
-    "softmax": Operations(cl.ops.softmax, jax.nn.softmax, [(512, 1_000)]),
+OPERATIONS: Mapping[str, Differentiated] = {
+    "embedding": Differentiated(_embed, lambda table: table[IDS], [(8_000, 64)], 1.5),
+    "attention": Differentiated(cl.ops.dot_product_attention, jax.nn.dot_product_attention, [(4, 128, 8, 32)] * 3),
+    "conv": Differentiated(_convolve, _plain_convolution, IMAGES),
+    "strided": Differentiated(partial(_convolve, strides=2), partial(_plain_convolution, strides=2), IMAGES),
+    "product/256x64x192": Differentiated(cl.ops.matmul, jnp.matmul, [(256, 64), (64, 192)]),
+    "product/512": Differentiated(cl.ops.matmul, jnp.matmul, [(512, 512)] * 2),
+    "product/1000x1500x700": Differentiated(cl.ops.matmul, jnp.matmul, [(1000, 1500), (1500, 700)]),
+    "product/prime": Differentiated(cl.ops.matmul, jnp.matmul, [(211, 307), (307, 101)]),
+    "gelu": Differentiated(_map, _gelu, [(512, 1_024), (1_024,)]),
+    "softmax": Differentiated(cl.ops.softmax, jax.nn.softmax, [(512, 1_000)]),
 }
 
 
-def forward_of(own: Operations, tiles: int) -> Forward:
+def forward_of(own: Differentiated, tiles: int) -> Forward:
     """A graph of operations for a machine of so many tiles."""
     graph = cl.Graph(cl.IPU(num_tiles=tiles))
     wrt = [graph.add_variable(f"x{k}", shape) for k, shape in enumerate(own.shapes)]
@@ -86,7 +86,7 @@ def forward_of(own: Operations, tiles: int) -> Forward:
 
 @benchmark
 def ops_gradients(
-    operations: Mapping[str, Operations] = OPERATIONS, machines: Sequence[int] = (1_472, 64)
+    operations: Mapping[str, Differentiated] = OPERATIONS, machines: Sequence[int] = (1_472, 64)
 ) -> Generator[Comparison | Row, Row, None]:
     """Gradients of embedding, attention, convolutions, products, a map and softmax: by vertices, and by `jax.grad`."""
     for name, own in operations.items():

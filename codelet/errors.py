@@ -186,12 +186,16 @@ def user_line() -> Line | None:
     return None
 
 
+_ADDING = "codelet.ops.", "codelet.graphs.operations", "codelet.graphs.graph"
+"""Modules of operations, and of what calls them."""
+
+
 def adding_line(frame: FrameType) -> Line:
     """Of a frame that adds vertices, the line they are of: of an operation of codelet's, its caller's."""
     if _told.line is not None:
         return _told.line
     caller: FrameType | None = frame
-    while caller is not None and caller.f_globals.get("__name__", "").startswith("codelet.ops."):
+    while caller is not None and caller.f_globals.get("__name__", "").startswith(_ADDING):
         caller = caller.f_back
     found = frame if caller is None else caller
     return Line(found.f_code, found.f_lineno)

@@ -158,6 +158,11 @@ HEADS = {
     "biases": [Of(8)] * 4,
 }
 PRODUCT = {"a": Of(4, 5), "b": Of(5, 6), "dimension_numbers": (((1,), (0,)), ((), ()))}
+OPTIMISED = {
+    **{name: [X, ROW] for name in ("parameters", "gradients", "velocity")},
+    "state": [Of(dtype=I32), Of(2), [X, ROW], [X, ROW]],
+    "learning_rate": 0.1,
+}
 REDUCED: dict[str, Any] = dict.fromkeys(("cotangent", "result"), Of(4))
 
 CALLS: dict[str, dict[str, Any]] = {
@@ -195,6 +200,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "sort_together": {"operands": [X, X]},
     "top_k_gradient": {"cotangent": Of(4, 2)},
     "random_bits": {"dtype": U32},
+    "adam_state": {"parameters": [X, ROW]},
+    **dict.fromkeys(("sgd", "momentum", "adam", "adamw"), OPTIMISED),
     "reduce_window_tangent": {"kind": "max"},
     "bernoulli": {"mode": "low"},
 }

@@ -181,6 +181,7 @@ CALLS: Mapping[str, Callable[[World], Given]] = {
         {"name": "sine", "workers": 6, "issue": "compiled", "vectorised": False, "turns": None, "cycles": None},
     ),
     "interpret": lambda w: (cl.interpret, [w.graph, {"x": ONES}, ["y"], w.body], {}),
+    "operation": lambda w: (cl.operation, [cl.ops.softmax], {"gradient": None}),
     "gradient": lambda w: (
         cl.gradient,
         [w.graph, w.y, [w.x]],

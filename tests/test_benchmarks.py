@@ -30,6 +30,7 @@ from benchmarks.harness import (
 )
 from benchmarks.join import CASES as JOINED
 from benchmarks.memory import find_comparison, with_peaks
+from benchmarks.ops_gradients import OPERATIONS
 from benchmarks.ops_pool import Pooling
 from ipu_backend.jobs.timing import time_in_turn
 from tests.held_memory import hold
@@ -98,6 +99,8 @@ SMALL = {
         "alexnet": [Convolution("conv1", 2, 9, 3, 3, 2, 1)],
         "resnet50": [Convolution("narrow2", 3, 4, 2, 1, 1, 0)],
     },
+    "ops_gradients": {"operations": {"product/prime": OPERATIONS["product/prime"]}, "machines": [6]},
+    "language_model": {"batch": 2, "tokens": 3, "machines": [6]},
     "ops_embedding": {"rows": 13, "columns": 5, "indices": 9},
     "ops_map": {"elements": 101, "rows": 9, "columns": 7},
     "ops_matmul": {"shapes": {"odd": (5, 7, 3)}},
@@ -209,6 +212,8 @@ ROWS = {
         *("npbench/jacobi_1d/odd/build", "npbench/crc16/odd", "npbench/crc16/small", "npbench/crc16/odd/build"),
         *("npbench/mean", "npbench/mean/grad_of_traced", "npbench/mean/trace_of_grad"),
     ],
+    "ops_gradients": ["ops_gradients/product/prime/6", "ops_gradients/product/prime/6/jax_grad"],
+    "language_model": ["language_model/6"],
     "ops_embedding": ["ops_embedding", "ops_embedding/gradient", "ops_embedding/operation"],
     "ops_map": [f"ops_map/{own}" for own in ("gelu", "gelu/gradient", "bias", "bias/gradient", "bias/operation")],
     "ops_conv": [

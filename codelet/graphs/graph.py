@@ -275,7 +275,7 @@ class Graph:
             found, inside = own, own.parts
         return found
 
-    def call(self, operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def call(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call an operation, a function of a graph and of what follows, and remember it if it adds vertices."""
         return self._operations.call(operation, self, args, kwargs)
 

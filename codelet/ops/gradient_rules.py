@@ -27,7 +27,7 @@ from codelet.views.tensor import Tensor
 
 
 @dataclass(frozen=True)
-class Call:
+class OperationCall:
     """A call of an operation, as its gradient sees it.
 
     Attributes:
@@ -45,7 +45,7 @@ class Call:
     wanted: frozenset[str]
 
 
-Rule = Callable[[Graph, Call], Mapping[str, Any] | None]
+Rule = Callable[[Graph, OperationCall], Mapping[str, Any] | None]
 """From a graph and a call to the gradients by its arguments, each in the structure of its argument."""
 
 RULES: dict[Callable[..., Any], Rule] = {}
@@ -120,13 +120,13 @@ def _rule(operation: Callable[..., Any]) -> Callable[[Rule], Rule]:
 _PLANNED = ("grain", "memory_share")
 
 
-def _options(call: Call, *names: str) -> dict[str, Any]:
+def _options(call: OperationCall, *names: str) -> dict[str, Any]:
     """What an operation was told beside tensors that its gradient is told too: how it is planned, and more by name."""
     return {name: call.given[name] for name in (*_PLANNED, *names)}
 
 
 @_rule(dot_general)
-def _of_product(graph: Graph, call: Call) -> Mapping[str, Any] | None:
+def _of_product(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
     given = call.given
     a, b, cotangent = given["a"], given["b"], call.cotangents
     if given["codelets"] is not CODELETS or given["partials"] is not None or cotangent.dtype != a.dtype:
@@ -138,7 +138,7 @@ def _of_product(graph: Graph, call: Call) -> Mapping[str, Any] | None:
 
 
 @_rule(conv_general_dilated)
-def _of_convolution(graph: Graph, call: Call) -> Mapping[str, Any] | None:
+def _of_convolution(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
     given, cotangent = call.given, call.cotangents
     lhs, rhs = given["lhs"], given["rhs"]
     if given["partials"] is not None or cotangent.dtype != lhs.dtype:
@@ -154,17 +154,17 @@ def _of_convolution(graph: Graph, call: Call) -> Mapping[str, Any] | None:
 
 
 @_rule(softmax)
-def _of_softmax(graph: Graph, call: Call) -> Mapping[str, Any]:
+def _of_softmax(graph: Graph, call: OperationCall) -> Mapping[str, Any]:
     return {"x": softmax_gradient(graph, call.cotangents, call.result(), call.given["axis"], **_options(call))}
 
 
 @_rule(log_softmax)
-def _of_log_softmax(graph: Graph, call: Call) -> Mapping[str, Any]:
+def _of_log_softmax(graph: Graph, call: OperationCall) -> Mapping[str, Any]:
     return {"x": log_softmax_gradient(graph, call.cotangents, call.result(), call.given["axis"], **_options(call))}
 
 
 @_rule(take)
-def _of_take(graph: Graph, call: Call) -> Mapping[str, Any]:
+def _of_take(graph: Graph, call: OperationCall) -> Mapping[str, Any]:
     words = call.given["axis"]
     own = _options(call, "mode")
     return {"x": take_gradient(graph, call.cotangents, call.given["x"], call.value("indices"), words, **own)}
@@ -179,7 +179,7 @@ The adjoints of its vertices lie where these are. Of fewer, and where nothing is
 
 
 @_rule(map)
-def _of_map(graph: Graph, call: Call) -> Mapping[str, Any] | None:
+def _of_map(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
     function, shapes = call.given["function"], {own.shape for own in call.given["operands"] if isinstance(own, Tensor)}
     num_elements, target = math.prod(np.broadcast_shapes(*shapes)), graph.target
     if len(shapes) == 1 or num_elements < MANY * target.num_tiles * target.num_workers:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
-from codelet.ops.arguments import check_floating, check_tensors
+from codelet.ops.arguments import check_floating, check_tensors, checked_dtype
 from codelet.ops.elementwise import map_in_place
 from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.schema import checked
@@ -203,6 +203,7 @@ def momentum(
     map_in_place(graph, function, own, 2, grain=grain, memory_share=memory_share, name=name)
 
 
+@checked
 def adam_state(graph: Graph, parameters: Any, *, dtype: Any = None, name: str = "adam_state") -> AdamState:
     """Variables for what `adam` and `adamw` remember; the host writes 0 to all of them before the first step.
 
@@ -218,10 +219,11 @@ def adam_state(graph: Graph, parameters: Any, *, dtype: Any = None, name: str = 
     >>> cl.ops.adam_state(graph, parameters).mean["w"].shape
     (2, 3)
     """
-    check_tensors("adam_state", graph, **{f"parameter {k}": p for k, p in enumerate(jax.tree.leaves(parameters))})
+    check_tensors(name, graph, **{f"parameter {k}": p for k, p in enumerate(jax.tree.leaves(parameters))})
+    own = None if dtype is None else checked_dtype(name, "dtype", dtype)
 
     def average(p: Tensor) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(p.shape, jnp.promote_types(p.dtype, jnp.float32) if dtype is None else dtype)
+        return jax.ShapeDtypeStruct(p.shape, jnp.promote_types(p.dtype, jnp.float32) if own is None else own)
 
     averages = jax.tree.map(average, parameters)
     with graph.scope(name, unique=True):

@@ -26,7 +26,7 @@ from ipu_backend.model.shared import SUPERVISOR_CYCLES, shared
 from ipu_backend.model.vector_broadcasts import MatrixAndVector
 
 
-class Operation(NamedTuple):
+class LoopOperation(NamedTuple):
     """An operation in a loop.
 
     Attributes:
@@ -86,7 +86,7 @@ class FusedLoop:
     """
 
     shape: tuple[int, ...]
-    operations: list[Operation] = field(default_factory=list)
+    operations: list[LoopOperation] = field(default_factory=list)
     results: dict[Any, Conversion | None] = field(default_factory=dict)
     reads: dict[Any, Conversion | None] = field(default_factory=dict)
     accumulations: dict[Any, Accumulation] = field(default_factory=dict)

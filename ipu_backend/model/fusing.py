@@ -18,7 +18,7 @@ from typing import Any
 from jax.extend import core as jax_core
 
 from ipu_backend.model.equations import Equation, size_of
-from ipu_backend.model.fused_loops import Accumulation, FusedLoop, Operation
+from ipu_backend.model.fused_loops import Accumulation, FusedLoop, LoopOperation
 from ipu_backend.model.rows import Conversion, Loop
 from ipu_backend.model.vector_broadcasts import matrix_and_vector
 
@@ -101,7 +101,7 @@ class Fusion:
         own = self._open[shape]
         arrays = [self.whole(atom) for atom in operands if not (shape and self.is_number(atom))]
         by_scalar = len(arrays) == 1 and len(eqn.operands) > 1
-        own.operations.append(Operation(loop, by_scalar, matrix_and_vector(eqn) if len(arrays) == 2 else None))
+        own.operations.append(LoopOperation(loop, by_scalar, matrix_and_vector(eqn) if len(arrays) == 2 else None))
         for whole in arrays:
             in_a_register = self.loop_of.get(whole) is own or (not shape and whole in self.computed)
             if not in_a_register:

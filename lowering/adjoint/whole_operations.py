@@ -17,7 +17,7 @@ import jax
 
 from codelet.graphs.graph import Graph
 from codelet.graphs.operations import Operation, vertices_of
-from codelet.ops.gradient_rules import Call, Rule, rule_of
+from codelet.ops.gradient_rules import OperationCall, Rule, rule_of
 from codelet.programs.compute_sets import ComputeSet
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor
@@ -162,7 +162,7 @@ def go_back_as_whole(back: Backward, body: Body, whole: WholeOperation) -> bool:
     before = lambda tensor: back.given(body, whole.first, tensor, (), later)  # noqa: E731
     after = lambda tensor: back.given(body, whole.last + 1, tensor, (), back.later)  # noqa: E731
     tree = lambda one, own: jax.tree.map(lambda leaf: one(leaf) if isinstance(leaf, Tensor) else leaf, own)  # noqa: E731
-    call = Call(
+    call = OperationCall(
         own.arguments,
         lambda name: tree(before, own.arguments[name]),
         lambda: tree(after, own.result),
