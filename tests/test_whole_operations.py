@@ -367,3 +367,34 @@ def test_two_lists_of_updates_that_are_parts_of_one_array():
         rows = [graph.add_constant(name, np.zeros(2, int)) for name in ("at", "then")]
         both = [cl.ops.take(graph, x, at, 0, mode="clip", grain=1).flatten() for at in rows]
         see_equal(*slopes(graph, total(graph, cl.concat(both)), [x], values))
+
+
+@pytest.mark.parametrize(
+    ("gradients", "told"),
+    [
+        (lambda graph, call: {}, "one by x, or None"),
+        (lambda graph, call: {"x": call.cotangents[0]}, r"a tensor of float32\[4\]"),
+        (lambda graph, call: {"x": 1.0}, r"a tensor of float32\[4\]"),
+    ],
+)
+def test_a_rule_that_gives_something_else_is_told(gradients, told):
+    @cl.operation(gradient=gradients)
+    def doubled(graph, x):
+        return cl.ops.map(graph, lambda x: 2 * x, x)
+
+    graph = cl.Graph(cl.IPU(num_tiles=2))
+    x = graph.add_variable("x", (4,))
+    with pytest.raises(cl.OperationError, match=told):
+        cl.gradient(graph, doubled(graph, x), [x], cotangent=1.0)
+
+
+def test_a_rule_may_say_that_a_gradient_is_zero():
+    @cl.operation(gradient=lambda graph, call: {"x": None})
+    def stopped(graph, x):
+        return cl.ops.map(graph, lambda x: 2 * x, x)
+
+    graph = cl.Graph(cl.IPU(num_tiles=2))
+    x = graph.add_variable("x", (4,))
+    found = cl.gradient(graph, stopped(graph, x), [x], cotangent=1.0)
+    made = cl.interpret(graph, {"x": np.ones(4, np.float32)}, [found[x]], cl.Sequence(found.forward, found.backward))
+    np.testing.assert_array_equal(made["backward/x"], 0)

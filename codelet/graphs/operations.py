@@ -11,6 +11,7 @@ and others, Composable and Modular Code Generation in MLIR, 2022).
 
 from __future__ import annotations
 
+import functools
 import inspect
 import threading
 from collections import Counter
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 def _tensors(tree: Any) -> dict[str, Tensor]:
     """The tensors of a pytree, by where they are."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    path = lambda own: jax.tree_util.keystr(own, simple=True, separator="/")  # noqa: E731
-    return {path(own): leaf for own, leaf in leaves if isinstance(leaf, Tensor)}
+    name = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
+    return {name(path): leaf for path, leaf in leaves if isinstance(leaf, Tensor)}
 
 
 class Operation:
@@ -62,8 +63,11 @@ class Operation:
     @property
     def operands(self) -> dict[str, Tensor]:
         """The tensors that it was given, by argument: `operands/0` of several."""
-        paths = ((name, path, leaf) for name, own in self.arguments.items() for path, leaf in _tensors(own).items())
-        return {f"{name}/{path}" if path else name: leaf for name, path, leaf in paths}
+        return {
+            f"{name}/{path}" if path else name: tensor
+            for name, argument in self.arguments.items()
+            for path, tensor in _tensors(argument).items()
+        }
 
     @property
     def results(self) -> dict[str, Tensor]:
@@ -73,21 +77,22 @@ class Operation:
     @property
     def parameters(self) -> dict[str, Any]:
         """What it was given beside tensors, by argument."""
-        return {name: own for name, own in self.arguments.items() if not _tensors(own)}
+        return {name: argument for name, argument in self.arguments.items() if not _tensors(argument)}
 
     def __repr__(self) -> str:
-        operands = ", ".join(f"{name}: {own.dtype}{list(own.shape)}" for name, own in self.operands.items())
-        results = ", ".join(f"{own.dtype}{list(own.shape)}" for own in self.results.values())
+        kind = lambda tensor: f"{tensor.dtype}{list(tensor.shape)}"  # noqa: E731
+        operands = ", ".join(f"{name}: {kind(tensor)}" for name, tensor in self.operands.items())
+        results = ", ".join(map(kind, self.results.values()))
         return f"{self.kind}({operands}) -> {results or 'nothing'}"
 
     def lines(self, depth: int = 0) -> Iterator[str]:
         """It in print: a line, one for each compute set that is its own, and its parts."""
         yield f"{'  ' * depth}{self!r}  in {self.scope}" + (f", at {self.line}" if self.line and not depth else "")
-        of_parts = {own for part in self.parts for own in part.compute_sets}
-        for own in self.compute_sets:
-            if own not in of_parts:
-                count = self.num_vertices.get(own, 0)
-                yield f"{'  ' * (depth + 1)}{own.name.removeprefix(self.scope + '/')}: {count:,} vertices"
+        of_parts = {compute_set for part in self.parts for compute_set in part.compute_sets}
+        for compute_set in self.compute_sets:
+            if compute_set not in of_parts:
+                name = compute_set.name.removeprefix(self.scope + "/")
+                yield f"{'  ' * (depth + 1)}{name}: {self.num_vertices[compute_set]:,} vertices"
         for part in self.parts:
             yield from part.lines(depth + 1)
 
@@ -95,7 +100,7 @@ class Operation:
         return "\n".join(self.lines())
 
 
-class _Open(threading.local):
+class _Inside(threading.local):
     """The operations that a thread is inside of."""
 
     def __init__(self) -> None:
@@ -111,7 +116,7 @@ class Operations:
 
     def __init__(self) -> None:
         self.outermost: list[Operation] = []
-        self._inside = _Open()
+        self._inside = _Inside()
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -120,8 +125,8 @@ class Operations:
 
     def made(self, compute_set: ComputeSet) -> None:
         """Note a new compute set."""
-        for own in self._inside.open:
-            own.compute_sets.append(compute_set)
+        for operation in self._inside.open:
+            operation.compute_sets.append(compute_set)
 
     def call(self, function: Callable[..., Any], graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call an operation, and remember it if it adds vertices.
@@ -132,41 +137,41 @@ class Operations:
             args: what it is given after that, by place.
             kwargs: and by name.
         """
-        open_, first = self._inside.open, len(graph._vertices.entries)
-        own = Operation(function, graph._names.full(""), user_line(), open_[-1] if open_ else None)
-        open_.append(own)
+        around, first = self._inside.open, len(graph._vertices.entries)
+        parent = around[-1] if around else None
+        operation = Operation(function, graph._names.full(""), user_line(), parent)
+        around.append(operation)
         try:
-            own.result = function(graph, *args, **kwargs)
+            operation.result = function(graph, *args, **kwargs)
         finally:
-            open_.pop()
-        if own.compute_sets:
+            around.pop()
+        if operation.compute_sets:
             bound = inspect.signature(function).bind(graph, *args, **kwargs)
             bound.apply_defaults()
-            own.arguments = dict([*bound.arguments.items()][1:])
-            own.num_vertices = vertices_of(graph, own.compute_sets, first)
-            own.scope += own.compute_sets[0].name.removeprefix(own.scope).partition("/")[0]
-            if own.parent is not None:
-                own.parent.parts.append(own)
+            operation.arguments = dict([*bound.arguments.items()][1:])
+            operation.num_vertices = vertices_of(graph, operation.compute_sets, first)
+            operation.scope += operation.compute_sets[0].name.removeprefix(operation.scope).partition("/")[0]
+            if parent is not None:
+                parent.parts.append(operation)
             else:
                 with self._lock:
-                    self.outermost.append(own)
-        return own.result
+                    self.outermost.append(operation)
+        return operation.result
 
 
 def vertices_of(graph: Graph, compute_sets: Collection[ComputeSet], first: int = 0) -> Counter[ComputeSet]:
     """How many vertices compute sets have, of the families of a graph from one on."""
-    found: Counter[ComputeSet] = Counter()
-    wanted = set(compute_sets)
+    counts: Counter[ComputeSet] = Counter(dict.fromkeys(compute_sets, 0))
     for entry in graph._vertices.entries[first:]:
-        if entry.compute_set in wanted:
-            found[entry.compute_set] += entry.num_vertices
-    return found
+        if entry.compute_set in counts:
+            counts[entry.compute_set] += entry.num_vertices
+    return counts
 
 
 class OperationList(tuple[Operation, ...]):
     """Operations, which print as a list of lines."""
 
     def __str__(self) -> str:
-        counted = Counter(own.kind for own in self)
-        about = ", ".join(f"{count} {kind}" for kind, count in counted.most_common())
-        return "\n".join([f"{len(self)} operations: {about or 'none'}", *(str(own) for own in self)])
+        counts = Counter(operation.kind for operation in self)
+        kinds = ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
+        return "\n".join([f"{len(self)} operations: {kinds or 'none'}", *map(str, self)])

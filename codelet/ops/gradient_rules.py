@@ -117,57 +117,57 @@ def _rule(operation: Callable[..., Any]) -> Callable[[Rule], Rule]:
     return enter
 
 
-_PLANNED = ("grain", "memory_share")
-
-
-def _options(call: OperationCall, *names: str) -> dict[str, Any]:
+def _planned(call: OperationCall, *names: str) -> dict[str, Any]:
     """What an operation was told beside tensors that its gradient is told too: how it is planned, and more by name."""
-    return {name: call.given[name] for name in (*_PLANNED, *names)}
+    return {name: call.given[name] for name in ("grain", "memory_share", *names)}
 
 
 @_rule(dot_general)
 def _of_product(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
-    given = call.given
-    a, b, cotangent = given["a"], given["b"], call.cotangents
-    if given["codelets"] is not CODELETS or given["partials"] is not None or cotangent.dtype != a.dtype:
+    operands, cotangent = (call.given["a"], call.given["b"]), call.cotangents
+    if call.given["codelets"] is not CODELETS or call.given["partials"] is not None:
         return None
-    by = lambda name, other: product_gradient(  # noqa: E731
-        graph, cotangent, call.value(other), name, (a, b), given["dimension_numbers"], **_options(call)
-    )
-    return {name: by(name, "b" if name == "a" else "a") for name in call.wanted}
+    if cotangent.dtype != operands[0].dtype:
+        return None
+    numbers, planned = call.given["dimension_numbers"], _planned(call)
+    others = {"a": "b", "b": "a"}
+    return {
+        name: product_gradient(graph, cotangent, call.value(others[name]), name, operands, numbers, **planned)
+        for name in call.wanted
+    }
 
 
 @_rule(conv_general_dilated)
 def _of_convolution(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
     given, cotangent = call.given, call.cotangents
-    lhs, rhs = given["lhs"], given["rhs"]
-    if given["partials"] is not None or cotangent.dtype != lhs.dtype:
+    if given["partials"] is not None or cotangent.dtype != given["lhs"].dtype:
         return None
     where = given["window_strides"], given["padding"]
     words = ("lhs_dilation", "rhs_dilation", "dimension_numbers", "feature_group_count", "batch_group_count")
-    own, made = _options(call, *words), {}
+    options, gradients = _planned(call, *words), {}
     if "lhs" in call.wanted:
-        made["lhs"] = conv_input_gradient(graph, cotangent, call.value("rhs"), lhs.shape, *where, **own)
+        shape = given["lhs"].shape
+        gradients["lhs"] = conv_input_gradient(graph, cotangent, call.value("rhs"), shape, *where, **options)
     if "rhs" in call.wanted:
-        made["rhs"] = conv_kernel_gradient(graph, cotangent, call.value("lhs"), rhs.shape, *where, **own)
-    return made
+        shape = given["rhs"].shape
+        gradients["rhs"] = conv_kernel_gradient(graph, cotangent, call.value("lhs"), shape, *where, **options)
+    return gradients
 
 
 @_rule(softmax)
 def _of_softmax(graph: Graph, call: OperationCall) -> Mapping[str, Any]:
-    return {"x": softmax_gradient(graph, call.cotangents, call.result(), call.given["axis"], **_options(call))}
+    return {"x": softmax_gradient(graph, call.cotangents, call.result(), call.given["axis"], **_planned(call))}
 
 
 @_rule(log_softmax)
 def _of_log_softmax(graph: Graph, call: OperationCall) -> Mapping[str, Any]:
-    return {"x": log_softmax_gradient(graph, call.cotangents, call.result(), call.given["axis"], **_options(call))}
+    return {"x": log_softmax_gradient(graph, call.cotangents, call.result(), call.given["axis"], **_planned(call))}
 
 
 @_rule(take)
 def _of_take(graph: Graph, call: OperationCall) -> Mapping[str, Any]:
-    words = call.given["axis"]
-    own = _options(call, "mode")
-    return {"x": take_gradient(graph, call.cotangents, call.given["x"], call.value("indices"), words, **own)}
+    x, indices, axis = call.given["x"], call.value("indices"), call.given["axis"]
+    return {"x": take_gradient(graph, call.cotangents, x, indices, axis, **_planned(call, "mode"))}
 
 
 MANY = 8
@@ -180,10 +180,10 @@ The adjoints of its vertices lie where these are. Of fewer, and where nothing is
 
 @_rule(map)
 def _of_map(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
-    function, shapes = call.given["function"], {own.shape for own in call.given["operands"] if isinstance(own, Tensor)}
-    num_elements, target = math.prod(np.broadcast_shapes(*shapes)), graph.target
+    function, target = call.given["function"], graph.target
+    shapes = {operand.shape for operand in call.given["operands"] if isinstance(operand, Tensor)}
+    num_elements = math.prod(np.broadcast_shapes(*shapes))
     if len(shapes) == 1 or num_elements < MANY * target.num_tiles * target.num_workers:
         return None
-    operands = call.value("operands")
-    made = element_gradients(graph, function, call.cotangents, *operands, **_options(call))
-    return {"operands": made}
+    gradients = element_gradients(graph, function, call.cotangents, *call.value("operands"), **_planned(call))
+    return {"operands": gradients}
