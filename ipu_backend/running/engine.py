@@ -150,6 +150,9 @@ class Engine:
 
         It waits until what ran before is done.
 
+        What a program makes for itself alone, and no run begins with, runs leave out where it is much. Reading it runs the
+        program once more on what the last run began with, and the runs that follow make it.
+
         Args:
             variable: a tensor, the name of a variable, or an output stream; or a pytree of them, such as
                 `traced.outputs`, for a pytree of arrays.
