@@ -150,8 +150,8 @@ class Engine:
 
         It waits until what ran before is done.
 
-        What a program makes for itself alone, and no run begins with, runs leave out where it is much. Reading it runs the
-        program once more on what the last run began with, and the runs that follow make it.
+        What a program makes for itself alone, and no run begins with, is left out of runs where it is much. To read it
+        runs the program once more on what the last run began with; the runs that follow make it.
 
         Args:
             variable: a tensor, the name of a variable, or an output stream; or a pytree of them, such as
