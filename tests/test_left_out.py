@@ -160,7 +160,7 @@ def test_what_calls_the_host_runs_once():
 KINDS: list[dict[str, Any]] = [{}, *({kind: True} for kind in ("loops", "calls", "updates", "ragged"))]
 
 
-@examples(15)
+@examples(8)
 @given(st.data())
 def test_every_variable_has_the_value_that_it_has_where_nothing_is_left_out(data):
     case, engines = data.draw(s.cases(np.int32, **data.draw(st.sampled_from(KINDS)))), []

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
+from benchmarks.ops_gradients import OPERATIONS
 from codelet.ops.gradient_rules import RULES
 from tests.examples import examples, few
 
@@ -330,7 +331,7 @@ def _see_drawn(case) -> None:
     see_equal(*slopes(graph, of, by, values), tolerance=1e-8)
 
 
-@examples(8)
+@examples(6)
 @given(st.data())
 def test_drawn_graphs_of_operations_and_vertices(data):
     with jax.enable_x64(True), pytest.MonkeyPatch.context() as patch:
@@ -398,3 +399,40 @@ def test_a_rule_may_say_that_a_gradient_is_zero():
     found = cl.gradient(graph, stopped(graph, x), [x], cotangent=1.0)
     made = cl.interpret(graph, {"x": np.ones(4, np.float32)}, [found[x]], cl.Sequence(found.forward, found.backward))
     np.testing.assert_array_equal(made["backward/x"], 0)
+
+
+# --- cycles -----------------------------------------------------------------------------------------------------
+
+
+def backward_cycles(build: Any, shapes: Any, tiles: int) -> int:
+    """Cycles of the backward pass of operations alone."""
+    graph = cl.Graph(cl.IPU(num_tiles=tiles))
+    by = [graph.add_variable(f"x{k}", shape) for k, shape in enumerate(shapes)]
+    out = build(graph, *by)
+    cotangent = graph.add_variable("cotangent", out.shape)
+    found = cl.gradient(graph, out, by, cotangent=cotangent)
+    engine = cl.Engine(graph, found.backward)
+    return engine.profile(keep=[*by, *found, cotangent], allow_out_of_memory=True).total_cycles
+
+
+def many_tokens(graph: cl.Graph, table: cl.Tensor) -> cl.Tensor:
+    """Rows of a table by many more indices than it has rows: each tile would go through all of them."""
+    return cl.ops.embedding(graph, table, graph.add_constant("ids", np.arange(4_096) % 500))
+
+
+CYCLES = {
+    f"{name}, {tiles}": (own.build, own.shapes, tiles) for name, own in OPERATIONS.items() for tiles in (1472, 64)
+}
+CYCLES["small product, 16"] = cl.ops.matmul, [(16, 48), (48, 8)], 16
+CYCLES["many tokens, 1472"] = many_tokens, [(8_000, 64)], 1472
+
+MORE = {"gelu, 64": 1.02}
+"""Where the whole takes more: its slopes are summed by vertices of their own."""
+
+
+@few("name", CYCLES, quick=["small product, 16"])
+def test_the_whole_takes_no_more_cycles_than_the_vertices(name, monkeypatch):
+    build, shapes, tiles = CYCLES[name]
+    whole = backward_cycles(build, shapes, tiles)
+    monkeypatch.setattr("codelet.ops.gradient_rules.RULES", {})
+    assert whole <= MORE.get(name, 1.0) * backward_cycles(build, shapes, tiles)

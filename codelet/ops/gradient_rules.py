@@ -20,7 +20,7 @@ from codelet.graphs.operations import Operation
 from codelet.ops.convolution import conv_general_dilated, conv_input_gradient, conv_kernel_gradient
 from codelet.ops.dot_general import dot_general, product_gradient
 from codelet.ops.elementwise import element_gradients, map
-from codelet.ops.lookups import take, take_gradient
+from codelet.ops.indexing import gather, gather_gradient, gradient_pays
 from codelet.ops.product_planning import CODELETS
 from codelet.ops.softmax import log_softmax, log_softmax_gradient, softmax, softmax_gradient
 from codelet.views.tensor import Tensor
@@ -164,10 +164,14 @@ def _of_log_softmax(graph: Graph, call: OperationCall) -> Mapping[str, Any]:
     return {"x": log_softmax_gradient(graph, call.cotangents, call.result(), call.given["axis"], **_planned(call))}
 
 
-@_rule(take)
-def _of_take(graph: Graph, call: OperationCall) -> Mapping[str, Any]:
-    x, indices, axis = call.given["x"], call.value("indices"), call.given["axis"]
-    return {"x": take_gradient(graph, call.cotangents, x, indices, axis, **_planned(call, "mode"))}
+@_rule(gather)
+def _of_gather(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
+    operand, numbers, sizes = (call.given[name] for name in ("operand", "dimension_numbers", "slice_sizes"))
+    planned = _planned(call, "mode")
+    if not gradient_pays(graph, operand, call.given["start_indices"], numbers, sizes, **planned):
+        return None
+    indices = call.value("start_indices")
+    return {"operand": gather_gradient(graph, call.cotangents, operand, indices, numbers, sizes, **planned)}
 
 
 MANY = 8

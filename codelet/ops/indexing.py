@@ -7,6 +7,7 @@ In come tensors and dimension numbers; both become one form (`slice_forms.py`), 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -284,13 +285,45 @@ def gather_gradient(
             given=cotangent,
             expected=f"{operand.dtype}{list(shape)}",
         )
-    static = {"numbers": form.numbers, "mode": own, "dtype": operand.dtype}
-    options = {"cuts_indices": operand.size <= MOST_IN_PARTS, "by_rows": scatter_rows_on_zeros}
-    lookup = form.lookup("update", False, start_indices.dtype, "operand", static, **options)
+    lookup = _update_lookup(form, operand, start_indices, own)
     with graph.scope(name, unique=True):
         fields = {"indices": form.index(start_indices), "updates": form.slices_of(cotangent)}
         grain = checked_grain(name, grain)
         return form.operand_back(_add(graph, scatter_block_on_zeros, lookup, fields, grain, memory_share))
+
+
+def _update_lookup(form: SliceForm, operand: Tensor, indices: Tensor, mode: str) -> Lookup:
+    """The gradient of a gather as it is planned: zeros, to which slices are added."""
+    static = {"numbers": form.numbers, "mode": mode, "dtype": operand.dtype}
+    options = {"cuts_indices": operand.size <= MOST_IN_PARTS, "by_rows": scatter_rows_on_zeros}
+    return form.lookup("update", False, indices.dtype, "operand", static, **options)
+
+
+def gradient_pays(
+    graph: Graph,
+    operand: Tensor,
+    start_indices: Tensor,
+    dimension_numbers: lax.GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
+    *,
+    mode: Any,
+    grain: int | None,
+    memory_share: float,
+) -> bool:
+    """Whether `gather_gradient` is planned to take no more cycles than the adjoints of a gather's vertices.
+
+    Of these each adds its slices to zeros of its own, and where the indices are cut these tables are summed.
+    """
+    own = checked_mode("gather", mode)
+    form = gather_form("gather", operand, start_indices, dimension_numbers, slice_sizes, own, None)
+    planned = functools.partial(plan_lookup, graph.target, grain=grain, memory_share=memory_share)
+    update = planned(_update_lookup(form, operand, start_indices, own), scatter_block_on_zeros)
+    lookup = _gather_lookup(form, operand, start_indices, own, None)
+    forward = planned(lookup, gather_block)
+    parts = math.prod(cut.vertices for name, cut in zip(lookup.names, forward.cuts, strict=True) if name == "indices")
+    dtype = operand.dtype
+    sums = plan_sum(graph.target, parts, operand.size, dtype, dtype).total_cycles if parts > 1 else 0
+    return update.total_cycles <= forward.total_cycles + sums
 
 
 def _placeholder(form: SliceForm, dtype: np.dtype) -> Tensor:
