@@ -11,7 +11,7 @@ by whoever receives them (`sums.py`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from codelet.errors import ProgramError
@@ -78,6 +78,7 @@ class Backward:
         contributions: how what is contributed comes to cotangents.
         saved: what is needed of the forward pass.
         operations: the operations that steps are of.
+        asked: the variables by which gradients are asked for, which come in the shapes of these.
         is_again: whether a function runs again before the backward pass goes back through a call of it.
         frame: the function whose adjoint is being made, which calls give what it reads; None outside of all.
         frames: the functions that were gone back through.
@@ -89,10 +90,17 @@ class Backward:
         disturbed: those that may hold something else afterwards, since steps run again that began with another value.
     """
 
-    def __init__(self, plan: Plan, flows: Flows, is_again: Callable[[FunctionBody], bool] = lambda function: False):
+    def __init__(
+        self,
+        plan: Plan,
+        flows: Flows,
+        asked: Collection[Variable],
+        is_again: Callable[[FunctionBody], bool] = lambda function: False,
+    ):
         self.plan, self.graph, self.flows = plan, plan.graph, flows
         self.saved = Saved(self.graph, written_by(self.alone(plan.steps)))
         self.operations = WholeOperations(self.graph, plan)
+        self.asked = frozenset(asked)
         self.is_again = is_again
         self.frame: Frame | None = None
         self.frames: dict[FunctionBody, Frame] = {}
@@ -122,12 +130,15 @@ class Backward:
             first: the number of the first variable that was made for it: what there was before is another's.
         """
         variable, made = tensor.source, slope.source
-        if not tensor.is_whole_variable or not slope.is_whole_variable or self.frame is not None:
+        if not isinstance(variable, Variable) or not isinstance(made, Variable) or self.frame is not None:
             return False
-        assert isinstance(variable, Variable)
-        assert isinstance(made, Variable)
+        is_all = tensor.size == variable.size == made.size and is_injective(tensor.index)
+        is_all = is_all and (made.shape == variable.shape or variable not in self.asked)
+        places = [(own.index.offset, own.index.strides, own.index.is_strided) for own in (tensor, slope)]
         is_other = variable in self.cotangents or made in self.cotangents.values()
-        if is_other or made.number < first or made.dtype != variable.dtype or made.value is not None:
+        if not is_all or places[0] != places[1] or not tensor.index.is_strided or is_other:
+            return False
+        if made.number < first or made.dtype != variable.dtype or made.value is not None:
             return False
         self.cotangents[variable] = made
         self.present = self.present | ElementSet.of_variables([variable])

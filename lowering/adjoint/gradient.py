@@ -180,7 +180,7 @@ def gradient(
     with at_line(user_line()), graph.scope("backward", unique=True), graph.record(aside=True):
         steps = with_checkpoints(graph, plan.steps)
         plan = replace(plan, steps=steps, variables=tuple(graph.variables))
-        backward = Backward(plan, Flows(plan, varied), lambda function: runs_again(recompute, function))
+        backward = Backward(plan, Flows(plan, varied), variables, lambda function: runs_again(recompute, function))
         outermost, pieces = Body(plan.steps), []
         if not varied.isdisjoint(source_variables(target.source)):
             backward.seed(target, seed)
