@@ -232,6 +232,16 @@ def test_a_part_of_a_result_is_read(part):
         see_equal(*slopes(graph, total(graph, out[part, 1:]), by, values))
 
 
+def test_what_says_where_results_lie_has_no_gradient():
+    with jax.enable_x64(True):
+        graph, values = cl.Graph(cl.IPU(num_tiles=6)), dict[str, Any]()
+        x, w = variable(graph, values, "x", 4, 5), variable(graph, values, "w", 5, 3)
+        like = by_hand(graph, x[:, :3], x[:, 2:])
+        y = cl.ops.dot_general(graph, x, w, (((1,), (0,)), ((), ())), like=like)
+        see_equal(*slopes(graph, total(graph, by_hand(graph, y, like)), [x, w], values))
+        assert has_rule(graph, "by_b")
+
+
 def test_an_operand_is_a_view_of_what_others_read():
     with jax.enable_x64(True):
         graph, values = cl.Graph(cl.IPU(num_tiles=6)), dict[str, Any]()

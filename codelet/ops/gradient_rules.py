@@ -131,10 +131,12 @@ def _of_product(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
         return None
     numbers, planned = call.given["dimension_numbers"], _planned(call)
     others = {"a": "b", "b": "a"}
-    return {
-        name: product_gradient(graph, cotangent, call.value(others[name]), name, operands, numbers, **planned)
-        for name in call.wanted
+    gradients = {
+        name: product_gradient(graph, cotangent, call.value(other), name, operands, numbers, **planned)
+        for name, other in others.items()
+        if name in call.wanted
     }
+    return {**gradients, "like": None}  # which says where the results are to lie, and is not read
 
 
 @_rule(conv_general_dilated)
@@ -186,8 +188,10 @@ The adjoints of its vertices lie where these are. Of fewer, and where nothing is
 def _of_map(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
     function, target = call.given["function"], graph.target
     shapes = {operand.shape for operand in call.given["operands"] if isinstance(operand, Tensor)}
-    num_elements = math.prod(np.broadcast_shapes(*shapes))
-    if len(shapes) == 1 or num_elements < MANY * target.num_tiles * target.num_workers:
+    shape = np.broadcast_shapes(*shapes)
+    if len(shapes) == 1 or math.prod(shape) < MANY * target.num_tiles * target.num_workers:
+        return None
+    if any(own[-1:] != shape[-1:] for own in shapes):  # rows are summed by those that have them
         return None
     gradients = element_gradients(graph, function, call.cotangents, *call.value("operands"), **_planned(call))
     return {"operands": gradients}

@@ -179,7 +179,7 @@ def _received(own: Lookup, array: Array, cuts: tuple[Cut, ...], moved: bool) -> 
 def _moved(own: Lookup, cuts: tuple[Cut, ...], laid_out: bool) -> int:
     """Bytes that the fullest tile receives, or sends of what is written where that is for others."""
     received = sum(_received(own, array, cuts, laid_out and array.name == "operand") for array in own.reads)
-    sends = own.makes_rows or (own.is_batched and own.writes.name == "operand")
+    sends = own.writes.name == "operand" and (own.is_batched or (own.makes_rows and own.num_partials(cuts) == 1))
     return received + (own.writes.num_bytes(tuple(cut.block for cut in cuts)) if sends else 0)
 
 
@@ -307,6 +307,8 @@ def _ways(
             ways = [(*sizes[:d], share(d), *sizes[d + 1 :]) for d in cut] or [sizes]
         for grains in dict.fromkeys(ways):
             cuts = cuts_of(zip(own.names, own.extents, strict=True), sizes, grains)
+            if own.makes_rows and own.num_blocks(cuts) > 1 and own.num_partials(cuts) > 1:
+                continue  # fast execution makes blocks of rows one table, or parts one, but no parts of blocks
             if num_tiles(cuts) <= target.num_tiles and _held(target, own, cuts) <= memory:
                 yield _bound(target, own, codelet, cuts), cuts
 

@@ -148,19 +148,29 @@ def _made_by_tables(atom: Atomic, makers: Makers) -> bool:
 
 
 def sum_of_each(eqn: jax_core.JaxprEqn, makers: Makers) -> Remade | None:
-    """A sum over tables that are put together as that of the sums of each; None where it is none, or of other arrays.
+    """A sum over tables that are put together as that of the sums of each; None where it is none, or of no tables.
 
     Vertices that no number divides are several families, and so are the tables that they make.
     """
-    maker = makers.of(eqn.invars[0])
+    (operand,) = eqn.invars
+    if isinstance(operand, jax_core.Literal) or 0 in shape_of(operand):
+        return None
+    view, axes = rearrangement(operand, makers, stop=lambda _: False), {int(axis) for axis in eqn.params["axes"]}
+    maker = makers.of(view.root)
     if maker is None or not is_understood(maker, "concatenate"):
         return None
-    is_along = maker.params["dimension"] in {int(axis) for axis in eqn.params["axes"]}
-    if not is_along or not all(_made_by_tables(part, makers) for part in maker.invars):
+    tables = _over_dimensions(view.root, maker, *_digits_over(view, axes), eqn.outvars[0])
+    if tables is None or maker.params["dimension"] not in tables.summed:
         return None
-    return Remade(
-        tuple(maker.invars), lambda *parts: [functools.reduce(lax.add, [bind(eqn, [own])[0] for own in parts])]
-    )
+    if not any(_made_by_tables(part, makers) for part in maker.invars):
+        return None
+    over = eqn.replace(params={**eqn.params, "axes": tables.summed})
+    left = [d for d in range(len(shape_of(view.root))) if d not in tables.summed]
+
+    def run(*parts: Any) -> list[Any]:
+        return [tables.back(functools.reduce(lax.add, [bind(over, [part])[0] for part in parts]), left)]
+
+    return Remade(tuple(maker.invars), run)
 
 
 def sum_before_reshape(eqn: jax_core.JaxprEqn, makers: Makers) -> Remade | None:
