@@ -94,6 +94,7 @@ def test_states_and_copies_hold_all_of_it():
     engine = engine_of(*built())
     engine.run()
     assert set(engine.state()) == {"state", "inside", "out"}
+    assert left_out(engine) == {"inside", "out"}, "all of it is not asked for by itself"
     other = pickle.loads(pickle.dumps(engine))
     np.testing.assert_array_equal(other.read("inside"), [2, 4, 6, 8])
 

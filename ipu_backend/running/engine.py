@@ -117,6 +117,8 @@ class Engine:
             chosen = as_program(each)
             check_program(chosen, graph)
             self._programs[name] = LoadedProgram(graph, chosen, stream_bytes)
+        for loaded in self._programs.values():
+            loaded.together = self._programs.values()
         self._names = Names(graph)
         self._machine = EngineMachine(self._programs, execution, placement, mesh)
         self._execution = self._machine.execution
@@ -303,8 +305,6 @@ class Engine:
                 loaded.checked = written if written.equals(state.written) else None
             else:
                 written = state.written
-            if not loaded.is_chosen:
-                loaded.choose_lean(self._programs.values())
             parts, bar = loaded.parts, nullcontext(None)
             if progress:
                 parts = loaded.finer_parts

@@ -30,7 +30,7 @@ class Later:
     """What a run has left out: the arrays of some variables, made by the same run again once one of them is asked for.
 
     Args:
-        asked: told which variable is.
+        asked: told which variable is asked for by itself.
         make: runs again, and gives the arrays.
     """
 
@@ -39,9 +39,10 @@ class Later:
         self._make: Callable[[], dict[Variable, Any]] | None = make
         self._made: dict[Variable, Any] = {}
 
-    def of(self, variable: Variable) -> Any:
-        """The array of a variable."""
-        self._asked(variable)
+    def of(self, variable: Variable, *, asked: bool = False) -> Any:
+        """The array of a variable, which the host asks for by itself, or with all others."""
+        if asked:
+            self._asked(variable)
         if self._make is not None:
             self._made, self._make = self._make(), None
         return self._made[variable]
@@ -63,10 +64,10 @@ class EngineState:
     arrays: Mapping[Variable, Any]
     written: ElementSet
 
-    def held(self, variable: Variable) -> Any:
-        """The array of a variable, which may be made for it."""
+    def held(self, variable: Variable, *, asked: bool = False) -> Any:
+        """The array of a variable, which may be made for it; see `Later.of`."""
         own = self.arrays[variable]
-        return own.of(variable) if isinstance(own, Later) else own
+        return own.of(variable, asked=asked) if isinstance(own, Later) else own
 
     def without(self, lost: Iterable[Variable]) -> EngineState:
         """It without any value of some variables."""
@@ -84,13 +85,13 @@ def empty_state(graph: Graph) -> EngineState:
 # --- reading ------------------------------------------------------------------------------------------
 
 
-def _logical(state: EngineState, execution: Execution, variable: Variable) -> np.ndarray:
+def _logical(state: EngineState, execution: Execution, variable: Variable, *, asked: bool = False) -> np.ndarray:
     """The values of a variable, zeros where it has none."""
     if variable.value is not None:
         return np.asarray(variable.value)
     if variable not in state.arrays:
         return np.zeros(variable.shape, variable.dtype)
-    return np.asarray(execution.unload(variable, state.held(variable)))
+    return np.asarray(execution.unload(variable, state.held(variable, asked=asked)))
 
 
 def read_view(state: EngineState, execution: Execution, tensor: Tensor, *, check: bool = True) -> np.ndarray:
@@ -100,7 +101,7 @@ def read_view(state: EngineState, execution: Execution, tensor: Tensor, *, check
         state: where they are.
         execution: how they are held.
         tensor: the view.
-        check: see that all of them are there.
+        check: see that all of them are there, as where the host asks for them by themselves.
 
     Raises:
         UninitializedReadError: an element that has no value.
@@ -113,9 +114,9 @@ def read_view(state: EngineState, execution: Execution, tensor: Tensor, *, check
         )
     if tensor.is_whole_variable:
         assert isinstance(tensor.source, Variable)
-        return np.array(_logical(state, execution, tensor.source))
+        return np.array(_logical(state, execution, tensor.source, asked=check))
     variables = source_variables(tensor.source)
-    flat = {own.first_element: _logical(state, execution, own).reshape(-1) for own in variables}
+    flat = {own.first_element: _logical(state, execution, own, asked=check).reshape(-1) for own in variables}
     return np.array(gather(flat, tensor))
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import operator
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -192,8 +192,7 @@ class LoadedProgram:
             engine looks at these data, and asks for no value that is not taken.
         splits: whether it may run in other parts.
         checked: the elements that had a value before the last run, where they are those that have one after it.
-        lean: the program as one part that leaves out what it makes for itself alone, where `choose_lean` says so.
-        is_chosen: whether `choose_lean` has been asked.
+        together: the programs that share its state, itself among them.
     """
 
     def __init__(self, graph: Graph, program: Program, stream_bytes: int):
@@ -208,9 +207,8 @@ class LoadedProgram:
         self.parts = split(self._running.steps, stream_bytes)
         self.splits = True
         self.checked: ElementSet | None = None
-        self.lean: CompiledPart | None = None
-        self.is_chosen = False
-        self._left_out: frozenset[Variable] = frozenset()
+        self.together: Collection[LoadedProgram] = (self,)
+        self._asked: set[Variable] = set()
         self._compiled: dict[Any, CompiledPart] = {}
 
     def _part(self, key: Any, steps: Sequence[Step], given: Sequence[Variable] = ()) -> CompiledPart:
@@ -248,31 +246,36 @@ class LoadedProgram:
         writes = {variable for step in plan.steps for variable in step.writes} - begins
         return begins, frozenset(v for v in writes if after.flags(v).all())
 
-    def choose_lean(self, programs: Iterable[LoadedProgram]) -> None:
-        """Leave out what it makes for itself alone, if that is much and is made again by running again.
+    @cached_property
+    def _left_out(self) -> frozenset[Variable]:
+        """What it makes for itself alone, and no program begins with, where running again makes it again.
 
-        Args:
-            programs: all that share the state.
+        What the host has asked for by itself is kept from then on.
         """
-        self.is_chosen = True
-        if len(self.parts) != 1 or type(self.execution) is not Execution or not self.splits:
-            return
-        (part,) = self.parts
-        if not isinstance(part, Together):
-            return
+        part = self.parts[0] if len(self.parts) == 1 else None
+        if not isinstance(part, Together) or type(self.execution) is not Execution or not self.splits:
+            return frozenset()
         _, makes = self._begins_and_makes
-        begins = frozenset[Variable]().union(*(own._begins_and_makes[0] for own in programs))
+        begins = frozenset[Variable]().union(*(program._begins_and_makes[0] for program in self.together))
         reads = {variable for step in part.steps for variable in step.reads}
-        self._left_out = (makes & reads) - begins
-        self._leave_out(part)
+        return (makes & reads) - begins - self._asked
 
-    def _leave_out(self, part: Together) -> None:
-        self.lean = None
-        if sum(v.size * v.dtype.itemsize for v in self._left_out) >= LEAST_LEFT_OUT:
-            _, makes = self._begins_and_makes
-            plan = plan_part(self._running, part.steps, (), makes, self._left_out)
-            lean = CompiledPart(plan, self.execution, self.compile)
-            self.lean = None if lean.calls_host else lean
+    @cached_property
+    def lean(self) -> CompiledPart | None:
+        """The program as one part that leaves that out; None where it is little, or a codelet calls the host."""
+        if sum(v.size * v.dtype.itemsize for v in self._left_out) < LEAST_LEFT_OUT:
+            return None
+        (part,) = self.parts
+        assert isinstance(part, Together)
+        plan = plan_part(self._running, part.steps, (), self._begins_and_makes[1], self._left_out)
+        lean = CompiledPart(plan, self.execution, self.compile)
+        return None if lean.calls_host else lean
+
+    def _ask(self, variable: Variable) -> None:
+        """Have the runs that follow make a variable; which lean part that is, the next of them finds."""
+        self._asked.add(variable)
+        for name in ("_left_out", "lean"):
+            self.__dict__.pop(name, None)
 
     def _run_lean(self, arrays: Arrays, connections: Connections, *, wait: bool) -> None:
         """Run it without what it makes for itself alone, which is made again where it is asked for."""
@@ -283,18 +286,13 @@ class LoadedProgram:
         before = dict(zip((*lean.changed, *lean.kept), (*changing, *kept), strict=True))
         lean.finish((changing, kept, feeds, tables), arrays, set(), connections, wait=wait)
 
-        def asked(variable: Variable) -> None:
-            if variable in self._left_out:
-                self._left_out -= {variable}
-                self._leave_out(part)
-
         def make() -> Arrays:
             whole = self._part(part, part.steps)
             given = {v: before[v] if v in before else self.execution.blank(v) for v in whole.inputs}
             changed, others = ([given[v] for v in own] for own in (whole.changed, whole.kept))
             return dict(zip(whole.written, whole.keeping(changed, others, feeds, whole.closed.consts)[0], strict=True))
 
-        arrays |= dict.fromkeys(self._left_out, Later(asked, make))
+        arrays |= dict.fromkeys(self._left_out, Later(self._ask, make))
 
     def run(self, arrays: Arrays, connections: Connections, runs: Runs, *, wait: bool) -> Arrays:
         """Run the program.
