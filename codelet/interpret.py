@@ -300,7 +300,7 @@ class Interpreter:
                 self.run(condition)
                 while bool(self.number(predicate, "the predicate of a loop", line)) != program.until:
                     if turns == program.max_steps:
-                        raise ProgramAbortedError(too_many_turns(predicate, turns), line=line)
+                        raise ProgramAbortedError(too_many_turns(predicate, program.bound), line=line)
                     self.run(body)
                     self.run(condition)
                     turns += 1

@@ -442,6 +442,9 @@ def mixed(a, b, c):
 WIDER = {"i": ["int8", "int16", "int32", "int64"], "f": ["float32", "float64"]}
 """Dtypes that hold what a case computes with, by the kind of its dtype; those of 64 bits where x64 is on."""
 
+MANY_TURNS = 2**14
+"""A bound of turns from which on the backward pass runs them again, whatever they write."""
+
 checkpoints = st.sampled_from([None, None, None, None, 1, 2, 4, cl.Revolve(1), cl.Revolve(3)])
 """After how many turns the state of a loop is kept for its derivatives, which changes no value."""
 
@@ -941,18 +944,22 @@ class _Builder:
     def loop(self, depth: int) -> list[Any]:
         """A loop that a number in a variable ends, which the body counts down."""
         draw, graph, number = self.draw, self.case.graph, next(self.numbers)
-        left, goes_on = self.number(draw(st.integers(0, 3))), graph.add_variable(f"goes_on{number}", (), "bool")
+        most = draw(st.sampled_from([3, 5, 7, MANY_TURNS] if self.bounded else [None, 3, 5]))
+        left, goes_on = (
+            self.number(draw(st.integers(0, min(most or 3, 7)))),
+            graph.add_variable(f"goes_on{number}", (), "bool"),
+        )
         self.case.inputs[f"goes_on{number}"] = np.asarray(True)
         look, count = graph.add_compute_set(f"look{number}"), graph.add_compute_set(f"down{number}")
         graph.add_vertex(look, is_left, left=left, out=goes_on)
         graph.add_vertex(count, one_less, left=left)
-        most = draw(st.sampled_from([3, 5] if self.bounded else [None, 3, 5]))
         self.static += 1
-        self.unbounded += most is None
-        self.times *= most or 1
+        is_many = most not in (3, 5, 7)  # more than values of streams are made for
+        self.unbounded += is_many
+        self.times *= 1 if is_many else most
         body = cl.Sequence(self.body(depth), count)
-        self.times //= most or 1
-        self.unbounded -= most is None
+        self.times //= 1 if is_many else most
+        self.unbounded -= is_many
         self.static -= 1
         turns = draw(st.sampled_from([None, 0, 2]))  # which changes no value
         return [cl.RepeatWhile(look, goes_on, body, max_steps=most, turns=turns)]

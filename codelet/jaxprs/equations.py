@@ -9,7 +9,7 @@ from typing import Any
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.primitives import ELEMENTWISE, MOVING, is_understood
 
 Atomic = Any  # a jaxpr's Var or Literal
 
@@ -199,6 +199,28 @@ def starts_of(eqn: jax_core.JaxprEqn, var: Any) -> tuple[int, ...] | None:
     if is_understood(eqn, "slice") and set(eqn.params["strides"] or ()) <= {1}:
         return tuple(eqn.params["start_indices"])
     return None
+
+
+def made_alike(jaxpr: jax_core.Jaxpr) -> dict[Any, Any]:
+    """For each variable, the first one that is computed or moved likewise: itself, if none was before."""
+    found, first = dict[Any, Any](), dict[Any, Any]()
+    for eqn in jaxpr.eqns:
+        if is_understood(eqn, *ELEMENTWISE, *MOVING) and not any(
+            isinstance(own, jax_core.Literal) for own in eqn.invars
+        ):
+            operands = tuple(found.get(own, own) for own in eqn.invars)
+            key = eqn.primitive.name, operands, repr(sorted(eqn.params.items()))
+            found[eqn.outvars[0]] = first.setdefault(key, eqn.outvars[0])
+    return found
+
+
+Widths = tuple[int, int, int]
+"""How much an array is padded by along a dimension: before, after and between its elements."""
+
+
+def widths_of(eqn: jax_core.JaxprEqn) -> tuple[Widths, ...]:
+    """How a pad pads each dimension."""
+    return tuple((int(low), int(high), int(between)) for low, high, between in eqn.params["padding_config"])
 
 
 # --- all equations ------------------------------------------------------------------------------------

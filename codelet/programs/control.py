@@ -163,8 +163,9 @@ def _check_turns(turns: object, max_steps: int | None) -> None:
 class RepeatWhile(Program):
     """Run a body as long as a predicate is true: run `condition`, look at the predicate, run the body, and again.
 
-    It is differentiable in forward mode. With `max_steps` it is so in reverse mode instead, at the cost of running
-    most turns a second time (by equinox's checkpointed loop, which refuses forward mode with a TypeError of JAX).
+    It is differentiable in forward mode. With `max_steps` it is so in reverse mode instead, whose time is that of the
+    turns that ran, most of them twice, and whose memory is that of about twice the root of `max_steps` turns; JAX
+    refuses forward mode with a TypeError.
 
     It may copy from and to streams. With `max_steps` a lowered function takes as many values of an input stream as
     there may be, and says how many it read. An engine asks for each value when it is taken, and needs no bound.
@@ -190,6 +191,7 @@ class RepeatWhile(Program):
     until: bool
     max_steps: int | None
     turns: int | None = None
+    bound: int | None = None
 
     def __init__(
         self,
@@ -224,7 +226,13 @@ class RepeatWhile(Program):
         object.__setattr__(self, "until", bool(until))
         object.__setattr__(self, "max_steps", None if max_steps is None else int(max_steps))
         object.__setattr__(self, "turns", None if turns is None else int(turns))
+        object.__setattr__(self, "bound", self.max_steps)
         set_depth(self, self.condition, self.body)
+
+    def told(self, bound: int | None) -> RepeatWhile:
+        """The loop, with the bound that its error names: where each of its turns is several, how many these may be."""
+        object.__setattr__(self, "bound", bound)
+        return self
 
     def lines(self) -> Iterator[str]:
         more = ", until=True" * self.until + (f", max_steps={self.max_steps}" if self.max_steps is not None else "")
@@ -321,6 +329,6 @@ class Switch(Program):
             yield from other
 
 
-def too_many_turns(predicate: Tensor, max_steps: int) -> str:
+def too_many_turns(predicate: Tensor, max_steps: int | None) -> str:
     """What the error says where a loop goes on beyond its `max_steps`."""
     return f"a loop over {source_text(predicate.source)} went on beyond its max_steps={max_steps}"

@@ -55,12 +55,8 @@ class DeviceTiles(TileArray):
         devices: those of the mesh.
 
     Attributes:
-        loops: as of `Execution`: equinox's checkpointed loops refuse JAX's types under a mesh when their derivative is
-            taken.
         crossed: the crossings that were emitted, in order, each as often as it was.
     """
-
-    loops = "bounded"
 
     def __init__(self, exchange: Exchange, devices: Devices):
         super().__init__(exchange)

@@ -10,23 +10,25 @@ Source: A. Griewank and A. Walther, Evaluating Derivatives (2008), chapter 12: m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 import numpy as np
 
 from codelet.graphs.graph import Graph
 from codelet.programs.control import Revolve
+from codelet.programs.copies import Copy
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor, whole_view
-from lowering.adjoint.added import new_vertices
-from lowering.adjoint.counting import one_more
-from lowering.adjoint.fed import fed_before
+from lowering.adjoint.added import new_tensor, new_vertices, zeros
+from lowering.adjoint.counting import goes_on, one_more
+from lowering.adjoint.fed import fed_before, steps_of
 from lowering.adjoint.programs import writes_of
 from lowering.plan.collect import collect
 from lowering.plan.dataflow import flow, flow_step, ordered
-from lowering.plan.steps import CallStep, CopyStep, FunctionBody, RepeatStep, Step
-from lowering.plan.walk import bodies, with_bodies
+from lowering.plan.steps import CallStep, CopyStep, FunctionBody, RepeatStep, Step, WhileStep
+from lowering.plan.walk import bodies, has_effects, with_bodies
 
 
 def unit(steps: Sequence[Step]) -> CallStep:
@@ -39,14 +41,22 @@ def unit(steps: Sequence[Step]) -> CallStep:
     return made
 
 
+_LARGE = 2**18
+"""Bytes of what all turns of a loop on a condition may write, from which on its turns run again."""
+
+
 def with_checkpoints(
-    graph: Graph, steps: Sequence[Step], functions: dict[FunctionBody, FunctionBody] | None = None
+    graph: Graph,
+    steps: Sequence[Step],
+    varied: Set[Variable],
+    functions: dict[FunctionBody, FunctionBody] | None = None,
 ) -> tuple[Step, ...]:
     """Steps with loops of units in the place of loops that are kept every so many turns.
 
     Args:
         graph: where what counts turns is added.
         steps: they, with calls.
+        varied: the variables that depend on what the gradient is by.
         functions: those of the functions called that have been gone through, each once.
     """
     found: list[Step] = []
@@ -55,15 +65,17 @@ def with_checkpoints(
         if isinstance(step, CallStep) and step.function.derivative is None:
             own = step.function
             if own not in made:
-                body = with_checkpoints(graph, own.body, made)
+                body = with_checkpoints(graph, own.body, varied, made)
                 writes = ordered(v for part in body for v in part.writes)
                 made[own] = replace(
                     own, body=body, reads=ordered(v for part in body for v in part.reads), writes=writes
                 )
             step = flow_step(replace(step, function=made[own]))
         elif bodies(step) and not isinstance(step, CallStep):
-            step = flow_step(with_bodies(step, [with_checkpoints(graph, body, made) for body in bodies(step)]))
-        if not isinstance(step, RepeatStep) or step.checkpoint is None:
+            step = flow_step(with_bodies(step, [with_checkpoints(graph, body, varied, made) for body in bodies(step)]))
+        if isinstance(step, WhileStep) and not varied.isdisjoint(step.writes) and _is_large(step):
+            found += _in_stretches(graph, step)
+        elif not isinstance(step, RepeatStep) or step.checkpoint is None:
             found.append(step)
         elif step.count < 2:
             found.append(replace(step, checkpoint=None))  # of one turn all is kept
@@ -86,6 +98,35 @@ def _in_units(graph: Graph, step: RepeatStep, every: int | Revolve) -> list[Step
     turns = [flow_step(replace(step, count=own, body=body, index=None, checkpoint=None)) for own in (every, left)]
     loop = flow_step(replace(step, count=several, body=(unit(turns[:1]),), index=None, checkpoint=None))
     return [*before, *([loop] if several else []), *(turns[1:] if left else [])]
+
+
+def _is_large(step: WhileStep) -> bool:
+    """Whether the turns of a loop on a condition, which only give variables values, write much."""
+    most = step.max_steps or 0
+    return (
+        most > 1
+        and not has_effects(step)
+        and most * sum(own.size * own.dtype.itemsize for own in step.writes) >= _LARGE
+    )
+
+
+def _in_stretches(graph: Graph, step: WhileStep) -> list[Step]:
+    """A loop on a condition as a loop of units, each so many turns of it: the first those that are left over."""
+    assert step.max_steps is not None
+    most = math.isqrt(step.max_steps)
+    several = -(-step.max_steps // most)
+    turn = new_tensor(graph, "saved/turn of a stretch", (), "int32")
+    count, _ = new_vertices(graph, "saved/next turn", one_more, turn=turn)
+    fields = {"predicate": step.predicate, "turn": turn, "until": step.until, "turns": most}
+    look, is_left = new_vertices(graph, "saved/look", goes_on, **fields)
+    looking, counting, again = (steps_of(graph, [own]) for own in (look, count, zeros(turn)))
+    one, all_of_them = (None, None) if step.turns is None else (min(step.turns, most), -(-step.turns // most))
+    body = (*step.body, *step.condition, *counting)
+    inner = replace(step, condition=looking, predicate=is_left, body=body, until=False, max_steps=most, turns=one)
+    stretch = unit([flow_step(inner), *again])
+    outer = replace(step, condition=(), body=(stretch,), max_steps=several, turns=all_of_them)
+    first = steps_of(graph, [Copy(several * most - step.max_steps, turn)])
+    return [*step.condition, *first, flow_step(outer)]
 
 
 def _counted(graph: Graph, index: Variable) -> tuple[list[Step], tuple[Step, ...]]:

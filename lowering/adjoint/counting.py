@@ -38,6 +38,12 @@ def is_left(turn):
 
 
 @codelet
+def goes_on(predicate, turn, *, until, turns):
+    """Whether a loop goes on, and so many turns are not over."""
+    return ((predicate != 0) != until) & (turn < turns)
+
+
+@codelet
 def next_move(table, move):
     """The next column of (3, moves): from where, how far, and to where."""
     column = jax.lax.dynamic_index_in_dim(table, move + 1, 1, keepdims=False)

@@ -65,7 +65,8 @@ class _Fed:
         return [taken, Copy(row, destination), self._next()]
 
 
-def _steps(graph: Graph, programs: Sequence[Program]) -> tuple[Step, ...]:
+def steps_of(graph: Graph, programs: Sequence[Program]) -> tuple[Step, ...]:
+    """The steps of programs that are run one after another."""
     return flow(collect(graph, ProgramSequence(*programs), (), ())).steps
 
 
@@ -74,7 +75,7 @@ def _replaced(graph: Graph, steps: Sequence[Step], fed: Mapping[Stream, _Fed]) -
     found: list[Step] = []
     for step in steps:
         if isinstance(step, StreamStep) and step.stream in fed:
-            found += _steps(graph, fed[step.stream].take(step.tensor))
+            found += steps_of(graph, fed[step.stream].take(step.tensor))
         elif bodies(step) and not isinstance(step, CallStep):
             found.append(flow_step(with_bodies(step, [_replaced(graph, body, fed) for body in bodies(step)])))
         else:
@@ -93,7 +94,7 @@ def fed_before(graph: Graph, loop: RepeatStep) -> tuple[tuple[Step, ...], Repeat
     fed = {stream: _Fed(graph, stream, count) for stream, count in counts.items() if stream.is_input}
     if not fed:
         return (), loop
-    before = _steps(graph, [program for own in fed.values() for program in own.fill()])
+    before = steps_of(graph, [program for own in fed.values() for program in own.fill()])
     (made,) = _replaced(graph, [loop], fed)
     assert isinstance(made, RepeatStep)
     return before, made

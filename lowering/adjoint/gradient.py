@@ -178,7 +178,7 @@ def gradient(
     variables = {variable for own in by.values() for variable in source_variables(own.source)}
     varied = varied_variables(replace(plan, steps=without_calls_or_idle_copies(plan, plan.steps)), variables)
     with at_line(user_line()), graph.scope("backward", unique=True), graph.record(aside=True):
-        steps = with_checkpoints(graph, plan.steps)
+        steps = with_checkpoints(graph, plan.steps, varied)
         plan = replace(plan, steps=steps, variables=tuple(graph.variables))
         backward = Backward(plan, Flows(plan, varied), variables, lambda function: runs_again(recompute, function))
         outermost, pieces = Body(plan.steps), []

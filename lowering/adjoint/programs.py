@@ -60,7 +60,8 @@ def program_of(plan: Plan, step: Step, inside: Sequence[Program]) -> Program:
             return Repeat(count, inside[0], index=counter, checkpoint=step.checkpoint)
         case WhileStep(_, predicate):
             condition, body = inside
-            return RepeatWhile(condition, predicate, body, until=step.until, max_steps=step.max_steps, turns=step.turns)
+            bounds = {"max_steps": step.max_steps, "turns": step.turns}
+            return RepeatWhile(condition, predicate, body, until=step.until, **bounds).told(step.bound)
         case SwitchStep(control, values):
             return Switch(control, dict(zip(values, inside, strict=False)), inside[-1])
         case CallStep(function, arguments):

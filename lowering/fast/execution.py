@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,9 +23,6 @@ class Execution:
     Another execution holds variables otherwise; all of them share what `lowering/fast/steps.py` does with loops,
     choices, functions and streams. What is held of a variable is one array, whatever its shape.
     """
-
-    loops: Literal["checkpointed", "bounded"] = "checkpointed"
-    """How equinox runs loops of at most so many turns."""
 
     def load(self, variable: Variable, array: Array) -> Array:
         """What is held of a variable, from its value."""

@@ -1,7 +1,7 @@
 """Steps, emitted: a plan as one pure JAX function.
 
 A repeat is a `lax.scan` over those variables its body writes that outlive a turn, a loop on a condition a
-`lax.while_loop` (or equinox's checkpointed one), a choice a `lax.switch`, a function a jitted function, traced
+`lax.while_loop` (with a bound, that of `bounded.py`), a choice a `lax.switch`, a function a jitted function, traced
 once however often it is called. Calls of one function in a row are one `lax.scan` over their arguments
 (`lowering/fast/calls.py`). The values of streams come in stacked and are scanned over; those that go out are
 stacked.
@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,6 +26,7 @@ from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
 from lowering.arrays import SMALL, Array, constant
 from lowering.check.nesting import nesting_told
+from lowering.fast.bounded import bounded_while
 from lowering.fast.derivatives import with_derivative
 from lowering.fast.emission_state import EmissionState, JittedFunction
 from lowering.fast.execution import Execution
@@ -172,11 +172,7 @@ def _while(state: EmissionState, step: WhileStep) -> None:
             for value in lax.while_loop(holds, turn, start)
         ]
     else:
-        # The loop's own derivative rule hides its body from the rules on what was emitted.
-        body = trace_simplified(turn, start, inputs="carried" if step.max_steps > 1 else "any")
-        kinds = jax.tree.structure(start)
-        run = lambda values: jax.tree.unflatten(kinds, jax_core.jaxpr_as_fun(body)(*jax.tree.leaves(values)))  # noqa: E731
-        values = eqxi.while_loop(holds, run, start, max_steps=step.max_steps, kind=state.execution.loops)
+        values = bounded_while(holds, turn, start, step.max_steps)
     state.put(carried, values)
     if step.abort is not None:
         _raise_flag(state, step.abort, holds(values), step.code)

@@ -17,12 +17,10 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, Makers, bodies_of, variables, with_bodies
+from codelet.jaxprs.equations import Atomic, Makers, Widths, bodies_of, variables, widths_of, with_bodies
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 from lowering.jaxprs.moved_dimensions import pairs_moved
-
-Widths = tuple[int, int, int]
 
 _NONE: Widths = (0, 0, 0)
 
@@ -59,12 +57,8 @@ class _Common:
 
     def rest(self, eqn: jax_core.JaxprEqn) -> tuple[Widths, ...]:
         """How one of the pads pads what is padded so far."""
-        pairs = zip(_widths(eqn), self.widths, strict=True)
+        pairs = zip(widths_of(eqn), self.widths, strict=True)
         return tuple(_NONE if common != _NONE else own for own, common in pairs)
-
-
-def _widths(eqn: jax_core.JaxprEqn) -> tuple[Widths, ...]:
-    return tuple((int(low), int(high), int(between)) for low, high, between in eqn.params["padding_config"])
 
 
 def _source(atom: Atomic, makers: Makers, reads: Counter[Any], dimensions: set[int]) -> Any:
@@ -103,7 +97,7 @@ def _commons(jaxpr: jax_core.Jaxpr) -> dict[int, _Common]:
         value: Any = pads[0].invars[1].val  # type: ignore[union-attr]
         if len(pads) == 1 or reads[array] > len(pads) or 0 in array.aval.shape:
             continue
-        each = list(zip(*map(_widths, pads), strict=True))
+        each = list(zip(*map(widths_of, pads), strict=True))
         common = tuple(own[0] if len(set(own)) == 1 and own[0][2] == 0 and min(own[0]) >= 0 else _NONE for own in each)
         dimensions = {d for d, own in enumerate(common) if own != _NONE}
         root, moves, at = _source(array, makers, reads, dimensions)

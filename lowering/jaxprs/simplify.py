@@ -35,6 +35,7 @@ from lowering.jaxprs.slice_before_loops import slice_before_loops
 from lowering.jaxprs.slice_order import slices_in_order
 from lowering.jaxprs.small_updates import scatter_small_updates
 from lowering.jaxprs.thin_products import multiply_thinly
+from lowering.jaxprs.wide_pads import pad_widely
 
 
 def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs = "any") -> jax_core.ClosedJaxpr:
@@ -54,6 +55,6 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     scanned = scan_rows(columns_as_rows(slice_before_loops(dots)))
     if scanned is not dots:  # there are loops
         scanned = reshape_once(make_in_shape(scanned))
-    extended = carry_extended(pad_in_common(scanned))
+    extended = carry_extended(pad_widely(pad_in_common(scanned)))
     updated = scatter_small_updates(update_safely(extended, inputs))
     return recompute(multiply_thinly(multiply_narrowly(reduce_by_halves(updated))))

@@ -42,8 +42,6 @@ class DeviceFused(Execution):
         sums: what was added up over the devices, by where the sum went.
     """
 
-    loops = "bounded"  # the other kind compares types that name the mesh with types that do not
-
     def __init__(self, homes: Homes, devices: Devices, fed: Collection[Stream] = ()):
         self.homes, self.devices, self.fed = homes, devices, fed
         self.crossed: list[Crossing | WholeGathering | Summing] = []

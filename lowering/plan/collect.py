@@ -389,9 +389,9 @@ class _Collector:
                 return (RepeatStep(count, self.steps(body), counter, checkpoint=program.checkpoint),)
             case RepeatWhile(condition, predicate, body, until, most, turns):
                 abort = None if most is None else self.abort
-                code = 0 if most is None else self.code(too_many_turns(predicate, most))
+                code = 0 if most is None else self.code(too_many_turns(predicate, program.bound))
                 parts = self.steps(condition), predicate, self.steps(body)
-                return (WhileStep(*parts, until, most, abort, code, turns, line=program.line),)
+                return (WhileStep(*parts, until, most, abort, code, turns, program.bound, line=program.line),)
             case If(predicate, then, otherwise):
                 return (SwitchStep(predicate, (0,), (self.steps(otherwise), self.steps(then)), line=program.line),)
             case Switch(control, cases, default):

@@ -212,8 +212,9 @@ class CountedTurns(NamedTuple):
 class WhileStep(_Flowing):
     """Run `condition`; as long as the predicate then is not `until`, run `body` and `condition` again.
 
-    With `max_steps`, a predicate that still holds after so many turns raises the flag `abort`, with `code`. `turns` is
-    how many there are as far as the user says. `carried` is filled in by the pass `prune`, as of a `RepeatStep`.
+    With `max_steps`, a predicate that still holds after so many turns raises the flag `abort`, with `code`, whose error
+    names `bound`. `turns` is how many there are as far as the user says. `carried` is filled in by the pass `prune`,
+    as of a `RepeatStep`.
     """
 
     condition: tuple[Step, ...]
@@ -224,6 +225,7 @@ class WhileStep(_Flowing):
     abort: Variable | None = None
     code: int = 0
     turns: int | None = None
+    bound: int | None = None
     carried: tuple[Variable, ...] | None = None
 
     @property

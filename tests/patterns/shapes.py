@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jax import lax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import inner_jaxprs, widths_of
 from tests.patterns.pattern import Closed, Drawn, Pattern, Program
 
 # --- maps ----------------------------------------------------------------------------------------------------------
@@ -253,6 +254,53 @@ def pads_in_common(draw: Any) -> Program:
     return Program(function, (np.random.default_rng(len(shape)).normal(size=shape).astype(np.float32),))
 
 
+# --- pad_widely ----------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def pads_at_places(draw: Any) -> Program:
+    """An array that is computed, or moved, and padded to places of larger ones, negated now and then, and summed up."""
+    rank = draw(st.integers(1, 3))
+    shape = tuple(draw(st.lists(st.integers(0, 4), min_size=rank, max_size=rank)))
+    room = draw(st.integers(1, 2))
+    sides = st.sampled_from([(k, room - k, 0) for k in range(room + 1)] * 3 + [(-1, room + 1, 0)])
+    places = draw(st.lists(st.lists(sides, min_size=rank, max_size=rank), min_size=2, max_size=6))
+    if draw(st.integers(0, 3)) == 0:
+        places[0] = [(low, high + 1, draw(st.integers(0, 1))) for low, high, _ in places[0]]
+    signs = draw(st.lists(st.booleans(), min_size=len(places), max_size=len(places)))
+    kind, value = draw(st.sampled_from(["float32", "float32", "int32"])), draw(st.sampled_from([0, 0, 1]))
+    moved, looped = draw(st.booleans()), draw(st.booleans())
+
+    def pads(x: Any) -> list[Any]:
+        made = jnp.cos(x).astype(kind)
+        made = made * made + made if not moved else made.reshape(-1)[::-1].reshape(shape)
+        found: dict[Any, Any] = {}
+        for own, is_negated in zip(places, signs, strict=True):
+            one = padded(-made if is_negated else made, *own, value=value)
+            found[one.shape] = found[one.shape] + one if one.shape in found else one
+        return list(found.values())
+
+    def function(x: Any) -> Any:
+        if not looped:
+            return pads(x)
+        return lax.fori_loop(0, 2, lambda _, own: (own[0] * 2, pads(own[0])), (x, pads(x)))[1]
+
+    return Program(function, (np.random.default_rng(rank).normal(size=shape).astype(np.float32),))
+
+
+def padded_once(closed: Closed, program: Program) -> None:
+    """What is computed by element is padded to two places of one shape at most."""
+    for jaxpr in (closed.jaxpr, *(own for eqn in closed.jaxpr.eqns for own in inner_jaxprs(eqn))):
+        makers = {var: eqn.primitive.name for eqn in jaxpr.eqns for var in eqn.outvars}
+        places: dict[Any, set[Any]] = {}
+        for eqn in jaxpr.eqns:
+            if eqn.primitive.name == "pad" and makers.get(eqn.invars[0]) in ("add", "neg"):
+                widths = widths_of(eqn)
+                if all(min(own) >= 0 and own[2] == 0 for own in widths) and 0 not in eqn.outvars[0].aval.shape:
+                    places.setdefault((eqn.invars[0], eqn.outvars[0].aval.shape), set()).add(widths)
+        assert all(len(own) < 3 for own in places.values()), places
+
+
 PATTERN = Pattern(
     "shapes",
     "Maps are made in the shape of most of what is around them, so that fewer reshapes, transposes and pads are left.",
@@ -278,6 +326,9 @@ PATTERN = Pattern(
         ),
         "pads_in_common": Drawn(pads_in_common(), ("pad_in_common",), quick=10),
         "pads_of_moved": Drawn(pads_of_moved(), ("pad_in_common",), quick=65),
+        "pads_at_places": Drawn(
+            pads_at_places(), ("pad_widely",), quick=30, forms={"pad_widely": padded_once}, moves_no_more=False
+        ),
     },
     ("adjoint_heat", "ops_embedding", "ops_pool/resnet50/last", "ops_reduce/var", "ops_norm/batch"),
 )
