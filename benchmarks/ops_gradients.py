@@ -61,6 +61,14 @@ def _map(graph: cl.Graph, x: cl.Tensor, bias: cl.Tensor) -> cl.Tensor:
     return cl.ops.map(graph, _gelu, x, bias)
 
 
+def _pool(graph: cl.Graph, x: cl.Tensor) -> cl.Tensor:
+    return cl.ops.max_pool(graph, x, (3, 3), 2, axes=(2, 3))
+
+
+def _plain_pool(x: jax.Array) -> jax.Array:
+    return lax.reduce_window(x, -np.inf, lax.max, (1, 1, 3, 3), (1, 1, 2, 2), "VALID")
+
+
 IMAGES = ((8, 32, 28, 28), (64, 32, 3, 3))
 
 OPERATIONS: Mapping[str, Differentiated] = {
@@ -73,6 +81,7 @@ OPERATIONS: Mapping[str, Differentiated] = {
     "product/1000x1500x700": Differentiated(cl.ops.matmul, jnp.matmul, [(1000, 1500), (1500, 700)]),
     "product/prime": Differentiated(cl.ops.matmul, jnp.matmul, [(211, 307), (307, 101)]),
     "gelu": Differentiated(_map, _gelu, [(512, 1_024), (1_024,)]),
+    "max_pool": Differentiated(_pool, _plain_pool, [(8, 32, 28, 28)]),
     "softmax": Differentiated(cl.ops.softmax, jax.nn.softmax, [(512, 1_000)]),
 }
 

@@ -300,7 +300,7 @@ def test_a_users_rule_is_taken():
 
 # --- drawn --------------------------------------------------------------------------------------------------
 
-STEPS = ["product", "softmax", "columns", "rows", "map", "scaled", "hand", "turned", "kept", "sum", "part"]
+STEPS = ["product", "softmax", "columns", "rows", "map", "scaled", "hand", "turned", "kept", "sum", "part", "pool"]
 
 
 @st.composite
@@ -335,6 +335,11 @@ def drawn(draw) -> tuple[cl.Graph, dict[str, Any], list[cl.Tensor], cl.Tensor]:
             y = x.transpose()
         elif step == "sum":
             y = cl.ops.sum(graph, x, draw(st.integers(0, 1)), keepdims=True)
+        elif step == "pool":
+            window, strides = (draw(st.tuples(st.integers(1, 3), st.integers(1, 3))) for _ in range(2))
+            around = [(k, draw(st.integers(0, k))) for k in (draw(st.integers(0, n - 1)) for n in window)]
+            fits = all(size + sum(own) >= n for size, own, n in zip(x.shape, around, window, strict=True))
+            y = cl.ops.max_pool(graph, x, window, strides, around, axes=(0, 1)) if fits else x
         elif step == "part":
             y = x[draw(st.integers(0, x.shape[0] - 1)) :, ::-1]
         else:
@@ -357,6 +362,7 @@ def test_drawn_graphs_of_operations_and_vertices(data):
         if data.draw(st.booleans()):
             patch.setattr("codelet.ops.gradient_rules.MANY", 0)
             patch.setattr("codelet.ops.gradient_rules.gradient_pays", lambda *given, **options: True)
+            patch.setattr("codelet.ops.gradient_rules.max_pool_gradient_pays", lambda *given, **options: True)
         _see_drawn(data.draw(drawn()))
 
 
@@ -368,6 +374,7 @@ def test_many_drawn_graphs_of_operations_and_vertices(data):
         if data.draw(st.booleans()):
             patch.setattr("codelet.ops.gradient_rules.MANY", 0)
             patch.setattr("codelet.ops.gradient_rules.gradient_pays", lambda *given, **options: True)
+            patch.setattr("codelet.ops.gradient_rules.max_pool_gradient_pays", lambda *given, **options: True)
         _see_drawn(data.draw(drawn()))
 
 

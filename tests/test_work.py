@@ -70,6 +70,18 @@ def test_drawn_programs_move_what_their_edges_touch(case):
     check_program(case, gradients=True)
 
 
+def test_writing_a_part_of_what_is_given_is_no_work_for_the_rest():
+    graph, i, j = cl.Graph(), cl.grid(9), cl.grid(2000)
+    x, y, z = graph.add_variable("x", (9,)), graph.add_variable("y", (2000,)), graph.add_variable("z", (2000,))
+    double = cl.codelet(lambda x: 2 * x)
+    graph.add_vertex("part", double, x=x[i], out=y[i + 1])
+    graph.add_vertex("other", double, x=y[j], out=z[1999 - j])
+    run = cl.lower(graph, inputs=["x", "y", "z"], outputs=["y", "z"])
+    made = work_of(run.plan, run.jaxpr)
+    assert made["part"].moved < 100
+    assert made["other"].moved >= 4000
+
+
 @pytest.mark.slow
 @examples(2400)
 @given(cases(np.float32))

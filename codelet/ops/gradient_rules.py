@@ -21,6 +21,7 @@ from codelet.ops.convolution import conv_general_dilated, conv_input_gradient, c
 from codelet.ops.dot_general import dot_general, product_gradient
 from codelet.ops.elementwise import element_gradients, map
 from codelet.ops.indexing import gather, gather_gradient, gradient_pays
+from codelet.ops.pooling import max_pool, max_pool_gradient, max_pool_gradient_pays
 from codelet.ops.product_planning import CODELETS
 from codelet.ops.softmax import log_softmax, log_softmax_gradient, softmax, softmax_gradient
 from codelet.views.tensor import Tensor
@@ -154,6 +155,14 @@ def _of_convolution(graph: Graph, call: OperationCall) -> Mapping[str, Any] | No
         shape = given["rhs"].shape
         gradients["rhs"] = conv_kernel_gradient(graph, cotangent, call.value("lhs"), shape, *where, **options)
     return gradients
+
+
+@_rule(max_pool)
+def _of_max_pool(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
+    where, planned = [call.given[name] for name in ("window_shape", "strides", "padding")], _planned(call, "axes")
+    if not max_pool_gradient_pays(graph, call.given["x"], *where, **planned):
+        return None
+    return {"x": max_pool_gradient(graph, call.cotangents, call.value("x"), *where, **planned)}
 
 
 @_rule(softmax)

@@ -276,6 +276,37 @@ def max_pool_gradient(
         )
 
 
+_ADJOINT = 1.4
+"""So many times the cycles of a pooling its vertices' adjoints take at least, where no two windows meet.
+
+Measured from 1.48 to 1.77. Where they meet, slopes are summed: from 1.48 to 117 times, in 16 cases of 64 and 1,472
+tiles, in 4 of them less than `max_pool_gradient` takes, which takes a tenth to a third of the time when lowered.
+"""
+
+
+def max_pool_gradient_pays(
+    graph: Graph,
+    x: Tensor,
+    window_shape: Sequence[int],
+    strides: Sequence[int] | int | None,
+    padding: Any,
+    *,
+    axes: Sequence[int] | None,
+    grain: int | None,
+    memory_share: float,
+) -> bool:
+    """Whether `max_pool_gradient` is taken for less than the adjoints of a pooling's vertices."""
+    own = _checked("max_pool", x.shape, window_shape, strides, padding, axes)
+    if any(step < size for step, size in zip(own.strides, own.window, strict=True)):
+        return True
+    windows, slopes = (("x", x.dtype),), (("g", x.dtype), ("chosen", np.dtype(np.int32)))
+    pool = Pooled("pool", own.forward, windows, (), x.dtype, CODELETS["greatest"])
+    choose = Pooled("choose", own.forward, windows, (), np.dtype(np.int32), CODELETS["first_greatest"])
+    gather = Pooled("gather", own.backward, slopes, (), x.dtype, CODELETS["slopes_of_chosen"], True)
+    cycles = [plan_pooled(graph.target, each, grain, memory_share).total_cycles for each in (pool, choose, gather)]
+    return sum(cycles[1:]) <= _ADJOINT * cycles[0]
+
+
 @checked
 def avg_pool(
     graph: Graph,

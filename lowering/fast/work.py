@@ -229,7 +229,8 @@ def _around(plan: Plan, runs: Mapping[Step, int], jaxpr: jax_core.Jaxpr, found: 
 def work_of(plan: Plan, closed: jax_core.ClosedJaxpr) -> dict[str, Work]:
     """What is moved and touched for each compute set of a plan, and for all copies.
 
-    Under "" is what is moved around steps, at the beginning and the end of loops, beside all that there is.
+    Under "" is what is moved around steps, at the beginning and the end of loops, beside all that there is. Whoever
+    calls keeps what is given, so that what writes a part of it copies the rest, once: that is not counted.
 
     Args:
         plan: what was emitted.
@@ -242,6 +243,7 @@ def work_of(plan: Plan, closed: jax_core.ClosedJaxpr) -> dict[str, Work]:
     def name_in(stack: str) -> str:
         return next((name for name in longest if stack == name or stack.startswith(f"{name}/")), "")
 
-    found = moved(closed, turns=int, scope=lambda eqn: name_in(str(eqn.source_info.name_stack)))
+    own = range(len(closed.jaxpr.invars))
+    found = moved(closed, owned=own, turns=int, scope=lambda eqn: name_in(str(eqn.source_info.name_stack)))
     made = _by_scope(plan, runs, found)
     return made | ({"": _around(plan, runs, closed.jaxpr, found[""])} if found[""] else {})
