@@ -1,13 +1,13 @@
 """Training steps whose backward pass is vertices of the graph: traced forward, differentiated, and then the update.
 
 In comes a function of JAX with examples of its arguments: a loss. Its forward pass is traced, `cl.gradient` adds the
-backward pass by its first argument, and for a network vertices go down the gradient: each takes what of a parameter a
-vertex of the forward pass reads, so that a parameter stays on its tile from one step to the next.
+backward pass by its first argument, and for a network `cl.ops.momentum` goes down the gradient.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from codelet.programs.program import Sequence as ProgramSequence
 from codelet.programs.walk import Touched
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor
+from ipu_backend.jobs.layers import LayerNames
 from lowering.adjoint.gradient import gradient
 
 _FEW = 2**14
@@ -85,7 +86,7 @@ def training_step(traced: Traced, grain: int | None = None) -> Step:
     """A training step of a network: its loss as it was traced, the gradient by its parameters, and the update of these.
 
     A parameter is updated once nothing that its update touches is touched any more, so that its gradient need not be
-    kept until all is done; those with few elements all together, with the last.
+    kept until all is done; those with few elements all together, in the end.
 
     Args:
         traced: `network_loss`.
@@ -97,12 +98,14 @@ def training_step(traced: Traced, grain: int | None = None) -> Step:
     parts = list(ProgramSequence(found.backward).programs)
     rows = [(p, found[p], v) for p, v in zip(parameters, velocity, strict=True)]
     places = _last_touched(found.backward, rows)
-    behind: dict[int, list[tuple[Tensor, ...]]] = {}
-    for row, place in zip(rows, places, strict=True):
-        behind.setdefault(max(places) if row[0].size <= _FEW else place, []).append(row)
-    for place in sorted(behind, reverse=True):
-        with graph.scope("update"), graph.record() as update:
-            momentum(graph, *map(list, zip(*behind[place], strict=True)), learning_rate=0.01, grain=grain)
+    groups = [(place, [row]) for row, place in zip(rows, places, strict=True) if row[0].size > _FEW]
+    few = [row for row in rows if row[0].size <= _FEW]
+    groups += [(max(places), few)] if few else []
+    layers = LayerNames.of(graph).variables
+    for place, own in sorted(groups, key=lambda group: -group[0]):
+        of_one = layers.get(source_variables(own[0][0].source)[0].name) if len(own) == 1 else None
+        with graph.scope("update"), graph.scope(of_one) if of_one else nullcontext(), graph.record() as update:
+            momentum(graph, *map(list, zip(*own, strict=True)), learning_rate=0.01, grain=grain)
         parts.insert(place + 1, update)
     program = ProgramSequence(found.forward, *parts)
     return Step(graph, program, traced.flat_inputs, (*traced.flat_outputs, *parameters, *velocity))

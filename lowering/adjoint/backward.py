@@ -14,6 +14,8 @@ import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from codelet.errors import ProgramError
 from codelet.programs.control import Repeat, RepeatWhile, Revolve, Switch
 from codelet.programs.copies import Copy
@@ -22,7 +24,7 @@ from codelet.tracing.codelets import Codelet
 from codelet.views.grids import Axis
 from codelet.views.sources import Variable, source_text, source_variables
 from codelet.views.tensor import Tensor
-from lowering.adjoint.added import new_tensor, new_variable, new_vertices
+from lowering.adjoint.added import new_tensor, new_variable, new_vertices, variable_of
 from lowering.adjoint.calls import Frame, call_backwards
 from lowering.adjoint.contributions import Contributions
 from lowering.adjoint.counting import from_the_end, is_left, one_less
@@ -53,7 +55,7 @@ from lowering.plan.steps import (
     UndefStep,
     WhileStep,
 )
-from lowering.plan.walk import bodies
+from lowering.plan.walk import all_steps, bodies
 
 
 @dataclass
@@ -198,6 +200,12 @@ class Backward:
 
     def seed(self, of: Tensor, cotangent: object) -> None:
         """Begin with the cotangent of what is differentiated: a tensor, or numbers."""
+        if self._is_made_once(of) and isinstance(cotangent, (int, np.ndarray)):
+            numbers = np.broadcast_to(np.asarray(cotangent, of.dtype), of.shape)
+            made = self.graph.add_constant(self.graph.free_name(of.source.name), numbers)  # type: ignore[union-attr]
+            self.cotangents[variable_of(of)] = variable_of(made)
+            self.present = self.flows.elements(of)
+            return
         target = self.cotangents_of(of)
         if is_injective(of.index) and isinstance(of.source, Variable):
             self.sums.programs.append(Copy(cotangent, target))  # type: ignore[arg-type]
@@ -206,6 +214,17 @@ class Backward:
             given = new_tensor(self.graph, "cotangent", of.shape, of.dtype)
             self.sums.programs.append(Copy(cotangent, given))  # type: ignore[arg-type]
             self.contribute("cotangent", given, of)
+
+    def _is_made_once(self, of: Tensor) -> bool:
+        """Whether a tensor is all of a variable that one step of the program writes and none reads: nothing is added
+        to its cotangents.
+        """
+        variable = of.source
+        if not of.is_whole_variable or variable in self.asked:
+            return False
+        touches = [touch for step in all_steps(self.plan.steps) for touch in step.touches()]
+        own = [touch.mode for touch in touches if variable in touch.variables]
+        return own == ["write"] and any(variable in step.writes for step in self.plan.steps if not bodies(step))
 
     # --- contributions ------------------------------------------------------------------------------------
 
