@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -104,16 +104,19 @@ def _price(
     of_size = functools.partial(_vertex, target, own, codelet)
     vertex, at_edges = of_size(tuple(cut.grain for cut in cuts)), of_size if edges else None
     received, sent, held = 0, 0, math.prod(cut.block for cut in cuts) * sum(dtype.itemsize for dtype in own.results)
+    there = 0
     for operand in own.operands:
-        held += math.prod(cuts[d].block for d in operand.dimensions) * operand.dtype.itemsize
+        block = math.prod(cuts[d].block for d in operand.dimensions) * operand.dtype.itemsize
+        held += block
         if operand.is_scattered:
             vertices = math.prod(cut.vertices_of_tile for cut in cuts)
             held += POINTER_BYTES * vertices * math.prod(cuts[d].grain for d in operand.dimensions)
         moved = moved_elements(operand.home, cuts, operand.dimensions)
+        there += block if operand.home and not moved.received else 0
         received += moved.received * operand.dtype.itemsize
         sent += moved.sent * operand.dtype.itemsize
     own_bytes: dict[str, Any] = {"received_bytes": received, "sent_bytes": sent, "tile_bytes": held}
-    return [step_cost(target, "map", cuts, vertex, **own_bytes, at_edges=at_edges)]
+    return [replace(step_cost(target, "map", cuts, vertex, **own_bytes, at_edges=at_edges), there_bytes=there)]
 
 
 def _rate(target: Target, own: Elements, codelet: Codelet) -> float:

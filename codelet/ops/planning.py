@@ -54,6 +54,7 @@ class StepCost:
         exchange: cycles, with what each exchange takes whatever it moves.
         compute: cycles of the fullest tile, with the launch.
         tile_bytes: what the fullest tile holds while it runs: inputs, results, temporaries.
+        there_bytes: of these, what lay on the tile before: it is not taken anew.
     """
 
     name: str
@@ -63,6 +64,7 @@ class StepCost:
     exchange: int
     compute: int
     tile_bytes: int
+    there_bytes: int = field(default=0, compare=False)
 
     @property
     def cycles(self) -> int:
@@ -357,7 +359,7 @@ def cheapest(operation: str, target: Target, options: Iterable[Option], memory_s
         cycles, tile_bytes, place = option.later_cycles, 0, (0,)
         for own in steps:
             taken.append(own)
-            cycles, tile_bytes = cycles + own.cycles, max(tile_bytes, own.tile_bytes)
+            cycles, tile_bytes = cycles + own.cycles, max(tile_bytes, own.tile_bytes - own.there_bytes)
             place = (max(0, -(-(tile_bytes - memory) // step)), cycles, *sizes)
             if len(best) == 2 and place >= best[1][0]:
                 return None
