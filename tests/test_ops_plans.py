@@ -27,6 +27,7 @@ from codelet.ops import (
     sort_planning,
 )
 from codelet.ops.blocks import cuts_of, num_tiles
+from codelet.ops.homes import home_of
 from codelet.ops.planning import Plan
 from tests.examples import examples, few
 from tests.ops_cases import Case, array, check
@@ -310,6 +311,18 @@ def pooled(graph: cl.Graph, x: cl.Tensor, grain: int | None) -> cl.Tensor:
 
 def by_rows(operation: Any, *arguments: Any) -> Any:
     return lambda graph, x, grain: operation(graph, x, *arguments, grain=grain)
+
+
+def test_what_lies_on_a_tile_is_not_taken_anew():
+    graph = cl.Graph(cl.IPU(num_tiles=16))
+    w, x = graph.add_variable("w", (130, 4000)), graph.add_variable("x", (4000,))
+    ops.matmul(graph, w, x)
+    share = 246_000 / graph.target.bytes_per_tile
+    fits, follows = (
+        ops.plan_map(graph, jnp.tanh, own, memory_share=share) for own in (graph.add_variable("v", w.shape), w)
+    )
+    assert fits.tile_bytes < 2 * 4 * 66 * 504 == follows.tile_bytes
+    assert home_of(w) == tuple(cut.block for cut in follows.cuts) == (66, 504)
 
 
 VALUES: dict[str, tuple[Any, Any]] = {
