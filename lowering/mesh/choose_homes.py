@@ -301,14 +301,29 @@ def _beginnings(choices: _Choices) -> Iterator[Homes]:
         yield homes
 
 
-def choose_homes(plan: Plan, count: int) -> tuple[Homes, float]:
-    """Where the variables of a plan live on so many devices, and what it costs."""
+def _as_before(choices: _Choices, like: Homes) -> Homes:
+    """Homes as in another plan; those of variables that it does not have are cut along the first long dimension."""
+    homes = next(_beginnings(choices))
+    for variable in choices.open:
+        if variable in like and like[variable].devices is None:
+            homes[variable] = choices.home(variable, like[variable].cut)
+    return homes
+
+
+def choose_homes(plan: Plan, count: int, like: Homes | None = None) -> tuple[Homes, float]:
+    """Where the variables of a plan live on so many devices, and what it costs.
+
+    Args:
+        plan: of which.
+        count: of devices.
+        like: where they live in another plan of the same program, from which to go on.
+    """
     choices = _Choices(plan, count)
     costs = _Costs(plan, count)
     if count == 1:
         return choices.given.copy(), 0.0
     best: tuple[float, Homes] = math.inf, Homes(count)
-    for homes in _beginnings(choices):
+    for homes in _beginnings(choices) if like is None else [_as_before(choices, like)]:
         found = _descended(choices, costs, homes)
         best = min(best, (costs.total(found), found), key=lambda own: own[0])
     return best[1], best[0]

@@ -81,7 +81,8 @@ def _chosen(plan: Plan, count: int) -> tuple[Homes, bool]:
     """Where variables live, and whether products are put together first, as costs least."""
     found = []
     for joins in (True, False):
-        homes, cost = choose_homes(_planned(plan, joins=joins), count)
+        like = found[0][1] if found else None
+        homes, cost = choose_homes(_planned(plan, joins=joins), count, like)
         found.append((cost, homes, joins))
     _, homes, joins = min(found, key=lambda own: own[0])
     return homes, joins
