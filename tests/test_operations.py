@@ -68,7 +68,46 @@ def test_operations_print():
     assert lines[1].startswith("multi_head_attention(query: float32[8, 16], key: float32[8, 16]")
     assert "-> float32[8, 16]  in layer/multi_head_attention, at" in lines[1]
     assert lines[3] == f"    multiply: {vertices_of(graph, graph.compute_sets[:1])[graph.compute_sets[0]]} vertices"
+    assert lines[4].startswith(
+        "      product_block of a[rows, summed], b[summed, columns], out[rows, columns]; rows 8 in "
+    )
     assert str(cl.Graph().operations) == "0 operations: none"
+
+
+PRODUCT = {"a": ("rows", "summed"), "b": ("summed", "columns")}
+SUMMED = {"partials": ("partials", "outputs"), "out": ("outputs",)}
+WHOLE = {**PRODUCT, "out": ("rows", "columns")}
+POOLED = tuple(f"dimension {d}" for d in range(4))
+STAGES = {
+    "whole": (lambda g, x: cl.ops.matmul(g, x, x.transpose(), grain=1 << 20), [WHOLE]),
+    "partial sums": (
+        lambda g, x: cl.ops.matmul(g, x, x.transpose(), grain=8),
+        [{**PRODUCT, "out": ("rows", "summed", "columns")}, SUMMED],
+    ),
+    "map": (lambda g, x: cl.ops.map(g, jnp.add, x, x[0]), [{"x0": ("d0", "d1"), "x1": ("d1",), "out0": ("d0", "d1")}]),
+    "sum": (lambda g, x: cl.ops.sum(g, x, 0), [{"x": ("reduced", "kept"), "out": ("kept",)}]),
+    "softmax": (lambda g, x: cl.ops.softmax(g, x), [{"x": ("rows", "row"), "out": ("rows", "row")}]),
+    "pool": (
+        lambda g, x: cl.ops.max_pool(g, x.reshape((1, 6, 12, 1)), (2, 2), 2),
+        [{"x": POOLED[1:3], "out": POOLED[1:3]}],
+    ),
+    "by hand": (lambda g, x: cl.operation(lambda g, x: g.add_vertex("one", add_one, x=x[0, 0]))(g, x), []),
+}
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_stages_say_along_which_axes_fields_move(name):
+    build, expected = STAGES[name]
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    build(graph, graph.add_variable("x", (6, 12)))
+    (own,) = graph.operations
+    found = [stage.along for stages in own.stages.values() for stage in stages]
+    assert [{field: set(axes) for field, axes in each.items()} for each in found] == [
+        {field: set(axes) for field, axes in each.items()} for each in expected
+    ]
+    for compute_set, stages in own.stages.items():
+        counts = [np.prod([cut.vertices for cut in stage.cuts]) for stage in stages]
+        assert sum(counts) == own.num_vertices[compute_set]
 
 
 def test_views_and_failures_are_no_operations():

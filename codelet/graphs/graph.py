@@ -29,6 +29,7 @@ from codelet.graphs.graph_text import graph_html, graph_text
 from codelet.graphs.names import Names
 from codelet.graphs.operations import Operation, OperationList, Operations
 from codelet.graphs.recordings import Recordings
+from codelet.graphs.stages import Stage
 from codelet.graphs.tiles import Tiles
 from codelet.graphs.variables import Variables
 from codelet.graphs.vertex_columns import WHOLE_NUMBER, VertexColumns, not_a_vertex
@@ -274,6 +275,10 @@ class Graph:
         while (own := next((own for own in inside if compute_set in own.compute_sets), None)) is not None:
             found, inside = own, own.parts
         return found
+
+    def note_stage(self, stage: Stage) -> None:
+        """Note how the vertices that were added last are cut, for the operations that they are added by."""
+        self._operations.staged(self._vertices.entries[-1].compute_set, stage)
 
     def call(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call an operation, a function of a graph and of what follows, and remember it if it adds vertices."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from codelet.errors import Line, user_line
+from codelet.graphs.stages import Stage
 from codelet.programs.compute_sets import ComputeSet
 from codelet.views.tensor import Tensor
 
@@ -49,6 +50,8 @@ class Operation:
         parts: the operations that it called, in order.
         compute_sets: those that it made itself or by its parts, in order.
         num_vertices: how many each of these had when it was done.
+        stages: how the vertices of each are cut, and along which axes their fields move; none of those that are not cut
+            from a grid of elements.
     """
 
     def __init__(self, function: Callable[..., Any], scope: str, line: Line | None, parent: Operation | None):
@@ -59,6 +62,7 @@ class Operation:
         self.parts: list[Operation] = []
         self.compute_sets: list[ComputeSet] = []
         self.num_vertices: Mapping[ComputeSet, int] = {}
+        self.stages: dict[ComputeSet, list[Stage]] = {}
 
     @property
     def operands(self) -> dict[str, Tensor]:
@@ -93,6 +97,7 @@ class Operation:
             if compute_set not in of_parts:
                 name = compute_set.name.removeprefix(self.scope + "/")
                 yield f"{'  ' * (depth + 1)}{name}: {self.num_vertices[compute_set]:,} vertices"
+                yield from (f"{'  ' * (depth + 2)}{stage}" for stage in self.stages.get(compute_set, ()))
         for part in self.parts:
             yield from part.lines(depth + 1)
 
@@ -127,6 +132,11 @@ class Operations:
         """Note a new compute set."""
         for operation in self._inside.open:
             operation.compute_sets.append(compute_set)
+
+    def staged(self, compute_set: ComputeSet, stage: Stage) -> None:
+        """Note how vertices of a compute set are cut."""
+        for operation in self._inside.open:
+            operation.stages.setdefault(compute_set, []).append(stage)
 
     def call(self, function: Callable[..., Any], graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call an operation, and remember it if it adds vertices.

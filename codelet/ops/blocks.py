@@ -9,67 +9,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from codelet.graphs.graph import Graph
+from codelet.graphs.stages import Block as Block
+from codelet.graphs.stages import Cut as Cut
+from codelet.graphs.stages import Stage
 from codelet.tracing.codelets import Codelet
 from codelet.views.symbols import grid
-
-
-@dataclass(frozen=True)
-class Cut:
-    """A dimension, cut over tiles, and on each tile over vertices.
-
-    Attributes:
-        name: of the dimension, in print.
-        extent: of all of it, in elements.
-        block: elements of a tile; the last has what is left.
-        grain: elements of a vertex; divides `block`, or is all of it. The last vertex has what is left.
-    """
-
-    name: str
-    extent: int
-    block: int
-    grain: int
-
-    def __post_init__(self) -> None:
-        assert 1 <= self.grain <= self.block <= max(1, self.extent), self
-        assert self.block % self.grain == 0 or self.block >= self.extent, self
-
-    @property
-    def parts(self) -> int:
-        """Over how many tiles it is cut."""
-        return -(-self.extent // self.block)
-
-    @property
-    def vertices(self) -> int:
-        """Into how many vertices it is cut."""
-        return -(-self.extent // self.grain)
-
-    @property
-    def vertices_of_tile(self) -> int:
-        """How many of them a tile has, that with the most."""
-        return -(-self.block // self.grain)
-
-    def __str__(self) -> str:
-        whole = f"{self.name} {self.extent:,}"
-        if self.parts == 1 and self.vertices == 1:
-            return f"{whole} whole"
-        cut = f"{whole} in {self.parts:,} x {self.block:,}"
-        return cut if self.grain == self.block else f"{cut}, each in {self.vertices_of_tile:,} x {self.grain:,}"
-
-
-class Block(NamedTuple):
-    """The elements of a vertex along a dimension; both may depend on symbols.
-
-    Attributes:
-        number: of the vertex along the dimension.
-        elements: a slice, whose length does not depend on symbols.
-    """
-
-    number: Any
-    elements: slice
 
 
 def whole(name: str, extent: int) -> Cut:
@@ -161,3 +108,4 @@ def add_blocks(
             if cut.parts > 1:
                 tile = tile + number // cut.vertices_of_tile * stride
         graph.add_vertex(compute_set, codelet, tile=tile, **fields(*blocks))
+    graph.note_stage(Stage(codelet, tuple(cuts), fields))

@@ -59,7 +59,7 @@ def _chosen_of_batch(size: int, is_batched: Any, is_new: Any, new: Arrays, old: 
     return found, [True] * len(found)
 
 
-class _JaxprLoop(NamedTuple):
+class _LoopOfJaxprs(NamedTuple):
     """A loop whose condition and whose turns are jaxprs.
 
     Attributes:
@@ -82,9 +82,9 @@ class _JaxprLoop(NamedTuple):
         (answer,) = jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(self.condition, asked))(*state)
         return (turns < self.most) & answer
 
-    def turn(self, held: Arrays, state: Arrays, changed: Callable[..., Any] = lambda closed: closed) -> Arrays:
+    def turn(self, constants: Arrays, state: Arrays, changed: Callable[..., Any] = lambda closed: closed) -> Arrays:
         """The state after one turn."""
-        return list(jax_core.jaxpr_as_fun(changed(jax_core.ClosedJaxpr(self.turns, held)))(*state))
+        return list(jax_core.jaxpr_as_fun(changed(jax_core.ClosedJaxpr(self.turns, constants)))(*state))
 
 
 def _moving(jaxpr: jax_core.Jaxpr, state: Sequence[jax_core.Var]) -> set[jax_core.Var]:
@@ -96,33 +96,33 @@ def _moving(jaxpr: jax_core.Jaxpr, state: Sequence[jax_core.Var]) -> set[jax_cor
     return found
 
 
-class _Derivative:
+class _DerivativeOfTurn:
     """A turn that also gives what its derivative reads, and that derivative.
 
     Attributes:
         fixed: what the derivative reads that is the same in all turns.
     """
 
-    def __init__(self, loop: _JaxprLoop, held: Arrays, state: Arrays):
+    def __init__(self, loop: _LoopOfJaxprs, constants: Arrays, state: Arrays):
         kinds = list[Any]()
 
-        def run(held: Arrays, state: Arrays) -> tuple[Arrays, Arrays]:
-            def floats(of_held: Arrays, of_state: Arrays) -> tuple[Arrays, Arrays]:
-                made = loop.turn(with_floats(held, of_held), with_floats(state, of_state), with_slopes)
+        def run(constants: Arrays, state: Arrays) -> tuple[Arrays, Arrays]:
+            def floats(of_constants: Arrays, of_state: Arrays) -> tuple[Arrays, Arrays]:
+                made = loop.turn(with_floats(constants, of_constants), with_floats(state, of_state), with_slopes)
                 return floats_of(made), made
 
-            _, pull, made = jax.vjp(floats, floats_of(held), floats_of(state), has_aux=True)
+            _, pull, made = jax.vjp(floats, floats_of(constants), floats_of(state), has_aux=True)
             read, kind = jax.tree.flatten(pull)
             kinds.append(kind)
             return made, read
 
-        forward = trace_simplified(run, held, state)
+        forward = trace_simplified(run, constants, state)
         back = lambda read, slopes: jax.tree.unflatten(kinds[-1], read)(slopes)  # noqa: E731
         backward = trace_simplified(back, forward.out_avals[len(state) :], floats_of(state))
         self._forward, self._backward = map(jax_core.jaxpr_as_fun, (forward, backward))
-        self._held, self._num_floats = held, len(floats_of(held))
+        self._constants, self._num_floats = constants, len(floats_of(constants))
         self._num_state = len(state)
-        moving, alike = _moving(forward.jaxpr, forward.jaxpr.invars[len(held) :]), made_alike(forward.jaxpr)
+        moving, alike = _moving(forward.jaxpr, forward.jaxpr.invars[len(constants) :]), made_alike(forward.jaxpr)
         results = forward.jaxpr.outvars[len(state) :]
         read = [alike.get(own, own) if isinstance(own, jax_core.Var) else None for own in results]
         rows = list(dict.fromkeys(own for own in read if own in moving))
@@ -131,11 +131,11 @@ class _Derivative:
         fixed = [own for own, var in zip(results, read, strict=True) if var not in moving]
         quiet = [eqn for eqn in needed(forward.jaxpr, results=fixed) if not eqn.effects]
         alone = forward.jaxpr.replace(eqns=quiet, outvars=fixed)
-        self.fixed = jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(alone, forward.consts))(*held, *state)
+        self.fixed = jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(alone, forward.consts))(*constants, *state)
 
     def turn(self, state: Arrays) -> tuple[Arrays, Arrays]:
         """The state after a turn, and what its derivative reads that differs from turn to turn."""
-        made = self._forward(*self._held, *state)
+        made = self._forward(*self._constants, *state)
         return list(made[: self._num_state]), [made[self._num_state + k] for k in self._rows]
 
     def back(self, read: Arrays, slopes: Arrays) -> tuple[Arrays, Arrays]:
@@ -146,37 +146,37 @@ class _Derivative:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _run(loop: _JaxprLoop, asked: Arrays, held: Arrays, state: Arrays) -> Arrays:
+def _run(loop: _LoopOfJaxprs, asked: Arrays, constants: Arrays, state: Arrays) -> Arrays:
     start = jnp.zeros((), jnp.int32), state
     goes_on = lambda at: loop.goes_on(asked, *at)  # noqa: E731
-    return lax.while_loop(goes_on, lambda at: (at[0] + 1, loop.turn(held, at[1])), start)[1]
+    return lax.while_loop(goes_on, lambda at: (at[0] + 1, loop.turn(constants, at[1])), start)[1]
 
 
-def _forward(loop: _JaxprLoop, asked: Arrays, held: Arrays, state: Arrays) -> Any:
+def _forward(loop: _LoopOfJaxprs, asked: Arrays, constants: Arrays, state: Arrays) -> Any:
     """Run the turns, and keep the state at the beginning of each stretch."""
 
     def turn(at: Any) -> Any:
         number, turns, state, goes_on = at
-        turns, *state = _chosen(goes_on, [turns + 1, *loop.turn(held, state)], [turns, *state])
+        turns, *state = _chosen(goes_on, [turns + 1, *loop.turn(constants, state)], [turns, *state])
         return number + 1, turns, state, loop.goes_on(asked, turns, state)
 
     def stretch(at: Any) -> Any:
-        kept, number, *own = at
-        kept, end = put_row(kept, own[1], number // loop.stretch), number + loop.stretch
-        return kept, *lax.while_loop(lambda at: (at[0] < end) & _most(at[3]), turn, (number, *own))
+        states, number, *own = at
+        states, end = put_row(states, own[1], number // loop.stretch), number + loop.stretch
+        return states, *lax.while_loop(lambda at: (at[0] < end) & _most(at[3]), turn, (number, *own))
 
     none = jnp.zeros((), jnp.int32)
-    kept = [lax.broadcast(own, (-(-loop.most // loop.stretch),)) for own in state]
-    start = kept, none, none, state, loop.goes_on(asked, none, state)
-    kept, _, turns, state, _ = lax.while_loop(lambda at: _most(at[4]), stretch, start)
-    return state, (asked, held, turns, kept)
+    states = [lax.broadcast(own, (-(-loop.most // loop.stretch),)) for own in state]
+    start = states, none, none, state, loop.goes_on(asked, none, state)
+    states, _, turns, state, _ = lax.while_loop(lambda at: _most(at[4]), stretch, start)
+    return state, (asked, constants, turns, states)
 
 
-def _backward(loop: _JaxprLoop, residuals: Any, slopes: Any) -> Any:
+def _backward(loop: _LoopOfJaxprs, residuals: Any, slopes: Any) -> Any:
     """Go back through the turns that ran."""
-    asked, held, turns, kept = residuals
-    first = row_of(kept, 0)
-    derivative, total = _Derivative(loop, held, first), _most(turns)
+    asked, constants, turns, states = residuals
+    first = row_of(states, 0)
+    derivative, total = _DerivativeOfTurn(loop, constants, first), _most(turns)
     kinds = jax.eval_shape(derivative.turn, first)[1]
 
     def stretch(number: Any, at: Any) -> Any:
@@ -192,19 +192,19 @@ def _backward(loop: _JaxprLoop, residuals: Any, slopes: Any) -> Any:
 
         def back(place: Any, sums: Any) -> Any:
             turn = end - 1 - place
-            by_held, by_state = derivative.back(row_of(rows, turn - begin), sums[1])
-            by_held = list(map(jnp.add, sums[0], by_held))
-            chosen = _chosen(turn < turns, [*by_held, *by_state], [*sums[0], *sums[1]])
-            return chosen[: len(by_held)], chosen[len(by_held) :]
+            by_constants, by_state = derivative.back(row_of(rows, turn - begin), sums[1])
+            by_constants = list(map(jnp.add, sums[0], by_constants))
+            chosen = _chosen(turn < turns, [*by_constants, *by_state], [*sums[0], *sums[1]])
+            return chosen[: len(by_constants)], chosen[len(by_constants) :]
 
-        _, rows = lax.fori_loop(begin, end, again, (row_of(kept, number), rows))
+        _, rows = lax.fori_loop(begin, end, again, (row_of(states, number), rows))
         return rows, *lax.fori_loop(0, end - begin, back, tuple(sums))
 
     rows = [jnp.zeros((loop.stretch, *own.shape), own.dtype) for own in kinds]
-    start = rows, [jnp.zeros_like(own) for own in floats_of(held)], floats_of(slopes)
-    _, by_held, by_state = lax.fori_loop(0, -(-total // loop.stretch), stretch, start)
+    start = rows, [jnp.zeros_like(own) for own in floats_of(constants)], floats_of(slopes)
+    _, by_constants, by_state = lax.fori_loop(0, -(-total // loop.stretch), stretch, start)
     of_asked = [jnp.zeros_like(own) for own in floats_of(asked)]
-    return slopes_of(asked, of_asked), slopes_of(held, by_held), slopes_of(first, by_state)
+    return slopes_of(asked, of_asked), slopes_of(constants, by_constants), slopes_of(first, by_state)
 
 
 _run.defvjp(_forward, _backward)
@@ -222,6 +222,6 @@ def bounded_while(goes_on: Callable[[Any], Any], turn: Callable[[Any], Any], sta
     carried = "carried" if most > 1 else "any"
     condition, turns = jax.make_jaxpr(goes_on)(start), trace_simplified(turn, start, inputs=carried)
     state, kinds = jax.tree.flatten(start)
-    asked, held = (list(map(jnp.asarray, own.consts)) for own in (condition, turns))
-    made: Any = _run(_JaxprLoop(condition.jaxpr, turns.jaxpr, most), asked, held, state)
+    asked, constants = (list(map(jnp.asarray, own.consts)) for own in (condition, turns))
+    made: Any = _run(_LoopOfJaxprs(condition.jaxpr, turns.jaxpr, most), asked, constants, state)
     return jax.tree.unflatten(kinds, made)
