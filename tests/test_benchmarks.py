@@ -101,6 +101,7 @@ SMALL = {
     },
     "ops_gradients": {"operations": {"product/prime": OPERATIONS["product/prime"]}, "machines": [6]},
     "language_model": {"batch": 2, "tokens": 3, "machines": [6]},
+    "engine_run": {"elements": 5, "timed": 0.0},
     "loop_gradients": {"side": 5, "blocks": {"uneven": (9, (2, 3))}, "system": 7, "turns": 4},
     "ops_embedding": {"rows": 13, "columns": 5, "indices": 9},
     "ops_map": {"elements": 101, "rows": 9, "columns": 7},
@@ -215,6 +216,7 @@ ROWS = {
     ],
     "ops_gradients": ["ops_gradients/product/prime/6", "ops_gradients/product/prime/6/jax_grad"],
     "language_model": ["language_model/6"],
+    "engine_run": ["engine_run"],
     "loop_gradients": [
         f"loop_gradients/{name}{by}"
         for name in ("wave", "wave/revolve", "heat/uneven", *(f"conjugate_gradients/bound_{k}" for k in (1, 2, 4)))
