@@ -14,27 +14,24 @@ import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
-from codelet.errors import ProgramError
-from codelet.programs.control import Repeat, RepeatWhile, Revolve, Switch
+from codelet.programs.control import Revolve
 from codelet.programs.copies import Copy
 from codelet.programs.program import Program
 from codelet.tracing.codelets import Codelet
 from codelet.views.grids import Axis
-from codelet.views.sources import Variable, source_text, source_variables
+from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor
-from lowering.adjoint.added import new_tensor, new_variable, new_vertices, variable_of
+from lowering.adjoint.added import new_tensor, new_variable
 from lowering.adjoint.calls import Frame, call_backwards
 from lowering.adjoint.contributions import Contributions
-from lowering.adjoint.counting import from_the_end, is_left, one_less
+from lowering.adjoint.control_flow import go_back_through_repeat, go_back_through_switch, go_back_through_while
 from lowering.adjoint.fields import constant_of, contributions_of, is_injective, places_of
 from lowering.adjoint.flows import FamilyFlow, Flows
 from lowering.adjoint.gathered import as_gathering
 from lowering.adjoint.programs import has_derivative, is_unit, without_calls_or_idle_copies
 from lowering.adjoint.recompute import BackwardStep
 from lowering.adjoint.revolved import go_back_revolved
-from lowering.adjoint.saved import Body, Loop, Saved
+from lowering.adjoint.saved import Body, Saved
 from lowering.adjoint.shifted import Contribution
 from lowering.adjoint.sums import Sums, of_other_variables
 from lowering.adjoint.units import go_back_again
@@ -55,7 +52,7 @@ from lowering.plan.steps import (
     UndefStep,
     WhileStep,
 )
-from lowering.plan.walk import all_steps, bodies
+from lowering.plan.walk import bodies
 
 
 @dataclass
@@ -197,34 +194,6 @@ class Backward:
             return frame.given(variable, "before", needed)
         own = self.saved.value(body, number, variable, needed, later)
         return frame.given(variable, "after", needed) if own is variable else own
-
-    def seed(self, of: Tensor, cotangent: object) -> None:
-        """Begin with the cotangent of what is differentiated: a tensor, or numbers."""
-        if self._is_made_once(of) and isinstance(cotangent, (int, np.ndarray)):
-            numbers = np.broadcast_to(np.asarray(cotangent, of.dtype), of.shape)
-            made = self.graph.add_constant(self.graph.free_name(of.source.name), numbers)  # type: ignore[union-attr]
-            self.cotangents[variable_of(of)] = variable_of(made)
-            self.present = self.flows.elements(of)
-            return
-        target = self.cotangents_of(of)
-        if is_injective(of.index) and isinstance(of.source, Variable):
-            self.sums.programs.append(Copy(cotangent, target))  # type: ignore[arg-type]
-            self.present = self.flows.elements(of)
-        else:
-            given = new_tensor(self.graph, "cotangent", of.shape, of.dtype)
-            self.sums.programs.append(Copy(cotangent, given))  # type: ignore[arg-type]
-            self.contribute("cotangent", given, of)
-
-    def _is_made_once(self, of: Tensor) -> bool:
-        """Whether a tensor is all of a variable that one step of the program writes and none reads: nothing is added
-        to its cotangents.
-        """
-        variable = of.source
-        if not of.is_whole_variable or variable in self.asked:
-            return False
-        touches = [touch for step in all_steps(self.plan.steps) for touch in step.touches()]
-        own = [touch.mode for touch in touches if variable in touch.variables]
-        return own == ["write"] and any(variable in step.writes for step in self.plan.steps if not bodies(step))
 
     # --- contributions ------------------------------------------------------------------------------------
 
@@ -399,11 +368,11 @@ class Backward:
             case RepeatStep() if step.count and isinstance(step.checkpoint, Revolve):
                 go_back_revolved(self, body, number, step)
             case RepeatStep() if step.count:
-                self._repeat(body, number, step)
+                go_back_through_repeat(self, body, number, step)
             case WhileStep():
-                self._while(body, number, step)
+                go_back_through_while(self, body, number, step)
             case SwitchStep():
-                self._switch(body, number, step)
+                go_back_through_switch(self, body, number, step)
 
     def _execute(self, body: Body, number: int, step: ExecuteStep | CallStep) -> None:
         flows = [self.flows.of_family(family, self.present) for family in self.flows.families(step)]
@@ -441,8 +410,6 @@ class Backward:
         self.present = self.present - written
         self.contribute("copy", values, source)
 
-    # --- loops and choices --------------------------------------------------------------------------------
-
     def inside(self, body: Body, around: ElementSet | None = None) -> list[Program]:
         """What goes back through a body; beyond it, some elements have cotangents, whatever it leaves."""
         outer, self.sums.programs = self.sums.programs, []
@@ -451,76 +418,3 @@ class Backward:
             self.fill(around)
         programs, self.sums.programs = self.sums.programs, outer
         return programs
-
-    def _bodies(self, body: Body, number: int, loop: Loop | None) -> tuple[Body, ...]:
-        """The bodies of a step."""
-        if number not in body.children:
-            made = (Body(own, (body, number), loop) for own in bodies(body.steps[number]))
-            body.children[number] = tuple(made)
-        return body.children[number]
-
-    def _repeat(self, body: Body, number: int, step: RepeatStep) -> None:
-        around = self.flows.around(step, self.present)
-        self.fill(around)
-        self.later = self.later | self.written(step)
-        (inner,) = self._bodies(body, number, Loop(self.graph, step, step.count))
-        programs = self.inside(inner, around)
-        self.present = around  # and zeros, of which no turn but the last knows
-        loop = inner.loop
-        assert loop is not None
-        if not programs:
-            return
-        turn = None
-        if loop.is_counted:
-            turn = new_tensor(self.graph, "turn", (), "int32")
-            fields = {"turn": turn, "out": loop.back, "turns": step.count}
-            placing, _ = new_vertices(self.graph, "from the end", from_the_end, **fields)
-            programs = [placing, *inner.prelude, *programs]
-        self.sums.programs.append(Repeat(step.count, programs, index=turn))
-
-    def _while(self, body: Body, number: int, step: WhileStep) -> None:
-        self.later = self.later | self.written(step)
-        most = step.max_steps or 0
-        condition, inner = self._bodies(body, number, Loop(self.graph, step, most + 1))
-        loop, outer = inner.loop, self.sums.programs
-        assert loop is not None
-        last = self.inside(condition)
-        before = self.present
-        around = self.flows.around(step, before)
-        self.sums.programs = []
-        self.fill(around)
-        filled, self.sums.programs = self.sums.programs, outer
-        turn = [*self.inside(inner), *condition.prelude, *self.inside(condition, around)]
-        self.present = around
-        if not last and not turn:
-            return
-        if step.max_steps is None:
-            raise ProgramError(
-                "a loop without a bound is differentiated: what its turns overwrite has to be kept",
-                given=f"RepeatWhile over {source_text(step.predicate.source)}",
-                expected="a bound on how many turns there are",
-                fix="cl.RepeatWhile(..., max_steps=...), or cl.Repeat",
-                line=step.line,
-            )
-        count = self.saved.count_of(body, number, loop)
-        look, left = new_vertices(self.graph, "look", is_left, turn=loop.back)
-        less, _ = new_vertices(self.graph, "less", one_less, turn=loop.back)
-        back = [less, *inner.prelude, *turn]
-        outer += [Copy(count, loop.back), *condition.prelude, *last, *filled]
-        outer.append(RepeatWhile(look, left, back, max_steps=most))
-
-    def _switch(self, body: Body, number: int, step: SwitchStep) -> None:
-        present, later, made = self.present, self.later, []
-        for own in self._bodies(body, number, None):
-            self.present, self.later = present, later
-            made.append((own, self.inside(own), self.present))
-        after = functools.reduce(ElementSet.__or__, [own for _, _, own in made])
-        programs, outer = [], self.sums.programs
-        for own, inside, left in made:
-            self.sums.programs, self.present = [], left
-            self.fill(after)
-            programs.append([*own.prelude, *inside, *self.sums.programs])
-        self.sums.programs, self.present, self.later = outer, after, later
-        if any(programs):
-            control = self.given(body, number, step.control, (), later | self.written(step))
-            self.sums.programs.append(Switch(control, dict(zip(step.values, programs, strict=False)), programs[-1]))

@@ -45,6 +45,7 @@ from lowering.adjoint.programs import (
 )
 from lowering.adjoint.recompute import Recompute, in_order, runs_again
 from lowering.adjoint.saved import Body, parts
+from lowering.adjoint.seeds import begin
 from lowering.check.check import check_graph
 from lowering.plan.collect import collect
 from lowering.plan.dataflow import flow
@@ -183,7 +184,7 @@ def gradient(
         backward = Backward(plan, Flows(plan, varied), variables, lambda function: runs_again(recompute, function))
         outermost, pieces = Body(plan.steps), []
         if not varied.isdisjoint(source_variables(target.source)):
-            backward.seed(target, seed)
+            begin(backward, target, seed)
             pieces = backward.pieces(outermost)
         first, backward.sums.programs = backward.sums.programs, []
         backward.fill(_elements(backward, by.values()))
