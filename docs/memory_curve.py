@@ -32,7 +32,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 FILE = Path(__file__).parent / "pictures" / "memory_curve.webp"
-SHARES = (0.9, 0.8, 0.7, 0.65, 0.62, 0.6)
+SHARES = (0.9, 0.8, 0.7, 0.6, 0.55, 0.5)
 
 
 class Point(NamedTuple):
