@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -85,6 +86,17 @@ def test_slopes_for_any_bound_and_number_of_turns(monkeypatch, way, most):
             expected = jax.grad(lambda *own, n=turns: jnp.sum(plain(*own, n) ** 2), (0, 1))(X, W)
             for own, other in zip(slopes(X, W, turns), expected, strict=True):
                 np.testing.assert_allclose(own, other, rtol=1e-12)
+
+
+@pytest.mark.parametrize("least", [2**18, 0])
+def test_gradients_are_equal_where_the_number_of_turns_is_known(monkeypatch, least):
+    monkeypatch.setattr(checkpoints, "_LARGE", least)
+    with jax.enable_x64(True), warnings.catch_warnings():
+        warnings.simplefilter("error", cl.UndecidedWarning)
+        graph, program = pushed(9)
+        x, w, left = map(graph.variable, ("x", "w", "left"))
+        counted = cl.Sequence(cl.Copy(5, left), program)
+        cl.gradient(graph, x, [x, w], program=counted, cotangent=np.ones(5), check="equal")
 
 
 @few("turns", [[3, 0, 9], [1, 1, 1], [12, 5, 4]], quick=["(3, 0, 9)"])

@@ -18,7 +18,16 @@ MOST_TURNS = 1_000_000
 """Of a loop on a condition: it may have no end where nothing is rounded."""
 
 
-PLAIN_CALLS = (*CALLS, "closed_call", "core_call", "remat", "remat2", "checkpoint", "slices_together")
+PLAIN_CALLS = (
+    *CALLS,
+    "closed_call",
+    "core_call",
+    "remat",
+    "remat2",
+    "checkpoint",
+    "slices_together",
+    "custom_vmap_call",
+)
 """Primitives that call a jaxpr, and nothing else."""
 
 T = TypeVar("T")
@@ -28,7 +37,7 @@ Run = Callable[[Any, Sequence[T]], Sequence[T]]
 
 def called(eqn: Any) -> Any:
     """The jaxpr that a call is of."""
-    return eqn.params["jaxpr"] if "jaxpr" in eqn.params else eqn.params["call_jaxpr"]
+    return next(eqn.params[name] for name in ("jaxpr", "call_jaxpr", "call") if name in eqn.params)
 
 
 @meaning(" ".join(PLAIN_CALLS), every=True, degree=None, said="what it calls")
