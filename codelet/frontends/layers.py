@@ -7,7 +7,6 @@ import re
 from codelet.frontends.rules import RULES
 from codelet.graphs.phases import without_phase
 
-
 _NAMED_OTHERWISE = ("max_pool",)
 """Operations that rules add under another name than the primitive's, and that have a gradient as a whole."""
 
