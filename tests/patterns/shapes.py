@@ -296,8 +296,9 @@ def padded_once(closed: Closed, program: Program) -> None:
         for eqn in jaxpr.eqns:
             if eqn.primitive.name == "pad" and makers.get(eqn.invars[0]) in ("add", "neg"):
                 widths = widths_of(eqn)
-                if all(min(own) >= 0 and own[2] == 0 for own in widths) and 0 not in eqn.outvars[0].aval.shape:
-                    places.setdefault((eqn.invars[0], eqn.outvars[0].aval.shape), set()).add(widths)
+                shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
+                if all(min(own) >= 0 and own[2] == 0 for own in widths) and 0 not in shape:
+                    places.setdefault((eqn.invars[0], shape), set()).add(widths)
         assert all(len(own) < 3 for own in places.values()), places
 
 
