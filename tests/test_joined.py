@@ -87,3 +87,23 @@ def test_a_plan_says_why_families_that_are_alike_stay_apart():
     text = str(cl.lower(graph, inputs=[x, y], outputs=[y]).plan)
     assert text.count("apart from those like it: a point is computed by no piece") == 2
     assert "made of 2 vertices" in text
+
+
+@cl.codelet
+def more_by_sum(x, y):
+    return jnp.sum(x) + y
+
+
+def test_vertices_that_read_nothing_of_an_empty_array():
+    graph, i = cl.Graph(), cl.grid(2)
+    x, y, z = graph.add_variable("x", (1, 0)), graph.add_variable("y", (7,)), graph.add_variable("z", (7,))
+    step = graph.add_compute_set("step")
+    for k in (0, 1, 2, 3, 6):
+        graph.add_vertex(step, more_by_sum, x=x[0], y=y[k], out=z[k])
+    graph.add_vertex(step, more_by_sum, x=x[0], y=y[i + 4], out=z[i + 4])
+    values = {"x": np.zeros((1, 0), np.float32), "y": np.arange(7, dtype=np.float32)}
+    made = cl.lower(graph, inputs=["x", "y"], outputs=["z"])(values)
+    np.testing.assert_array_equal(made["z"], np.arange(7))
+    found = cl.gradient(graph, z, [y], cotangent=np.arange(7.0))
+    run = cl.lower(graph, cl.Sequence(found.forward, found.backward), inputs=["x", "y"], outputs=[found[y]])
+    np.testing.assert_array_equal(run.flat([values["x"], values["y"]])[0], np.arange(7))

@@ -158,6 +158,8 @@ class _Alike(NamedTuple):
             extents += [sizes] * len(places)
             owners += [number] * len(places)
         shapes = [None if fields[k].tensor is None else fields[k].tensor.source.shape for k in order]  # type: ignore[union-attr]
+        if any(shape is not None and 0 in shape for shape in shapes):
+            return  # there are no places in such an array
         written = sum(fields[k].is_written for k in order)
         for pieces in pieces_of(maps, shapes, extents, written):
             yield _Alike(families, order, pieces, owners)
