@@ -103,8 +103,13 @@ def training_step(traced: Traced, grain: int | None = None) -> Step:
     groups += [(max(places), few)] if few else []
     layers = LayerNames.of(graph).variables
     for place, own in sorted(groups, key=lambda group: -group[0]):
-        of_one = layers.get(source_variables(own[0][0].source)[0].name) if len(own) == 1 else None
-        with graph.scope("update"), graph.scope(of_one) if of_one else nullcontext(), graph.record() as update:
+        layer = nullcontext()
+        if len(own) == 1:
+            (variable,) = source_variables(own[0][0].source)
+            # What is only given to functions is of the module that holds it.
+            module = variable.name.removeprefix("training/parameters/").rpartition("/")[0] or variable.name
+            layer = graph.scope(layers.get(variable.name) or module)
+        with graph.scope("update"), layer, graph.record() as update:
             momentum(graph, *map(list, zip(*own, strict=True)), learning_rate=0.01, grain=grain)
         parts.insert(place + 1, update)
     program = ProgramSequence(found.forward, *parts)
