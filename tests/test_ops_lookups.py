@@ -16,7 +16,8 @@ from jax import lax
 
 import codelet as cl
 from codelet.errors import CodeletError, FieldTypeError, OperationError
-from codelet.ops.blocks import Cut, num_tiles
+from codelet.graphs.stages import Cut
+from codelet.ops.blocks import num_tiles
 from codelet.ops.indexing import _gather_lookup
 from codelet.ops.lookup_codelets import gather_block
 from codelet.ops.lookup_planning import _price

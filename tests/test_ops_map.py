@@ -15,7 +15,7 @@ from jax import lax
 
 import codelet as cl
 from codelet.errors import CodeletError, FieldTypeError, ForeignGraphError, OperationError
-from codelet.ops.blocks import Cut
+from codelet.graphs.stages import Cut
 from codelet.ops.element_functions import element_function, value_codelets
 from codelet.ops.elementwise_planning import ElementOperand, Elements, _price, plan_elements
 from tests.examples import examples, few

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from codelet.ops.blocks import Cut, cuts_of, num_tiles
+from codelet.graphs.stages import Cut
+from codelet.ops.blocks import cuts_of, num_tiles
 from codelet.ops.blockwise import Axis, Field, Result, Work
 from codelet.ops.homes import ELSEWHERE, Home, moved_elements, stretch
 from codelet.ops.pairs import told

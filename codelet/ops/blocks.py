@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from codelet.graphs.graph import Graph
-from codelet.graphs.stages import Block as Block
-from codelet.graphs.stages import Cut as Cut
-from codelet.graphs.stages import Stage
+from codelet.graphs.stages import Block, Cut, Stage
 from codelet.tracing.codelets import Codelet
 from codelet.views.symbols import grid
 

@@ -15,7 +15,8 @@ from typing import Any, Literal
 import numpy as np
 
 from codelet.graphs.graph import Graph
-from codelet.ops.blocks import Block, Cut, add_blocks
+from codelet.graphs.stages import Block, Cut
+from codelet.ops.blocks import add_blocks
 from codelet.ops.homes import Home
 from codelet.ops.pairs import Pair
 from codelet.tracing.codelets import Codelet

@@ -16,7 +16,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from codelet.ops.blocks import Cut, cuts_of, near, num_tiles
+from codelet.graphs.stages import Cut
+from codelet.ops.blocks import cuts_of, near, num_tiles
 from codelet.ops.conv_prices import estimates, moved_by, price
 from codelet.ops.convolved import CODELETS, Blocks, Convolved, Kind, parts_of
 from codelet.ops.pairs import told

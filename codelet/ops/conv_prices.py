@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from codelet.graphs.stages import Cut
 from codelet.ops.block_planning import add_up, plan_sum
-from codelet.ops.blocks import Cut
 from codelet.ops.convolved import (
     Blocks,
     ByRole,

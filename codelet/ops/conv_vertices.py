@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from codelet.graphs.graph import Graph
+from codelet.graphs.stages import Block, Cut
 from codelet.ops.block_planning import add_up, plan_sum
-from codelet.ops.blocks import Block, Cut, add_blocks
+from codelet.ops.blocks import add_blocks
 from codelet.ops.conv_arguments import Seen
 from codelet.ops.conv_planning import plan_convolved
 from codelet.ops.conv_prices import num_partials

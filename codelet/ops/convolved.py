@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codelet.ops.blocks import Cut, whole
+from codelet.graphs.stages import Cut
+from codelet.ops.blocks import whole
 from codelet.ops.pairs import Pair, both
 from codelet.ops.windows import WindowedDimension
 from codelet.tracing.codelets import codelet

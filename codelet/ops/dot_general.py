@@ -9,9 +9,10 @@ from typing import Any
 
 from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
+from codelet.graphs.stages import Block
 from codelet.ops.arguments import check_same_dtype, check_tensors, checked_axis, checked_grain
 from codelet.ops.block_planning import plan_sum
-from codelet.ops.blocks import Block, add_blocks
+from codelet.ops.blocks import add_blocks
 from codelet.ops.blockwise import merged, regroup
 from codelet.ops.fill import add_filled
 from codelet.ops.followed import follow

@@ -13,8 +13,9 @@ import numpy as np
 
 from codelet.errors import FieldTypeError, OperationError
 from codelet.graphs.graph import Graph
+from codelet.graphs.stages import Block
 from codelet.ops.arguments import check_tensors, checked_grain
-from codelet.ops.blocks import Block, add_blocks, num_tiles
+from codelet.ops.blocks import add_blocks, num_tiles
 from codelet.ops.element_functions import (
     ElementFunction,
     element_function,

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from codelet.ops.blocks import Cut, cuts_of, num_tiles
+from codelet.graphs.stages import Cut
+from codelet.ops.blocks import cuts_of, num_tiles
 from codelet.ops.homes import Home, moved_elements
 from codelet.ops.pairs import Pair, told
 from codelet.ops.planning import (

@@ -15,8 +15,9 @@ from jax import lax
 
 from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
+from codelet.graphs.stages import Block, Cut
 from codelet.ops.arguments import check_tensors, checked_axis, checked_dtype, checked_grain
-from codelet.ops.blocks import Block, Cut, add_blocks
+from codelet.ops.blocks import add_blocks
 from codelet.ops.pairs import both
 from codelet.ops.schema import checked
 from codelet.schema import is_whole

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from codelet.graphs.graph import Graph
-from codelet.ops.blocks import Cut
+from codelet.graphs.stages import Cut
 from codelet.views.sources import Patchwork, Variable, source_variables
 from codelet.views.tensor import Tensor
 

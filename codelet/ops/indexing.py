@@ -17,9 +17,10 @@ from jax import lax
 
 from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
+from codelet.graphs.stages import Block, Cut
 from codelet.ops.arguments import check_tensors, checked_grain
 from codelet.ops.block_planning import plan_sum
-from codelet.ops.blocks import Block, Cut, add_blocks
+from codelet.ops.blocks import add_blocks
 from codelet.ops.elementwise import map
 from codelet.ops.followed import follow
 from codelet.ops.homes import settle

@@ -22,8 +22,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from codelet.graphs.stages import Cut
 from codelet.ops.block_planning import plan_sum
-from codelet.ops.blocks import Cut, cuts_of, num_tiles
+from codelet.ops.blocks import cuts_of, num_tiles
 from codelet.ops.lookup_codelets import laid_out
 from codelet.ops.planning import (
     MEMORY_SHARE,

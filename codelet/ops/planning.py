@@ -24,7 +24,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from codelet.ops.blocks import Cut, num_tiles, num_vertices
+from codelet.graphs.stages import Cut
+from codelet.ops.blocks import num_tiles, num_vertices
 from codelet.superstep import PlacedVertices, Traffic, exchange_cycles, tile_cycles
 from codelet.target import FamilyCycles, Target, VertexCycles
 from codelet.tracing.any_size import traced_of_size

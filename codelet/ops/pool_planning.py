@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from codelet.ops.blocks import Cut, near, num_tiles
+from codelet.graphs.stages import Cut
+from codelet.ops.blocks import near, num_tiles
 from codelet.ops.pairs import Pair, told
 from codelet.ops.planning import (
     MEMORY_SHARE,

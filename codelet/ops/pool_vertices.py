@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from codelet.graphs.graph import Graph
-from codelet.ops.blocks import Block, add_blocks
+from codelet.graphs.stages import Block
+from codelet.ops.blocks import add_blocks
 from codelet.ops.fill import filled
 from codelet.ops.followed import follow
 from codelet.ops.homes import home_of, settle

@@ -21,8 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from codelet.graphs.stages import Cut
 from codelet.ops.block_planning import add_up, plan_sum
-from codelet.ops.blocks import Cut, cuts_of, near, num_tiles
+from codelet.ops.blocks import cuts_of, near, num_tiles
 from codelet.ops.homes import Home, moved_elements
 from codelet.ops.pairs import Pair, both, told
 from codelet.ops.planning import (

@@ -17,8 +17,9 @@ import numpy as np
 
 from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
+from codelet.graphs.stages import Block, Cut
 from codelet.ops.arguments import checked_grain
-from codelet.ops.blocks import Block, Cut, add_blocks, num_tiles
+from codelet.ops.blocks import add_blocks, num_tiles
 from codelet.ops.followed import follow
 from codelet.ops.lines import as_lines, from_lines
 from codelet.ops.lookup_codelets import positions as counted

@@ -10,9 +10,10 @@ import numpy as np
 
 from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
+from codelet.graphs.stages import Block
 from codelet.ops.arguments import checked_grain
 from codelet.ops.block_planning import plan_work
-from codelet.ops.blocks import Block, add_blocks
+from codelet.ops.blocks import add_blocks
 from codelet.ops.blockwise import Axis, Field, Result, Work
 from codelet.ops.followed import follow
 from codelet.ops.pairs import Pair

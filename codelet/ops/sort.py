@@ -15,8 +15,9 @@ import numpy as np
 
 from codelet.errors import FieldTypeError, OperationError
 from codelet.graphs.graph import Graph
+from codelet.graphs.stages import Block
 from codelet.ops.arguments import check_tensors, checked_axis, checked_grain
-from codelet.ops.blocks import Block, add_blocks
+from codelet.ops.blocks import add_blocks
 from codelet.ops.followed import follow
 from codelet.ops.lines import as_lines, from_lines
 from codelet.ops.planning import Plan

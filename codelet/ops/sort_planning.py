@@ -24,7 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codelet.ops.blocks import Cut, num_tiles
+from codelet.graphs.stages import Cut
+from codelet.ops.blocks import num_tiles
 from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
 from codelet.target import Target
 from codelet.tracing.codelet_from_jaxpr import codelet_from_jaxpr

@@ -18,8 +18,9 @@ from jax import lax
 
 from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
+from codelet.graphs.stages import Block, Cut
 from codelet.ops.arguments import check_tensors, checked_axis, checked_grain
-from codelet.ops.blocks import Block, Cut, add_blocks, num_tiles
+from codelet.ops.blocks import add_blocks, num_tiles
 from codelet.ops.followed import follow
 from codelet.ops.lines import as_lines, from_lines
 from codelet.ops.planning import Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles

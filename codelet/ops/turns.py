@@ -9,7 +9,8 @@ from typing import Any
 from jax import lax
 
 from codelet.graphs.graph import Graph
-from codelet.ops.blocks import Block, Cut, add_blocks
+from codelet.graphs.stages import Block, Cut
+from codelet.ops.blocks import add_blocks
 from codelet.tracing.codelets import codelet
 from codelet.views.tensor import Tensor
 
