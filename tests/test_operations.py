@@ -11,6 +11,8 @@ import pytest
 
 import codelet as cl
 from codelet.graphs.operations import vertices_of
+from codelet.graphs.stages import Cut
+from codelet.ops.blocks import add_blocks
 
 
 @cl.codelet
@@ -108,6 +110,20 @@ def test_stages_say_along_which_axes_fields_move(name):
     for compute_set, stages in own.stages.items():
         counts = [np.prod([cut.vertices for cut in stage.cuts]) for stage in stages]
         assert sum(counts) == own.num_vertices[compute_set]
+
+
+def test_a_grid_without_elements_is_no_stage():
+    @cl.operation
+    def nothing(graph, x):
+        add_blocks(graph, "all", add_one, [Cut("n", 0, 1, 1)], lambda block: {"x": x[block.elements]})
+
+    graph = cl.Graph(cl.IPU(num_tiles=2))
+    x = graph.add_variable("x", (0,))
+    nothing(graph, x)
+    assert graph.num_vertices == 0
+    graph.add_vertex("by hand", add_one, x=graph.add_variable("y", ()))
+    nothing(graph, x)
+    assert graph.operations == ()
 
 
 def test_views_and_failures_are_no_operations():

@@ -106,4 +106,5 @@ def add_blocks(
             if cut.parts > 1:
                 tile = tile + number // cut.vertices_of_tile * stride
         graph.add_vertex(compute_set, codelet, tile=tile, **fields(*blocks))
-    graph.note_stage(Stage(codelet, tuple(cuts), fields))
+    if num_vertices(cuts):
+        graph.note_stage(Stage(codelet, tuple(cuts), fields))

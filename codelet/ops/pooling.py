@@ -299,12 +299,13 @@ def max_pool_gradient_pays(
     own = _checked("max_pool", x.shape, window_shape, strides, padding, axes)
     if any(step < size for step, size in zip(own.strides, own.window, strict=True)):
         return True
-    windows, slopes = (("x", x.dtype),), (("g", x.dtype), ("chosen", np.dtype(np.int32)))
-    pool = Pooled("pool", own.forward, windows, (), x.dtype, CODELETS["greatest"])
-    choose = Pooled("choose", own.forward, windows, (), np.dtype(np.int32), CODELETS["first_greatest"])
+    planned: dict[str, Any] = {"grain": grain, "memory_share": memory_share}
+    pool = plan_max_pool(graph, x, window_shape, strides, padding, axes=axes, **planned)
+    places, slopes = np.dtype(np.int32), (("g", x.dtype), ("chosen", np.dtype(np.int32)))
+    choose = Pooled("choose", own.forward, (("x", x.dtype),), (), places, CODELETS["first_greatest"])
     gather = Pooled("gather", own.backward, slopes, (), x.dtype, CODELETS["slopes_of_chosen"], True)
-    cycles = [plan_pooled(graph.target, each, grain, memory_share).total_cycles for each in (pool, choose, gather)]
-    return sum(cycles[1:]) <= _ADJOINT * cycles[0]
+    steps = [plan_pooled(graph.target, each, **planned) for each in (choose, gather)]
+    return sum(plan.total_cycles for plan in steps) <= _ADJOINT * pool.total_cycles
 
 
 @checked

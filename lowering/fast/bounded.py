@@ -51,7 +51,6 @@ def _chosen(is_new: Any, new: Arrays, old: Arrays) -> Arrays:
 def _chosen_of_batch(size: int, is_batched: Any, is_new: Any, new: Arrays, old: Arrays) -> tuple[Arrays, list[bool]]:
     if not is_batched[0]:
         return _chosen(is_new, new, old), is_batched[1]
-    choose = jax.vmap(jnp.where, in_axes=(0, *(None,) * 2))
     found = []
     for a, b, *of_batch in zip(new, old, *is_batched[1:], strict=True):
         choose = jax.vmap(jnp.where, (0, *(0 if own else None for own in of_batch)))

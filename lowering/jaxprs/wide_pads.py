@@ -24,10 +24,13 @@ _FEWEST = 3
 
 def _groups(jaxpr: jax_core.Jaxpr) -> list[tuple[Any, list[jax_core.JaxprEqn]]]:
     """The arrays that are computed by element and padded to several places of one shape, and their pads."""
+    every = [eqn for eqn in jaxpr.eqns if is_understood(eqn, "pad")]
+    if len(every) < _FEWEST:
+        return []
     makers, same = Makers(jaxpr.eqns), made_alike(jaxpr)
     groups = dict[Any, list[jax_core.JaxprEqn]]()
-    for eqn in jaxpr.eqns:
-        array, value = eqn.invars if is_understood(eqn, "pad") else (None, None)
+    for eqn in every:
+        array, value = eqn.invars
         if not isinstance(array, jax_core.Var) or not isinstance(value, jax_core.Literal):
             continue
         maker, made = makers.of(array), eqn.outvars[0].aval

@@ -11,7 +11,7 @@ from typing import Any
 from jax.extend import core as jax_core
 
 from codelet.frontends.passes.bodies import Bodies
-from codelet.jaxprs.equations import Atomic
+from codelet.jaxprs.equations import Atomic, widths_of
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 
@@ -22,15 +22,15 @@ def _adds_zeros(eqn: jax_core.JaxprEqn) -> bool:
         return False
     value = eqn.invars[1]
     is_zero = isinstance(value, jax_core.Literal) and not value.val
-    return is_zero and all(low >= 0 and high >= 0 for low, high, _ in eqn.params["padding_config"])
+    return is_zero and all(low >= 0 and high >= 0 for low, high, _ in widths_of(eqn))
 
 
 def _of_padded(eqn: jax_core.JaxprEqn, pad: jax_core.JaxprEqn) -> jax_core.JaxprEqn:
     """A sum over windows of what is padded, of that alone."""
-    config = [tuple(map(int, own)) for own in pad.params["padding_config"]]
+    widths = widths_of(pad)
     own = {
-        "padding": tuple((low, high) for low, high, _ in config),
-        "base_dilation": tuple(between + 1 for *_, between in config),
+        "padding": tuple((low, high) for low, high, _ in widths),
+        "base_dilation": tuple(between + 1 for *_, between in widths),
     }
     return eqn.replace(params={**eqn.params, **own})
 
