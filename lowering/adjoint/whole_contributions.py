@@ -19,6 +19,7 @@ from lowering.adjoint.added import new_tensor
 from lowering.adjoint.flows import FamilyFlow
 from lowering.adjoint.saved import Body
 from lowering.adjoint.shifted import Contribution
+from lowering.adjoint.taps import tapped
 from lowering.adjoint.whole_convolutions import WholeConvolution, as_whole_convolution
 from lowering.adjoint.whole_families import Whole, contributions_together, whole_families
 from lowering.adjoint.whole_products import WholeProduct, as_whole_product
@@ -53,12 +54,13 @@ def contribute_as_wholes(
         adjoint = left[whole.members[0]].adjoint
         assert adjoint is not None
         touched = [back.flows.touched(whole.family, whole.family.by_name[own]) for own in adjoint.fields.cotangents]
-        flow = back.flows.of_family(whole.family, functools.reduce(ElementSet.__or__, touched))
+        present = functools.reduce(ElementSet.__or__, touched)
+        flow = back.flows.of_family(whole.family, present)
         fields = adjoint.fields.contributions
         if flow.adjoint is None or not set(fields).issubset(flow.adjoint.fields.contributions):
             continue
         flow, contributions = _products(back, body, number, whole, flow)
-        flow, more = back.contributions.linear(flow, back.flows, back.present, received, kept)
+        flow, more = _linear(back, flow, present, received, kept)
         products += contributions
         found += more
         names = [] if flow.adjoint is None else [*flow.adjoint.fields.contributions]
@@ -69,6 +71,23 @@ def contribute_as_wholes(
         found += _held_together(back, whole, flow, held)
     found = [*_as_they_lie(back, products), *found]
     return [left[flow.family] for flow in flows], held, found
+
+
+def _linear(
+    back: Backward, flow: FamilyFlow, present: ElementSet, received: ElementSet, kept: ElementSet
+) -> tuple[FamilyFlow, list[Contribution]]:
+    """What a family of elements contributes by cotangents alone, a window by each element taken; and what is left."""
+    flow, found = back.contributions.linear(flow, back.flows, back.present, received, kept)
+    by_tap = None if flow.adjoint is None else tapped(flow.family)
+    if by_tap is None:
+        return flow, found
+    family, taps = by_tap
+    own = back.flows.of_family(family, present)
+    _, made = back.contributions.linear(own, back.flows, back.present, received, kept)
+    names = {part.field for part in made}
+    whole = {name for name in flow.adjoint.fields.contributions if name in taps and names.issuperset(taps[name])}
+    found += [part for part in made if any(part.field in taps[name] for name in whole)]
+    return flow.of([name for name in flow.adjoint.fields.contributions if name not in whole]), found
 
 
 def _wholes(back: Backward, flows: Sequence[FamilyFlow]) -> list[Whole]:
