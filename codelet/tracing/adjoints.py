@@ -10,6 +10,7 @@ Source: reverse accumulation, A. Griewank and A. Walther, Evaluating Derivatives
 
 from __future__ import annotations
 
+import functools
 import inspect
 import keyword
 import math
@@ -21,6 +22,7 @@ from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.errors import CodeletTraceError, FieldTypeError, MissingFieldError, UnknownFieldError
@@ -59,6 +61,11 @@ class AdjointFields:
     results: Names
     cotangents: Names
     contributions: Names
+
+    @property
+    def primals(self) -> Names:
+        """The codelet's fields that it reads, inputs and then results."""
+        return {**self.inputs, **self.results}
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -170,6 +177,20 @@ class AdjointCodelet(Codelet):
                 return made  # JAX's symbols are of one trace
             self._jaxprs[key] = with_own_constants(made)
         return self._jaxprs[key]
+
+    @functools.cached_property
+    def jaxpr(self) -> jax_core.ClosedJaxpr:
+        """From what it reads to the contributions, where no field is ragged."""
+        kinds = [self.types[name] for name in self.fields.inputs]
+        kinds += [self.outputs[name] for name in (*self.fields.results, *self.fields.cotangents)]
+        return self._jaxpr([kind.shape for kind in kinds])
+
+    @functools.cached_property
+    def is_zero_at_zeros(self) -> bool:
+        """Whether it contributes zeros where it reads zeros alone: not 0/0, as by a quotient."""
+        with jax.ensure_compile_time_eval(), jax.debug_nans(False):
+            zeros = [jnp.zeros(own.shape, own.dtype) for own in self.jaxpr.in_avals]
+            return not any(np.any(np.asarray(own) != 0) for own in jax_core.jaxpr_as_fun(self.jaxpr)(*zeros))
 
     def adding(self, names: Collection[str]) -> AdjointCodelet:
         """It with the contributions for some inputs added to what their fields hold."""

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
-from codelet.tracing.adjoints import adjoint_of
+from codelet.tracing.adjoints import AdjointFields, adjoint_of
 from codelet.views.sources import Patchwork, Variable, source_variables
 from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.added import new_tensor, variable_of
@@ -72,36 +72,72 @@ class Contributions:
             received: the elements to which the families of the compute set contribute.
             kept: the elements whose cotangents are still to be read.
         """
-        family, adjoint = flow.family, flow.adjoint
-        if adjoint is None or family.rows:
-            return flow, []
-        views, found, left = {}, [], []
-        for name in adjoint.fields.cotangents:
+        size = lambda name: math.prod(flow.family.by_name[name].type.shape)  # noqa: E731
+        is_worth = lambda fields: not fields.primals and sum(map(size, fields.cotangents)) <= 2  # noqa: E731
+        found = self.by_elements(flow, flows, present, received, kept, is_worth)
+        names = {own.field for own in found}
+        left = () if flow.adjoint is None else [own for own in flow.adjoint.fields.contributions if own not in names]
+        return flow.of(left) if found else flow, found
+
+    def by_elements(
+        self,
+        flow: FamilyFlow,
+        flows: Flows,
+        present: ElementSet,
+        received: ElementSet,
+        kept: ElementSet,
+        is_worth: Callable[[AdjointFields], bool],
+    ) -> list[Contribution]:
+        """What a family contributes through fields of one element, as sums at shifted places can make it.
+
+        Args:
+            flow: what the backward pass makes of the family.
+            flows: of the backward pass.
+            present: the elements that have a cotangent.
+            received: the elements to which the families of the compute set contribute.
+            kept: the elements whose cotangents are still to be read.
+            is_worth: whether to make one, by the fields of what makes it.
+
+        Returns:
+            Contributions. What they are given of the forward pass is where the forward pass has it.
+        """
+        family, adjoint, found = flow.family, flow.adjoint, list[Contribution]()
+
+        @functools.cache
+        def view(name: str, is_slope: bool) -> Tensor | None:
+            """What is read of a field or of its cotangents, over all vertices; one object, which is padded once."""
             tensor = family.by_name[name].tensor
-            assert tensor is not None
-            others = {variable: self.cotangent(variable) for variable in source_variables(tensor.source)}
-            own = of_other_variables(tensor, others)
-            views[name] = Tensor(own.source, own.index.lifted(family.axes))
-        for name in adjoint.fields.contributions:
+            if tensor is None or tensor.rows is not None:
+                return None
+            if is_slope:
+                tensor = of_other_variables(tensor, {v: self.cotangent(v) for v in source_variables(tensor.source)})
+            return Tensor(tensor.source, tensor.index.lifted(family.axes))
+
+        for name in () if adjoint is None or family.rows else adjoint.fields.contributions:
+            assert adjoint is not None
             tensor = family.by_name[name].tensor
             of = adjoint_of(family.codelet, [name], [*adjoint.fields.cotangents])
             assert tensor is not None
             if of is None:  # a rule that asks which of its operands move gives it something beside others alone
-                left.append(name)
                 continue
-            fields = [family.by_name[own] for own in of.fields.cotangents]
-            read = functools.reduce(ElementSet.__or__, (flows.touched(family, own) for own in fields), ElementSet())
-            is_linear = not (of.fields.inputs or of.fields.results) and name not in of.fields.cotangents
-            is_small = tensor.size == 1 and sum(math.prod(own.type.shape) for own in fields) <= 2
-            if is_linear and is_small and (read & received).is_empty and not flow.is_straight(name, present):
-                given = {held: views[own] for own, held in of.fields.cotangents.items()}
-                places, own = places_of(family, tensor).reshape(family.extents), flow.received[name]
-                made = Contribution(family.compute_set.name, name, given, places, tensor.source, own, of)
-                if self._is_shifted(located(_first(made), self.held(made)), kept):
-                    found.append(made)
-                    continue
-            left.append(name)
-        return flow.of(left) if found else flow, found
+            slopes, primals = of.fields.cotangents, of.fields.primals
+            read = (flows.touched(family, family.by_name[own]) for own in slopes)
+            is_apart = (functools.reduce(ElementSet.__or__, read, ElementSet()) & received).is_empty
+            is_small = tensor.size == 1 and name not in slopes and is_worth(of.fields)
+            if not is_small or not is_apart or flow.is_straight(name, present):
+                continue
+            places = places_of(family, tensor).reshape(family.extents)
+            if primals and (dropped_dimensions(places) or not of.is_zero_at_zeros):
+                continue
+            views = {own: view(name, False) for name, own in primals.items()}
+            views.update((own, view(name, True)) for name, own in slopes.items())
+            given = {own: held for own, held in views.items() if held is not None}
+            if len(given) < len(views):
+                continue
+            made = Contribution(family.compute_set.name, name, given, places, tensor.source, flow.received[name], of)
+            if self._is_shifted(located(_first(made), self.held(made)), kept):
+                found.append(made)
+        return found
 
     def _is_shifted(self, places: Sequence[Shifted] | None, kept: ElementSet) -> bool:
         """Whether a contribution can be summed at shifted places, and no element is touched that is kept."""

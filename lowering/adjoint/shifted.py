@@ -9,8 +9,8 @@ goes on with its next `k` are one run, which is an axis of the sums, or a dimens
 family of sums, and windows of any stride are one for each number of windows that an element lies in; no access has a
 table.
 
-A contribution is a value that is held, or, where it depends on nothing but cotangents, is made of these by the sum
-itself: the gradient of a stencil with constant weights is a stencil over cotangents, with the weights mirrored.
+A contribution is a value that is held, or is made by the sum itself of few other elements: where it depends on nothing
+but cotangents, the gradient of a stencil with constant weights is a stencil over these, with the weights mirrored.
 
 Contributions are summed together where that touches fewer elements than one after another: a sum reads all of its
 contributions, zeros too, at each element of the box around all of them, and writes it; one more sum for the same
@@ -72,6 +72,11 @@ class Contribution:
         """The contribution, where it is held."""
         (held,) = self.given.values()
         return held
+
+    @property
+    def num_reads(self) -> int:
+        """How many elements one of its elements is made of."""
+        return sum(math.prod(own.shape[self.places.ndim :]) for own in self.given.values())
 
 
 # --- contributions by the dimensions of where their sums go -----------------------------------------------

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from codelet.graphs.family import Family
+from codelet.jaxprs.equations import needed
 from codelet.programs.copies import Copy
+from codelet.tracing.adjoints import AdjointCodelet
 from codelet.views.sources import Source, Variable
 from codelet.views.tensor import Tensor
 from lowering.adjoint.added import new_tensor
@@ -53,14 +56,14 @@ def contribute_as_wholes(
     for whole in _wholes(back, flows):
         adjoint = left[whole.members[0]].adjoint
         assert adjoint is not None
-        touched = [back.flows.touched(whole.family, whole.family.by_name[own]) for own in adjoint.fields.cotangents]
-        present = functools.reduce(ElementSet.__or__, touched)
-        flow = back.flows.of_family(whole.family, present)
+        flow = _flow_of(back, whole.family, adjoint)
         fields = adjoint.fields.contributions
         if flow.adjoint is None or not set(fields).issubset(flow.adjoint.fields.contributions):
             continue
         flow, contributions = _products(back, body, number, whole, flow)
-        flow, more = _linear(back, flow, present, received, kept)
+        flow, more = back.contributions.linear(flow, back.flows, back.present, received, kept)
+        flow, by_taps = _by_taps(back, body, number, flow, received, kept)
+        more += by_taps
         products += contributions
         found += more
         names = [] if flow.adjoint is None else [*flow.adjoint.fields.contributions]
@@ -73,21 +76,54 @@ def contribute_as_wholes(
     return [left[flow.family] for flow in flows], held, found
 
 
-def _linear(
-    back: Backward, flow: FamilyFlow, present: ElementSet, received: ElementSet, kept: ElementSet
+def _flow_of(back: Backward, family: Family, adjoint: AdjointCodelet) -> FamilyFlow:
+    """What the backward pass makes of a whole family, of whose members an adjoint goes back through."""
+    touched = [back.flows.touched(family, family.by_name[own]) for own in adjoint.fields.cotangents]
+    return back.flows.of_family(family, functools.reduce(ElementSet.__or__, touched))
+
+
+def _by_taps(
+    back: Backward, body: Body, number: int, flow: FamilyFlow, received: ElementSet, kept: ElementSet
 ) -> tuple[FamilyFlow, list[Contribution]]:
-    """What a family of elements contributes by cotangents alone, a window by each element taken; and what is left."""
-    flow, found = back.contributions.linear(flow, back.flows, back.present, received, kept)
+    """What a family of elements contributes by each element that it takes of a window; and what is left of it.
+
+    Vertices that hold what they contribute read once what it is made of, write an element for each tap, and whoever
+    sums them reads it again. It is made by the sums where these read no more, and compute at most twice as much.
+    """
     by_tap = None if flow.adjoint is None else tapped(flow.family)
-    if by_tap is None:
-        return flow, found
+    if by_tap is None or flow.adjoint is None:
+        return flow, []
     family, taps = by_tap
-    own = back.flows.of_family(family, present)
-    _, made = back.contributions.linear(own, back.flows, back.present, received, kept)
-    names = {part.field for part in made}
-    whole = {name for name in flow.adjoint.fields.contributions if name in taps and names.issuperset(taps[name])}
-    found += [part for part in made if any(part.field in taps[name] for name in whole)]
-    return flow.of([name for name in flow.adjoint.fields.contributions if name not in whole]), found
+    own = _flow_of(back, family, flow.adjoint)
+    made = back.contributions.by_elements(own, back.flows, back.present, received, kept, lambda fields: True)
+    by_field, left, found = {part.field: part for part in made}, [], []
+    for name in flow.adjoint.fields.contributions:
+        parts = [by_field[tap] for tap in taps.get(name, ()) if tap in by_field]
+        reads = sum(own.num_reads for own in parts)
+        if 0 < len(parts) == len(taps.get(name, ())) and reads <= 3 * len(parts):
+            found += parts
+        else:
+            left.append(name)
+    equations = [len(needed(part.adjoint.jaxpr.jaxpr)) for part in (*found, own) if part.adjoint is not None]
+    if not found or sum(equations[:-1]) > 2 * equations[-1]:
+        return flow, []
+
+    @functools.cache
+    def saved(name: str, is_result: bool) -> Tensor:
+        """A field's value at all vertices, as the backward pass has it; one object, which is padded once."""
+        tensor, later = family.by_name[name].tensor, back.later
+        assert tensor is not None
+        later = later if is_result else later | back.written(body.steps[number])
+        held = back.given(body, number + is_result, tensor, family.axes, later)
+        return Tensor(held.source, held.index.lifted(family.axes))
+
+    for k, part in enumerate(found):
+        assert part.adjoint is not None
+        fields = part.adjoint.fields
+        given = {own: saved(name, False) for name, own in fields.inputs.items()}
+        given.update((own, saved(name, True)) for name, own in fields.results.items())
+        found[k] = replace(part, given={**part.given, **given})
+    return flow.of(left), found
 
 
 def _wholes(back: Backward, flows: Sequence[FamilyFlow]) -> list[Whole]:
