@@ -38,7 +38,9 @@ def agree(found: np.ndarray, expected: np.ndarray, name: str) -> None:
     np.testing.assert_allclose(found, expected, relative, relative * scale, err_msg=name)
 
 
-def compare(graph, of, wrt, holds: str | None, by_tables: bool = False) -> cl.Lowered:
+def compare(
+    graph, of, wrt, holds: str | None, by_tables: bool = False, between: tuple[float, float] = (-1, 1)
+) -> cl.Lowered:
     """The gradient of a tensor by others as vertices, lowered and interpreted, beside JAX's; what it is lowered to.
 
     Args:
@@ -47,9 +49,10 @@ def compare(graph, of, wrt, holds: str | None, by_tables: bool = False) -> cl.Lo
         wrt: by which, whose values are random too.
         holds: what the plan is to tell.
         by_tables: whether anything may be read or written through a table.
+        between: which numbers all values are.
     """
     random = np.random.default_rng(0)
-    values = {own.name: random.uniform(-1, 1, own.shape).astype(np.float32) for own in wrt}
+    values = {own.name: random.uniform(*between, own.shape).astype(np.float32) for own in wrt}
     cotangent = random.uniform(-1, 1, of.shape).astype(np.float32)
     run = cl.lower(graph, inputs=[*values], outputs=[of])
     expected = jax.jit(jax.grad(lambda own: jnp.vdot(run(own)[of.name], cotangent)))(values)

@@ -19,6 +19,7 @@ from lowering.plan.steps import ExecuteStep
 from lowering.plan.walk import all_steps
 from tests.at_once import at_once
 from tests.examples import examples
+from tests.gradients import compare
 
 MOST_EQUATIONS = 40
 
@@ -26,6 +27,43 @@ MOST_EQUATIONS = 40
 @cl.codelet
 def bent(u, w):
     return jnp.tanh(u) * w
+
+
+def _near(u, k):
+    """The elements of a block with a halo that are some places further along the last dimension."""
+    return u[(*(slice(1, -1),) * (u.ndim - 1), slice(1 + k, u.shape[-1] - 1 + k))]
+
+
+@cl.codelet
+def reacting(u, w):
+    return star.function(u) + _near(u, 0) * (1 - _near(u, 0)) * w
+
+
+@cl.codelet
+def carried(u):
+    """With itself, as a wave steepens."""
+    return _near(u, 0) * (_near(u, 1) - _near(u, -1)) - 3 * _near(u, -1)
+
+
+@cl.codelet
+def divided(u, w):
+    """Beside zeros it would contribute what is no number."""
+    return w * _near(u, 1) / _near(u, -1) + jnp.log(_near(u, 1))
+
+
+@cl.codelet
+def limited(u):
+    """By elements it would be computed again for each of these."""
+    return jnp.tanh(jnp.sin(_near(u, 1) * _near(u, -1)) * _near(u, 0)) * jnp.minimum(_near(u, 1), _near(u, 0))
+
+
+@cl.codelet
+def passed_on(u):
+    """What reads a window whole beside its elements."""
+    return _near(u, 0) + jnp.sum(u[..., :1])
+
+
+STENCILS = {own.name: own for own in (star, reacting, carried, divided, limited, passed_on)}
 
 
 def num_families(graph, inputs, outputs):
@@ -47,6 +85,7 @@ def cut_grids(draw):
     blocks = draw(st.permutations(list(itertools.product(*ways))))
     kept = blocks if draw(st.integers(0, 3)) else blocks[: draw(st.integers(1, len(blocks)))]
     halo, by_tables, in_parts = draw(st.integers(0, 1)), draw(st.booleans()), draw(st.booleans())
+    stencil = STENCILS[draw(st.sampled_from(sorted(STENCILS)))]
     graph = cl.Graph()
     u, v, w = (graph.add_variable(name, tuple(sum(own) + 2 for own in lengths)) for name in "uvw")
 
@@ -55,10 +94,9 @@ def cut_grids(draw):
 
     def add(read, block):
         written = around(block, 0)
-        if halo:
-            graph.add_vertex("step", star, u=read, out=v[written])
-        else:
-            graph.add_vertex("step", bent, u=read, w=w[written], out=v[written])
+        codelet = stencil if halo else bent
+        more = {"w": w[written]} if "w" in codelet.inputs else {}
+        graph.add_vertex("step", codelet, u=read, **more, out=v[written])
 
     if by_tables:
         for shape, alike in itertools.groupby(sorted(kept, key=_shape_of), _shape_of):
@@ -84,12 +122,12 @@ def test_blocks_of_any_lengths_are_what_they_are_blocks_of(drawn):
     for graph, is_whole in drawn:
         inputs = [graph.variable(v.name) for v in graph.variables]
         values = {
-            v.name: np.random.default_rng(k).normal(size=v.shape).astype(np.float32) for k, v in enumerate(inputs)
+            v.name: np.random.default_rng(k).uniform(0.5, 1.5, v.shape).astype(np.float32) for k, v in enumerate(inputs)
         }
         runs.append(cl.lower(graph, inputs=inputs, outputs=["v"]))
         given_values.append(values)
         expected.append(cl.interpret(graph, values, ["v"])["v"])
-        if is_whole:
+        if is_whole and graph.families[0].codelet.name != passed_on.name:
             assert num_families(graph, graph.variables, [graph.variable("v")]) == [1]
     made = jax.jit(lambda own: [run(values)["v"] for run, values in zip(runs, own, strict=True)])(given_values)
     for found, plain in zip(made, expected, strict=True):
@@ -139,3 +177,36 @@ def test_steps_and_slopes(build):
     )(u)
     for own, other in zip(*map(jax.tree.leaves, both), strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
+
+
+def _by_blocks(codelet, lengths):
+    """A stencil over a grid in blocks, by what it reads: rows from tables, since their lengths differ."""
+    graph = cl.Graph(cl.IPU(num_tiles=8))
+    u, w, v = (graph.add_variable(name, tuple(sum(own) + 2 for own in lengths)) for name in ("u", "w", "v"))
+    ways = [list(zip(np.cumsum([1, *own[:-1]]).tolist(), own, strict=True)) for own in lengths]
+    for block in itertools.product(*ways):
+        written = tuple(slice(start, start + n) for start, n in block)
+        read = tuple(slice(start - 1, start + n + 1) for start, n in block)
+        more = {"w": w[written]} if "w" in codelet.inputs else {}
+        graph.add_vertex("step", codelet, u=u[read], **more, out=v[written])
+    return graph, v, [u, v, w] if "w" in codelet.inputs else [u, v]
+
+
+@pytest.mark.parametrize("lengths", [[[4], [5]], [[3, 4], [2, 4, 3]]], ids=["one block", "blocks"])
+@pytest.mark.parametrize("stencil", STENCILS)
+def test_what_blocks_contribute(stencil, lengths):
+    """Sums make it of cotangents and the windows' elements where there is less to read, and no zeros to divide by."""
+    graph, v, wrt = _by_blocks(STENCILS[stencil], lengths)
+    lowered = compare(graph, v, wrt, None, between=(0.5, 1.5))
+    by_blocks = any("d_u" in family.by_name for family in lowered.families)
+    assert by_blocks == (stencil not in ("star", "reacting", "carried"))
+
+
+@pytest.mark.slow
+@examples(30)
+@given(cut_grids())
+def test_slopes_of_blocks_of_any_lengths(drawn):
+    graph, _ = drawn
+    read = {own.name for family in graph.families for own in family.fields if own.is_read}
+    wrt = [graph.variable(name) for name in "uvw" if name == "v" or name in read]
+    compare(graph, graph.variable("v"), wrt, None, by_tables=True, between=(0.5, 1.5))

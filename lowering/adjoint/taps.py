@@ -39,18 +39,19 @@ def _taken(jaxpr: jax_core.Jaxpr, var: Any) -> list[Start]:
     found: dict[Start, None] = {}
     for eqn in needed(jaxpr):
         if var in eqn.invars:
-            if eqn.primitive.name != "slice" or eqn.outvars[0].aval.size != 1:
+            aval: Any = eqn.outvars[0].aval
+            if eqn.primitive.name != "slice" or aval.size != 1:
                 return []
             found[tuple(eqn.params["start_indices"])] = None
     return [*found] if var not in jaxpr.outvars and len(found) <= MOST_TAPS else []
 
 
-def _run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Any]) -> list[Any]:
+def _run(builder: Builder, eqn: Any, operands: list[Any]) -> list[Any]:
     """An equation on operands, of which a window is a variable for each element."""
     if not operands or not isinstance(operands[0], dict):
         return builder.equation(eqn, operands)
-    tap, shape = operands[0][tuple(eqn.params["start_indices"])], eqn.outvars[0].aval.shape
-    return builder.traced(lambda value: [lax.reshape(value, shape)], [tap])
+    tap, aval = operands[0][tuple(eqn.params["start_indices"])], eqn.outvars[0].aval
+    return builder.traced(lambda value: [lax.reshape(value, aval.shape)], [tap])
 
 
 def tapped(family: Family) -> Tapped | None:
