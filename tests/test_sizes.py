@@ -67,6 +67,10 @@ def test_sets_of_elements_are_sets(first, second):
         assert own.is_all == expected.all()
         assert own.first == (int(expected.argmax()) if expected.any() else None)
         assert own.equals(Elements.of_flags(expected))
+        named = np.zeros(SIZE, int)
+        for index in own.indices():
+            np.add.at(named, index.values().reshape(-1), 1)
+        np.testing.assert_array_equal(named, expected)  # each in one
     assert a.equals(b) == bool((flags == others).all())
 
 

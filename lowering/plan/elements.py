@@ -52,6 +52,17 @@ def affine_runs(index: Index, axes: Sequence[Axis], most: int) -> Runs | None:
     return union(starts, starts + length)
 
 
+def _stretches(numbers: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Numbers in order as those at equal distances: the first, how many, and how far apart."""
+    k = 0
+    while k < len(numbers):
+        step, end = numbers[k + 1] - numbers[k] if k + 1 < len(numbers) else 0, k + 1
+        while end < len(numbers) and numbers[end] - numbers[end - 1] == step:
+            end += 1
+        yield numbers[k], end - k, step
+        k = end
+
+
 @dataclass(frozen=True, eq=False)
 class Elements:
     """Some elements of a variable.
@@ -168,25 +179,31 @@ class Elements:
         return int(self.flags.argmax()) if self.flags.any() else None
 
     def indices(self) -> Iterator[Index]:
-        """Indices of their positions, each position in one: runs of one length at equal distances are one, by rows.
+        """Indices of their positions, each position in one: what is alike at equal distances is one, again and again.
 
         >>> from codelet.views.index import row_major
-        >>> inside = Elements.of_view(row_major((4, 6))[1:3, 2:4], (), 24, "x")
+        >>> inside = Elements.of_view(row_major((3, 4, 6))[1:, 1:3, 2:4], (), 72, "x")
         >>> [str(own) for own in inside.indices()]
-        ['Index(8 + 6*f0 + f1, shape=(2, 2))']
+        ['Index(32 + 24*f0 + 6*f1 + f2, shape=(2, 2, 2))']
         """
         if self.runs is None:
             chosen = np.flatnonzero(self.as_flags())
             yield Index.from_values(chosen, (0,), chosen.shape)
             return
-        starts, lengths, k = self.runs.starts.tolist(), self.runs.lengths.tolist(), 0
-        while k < len(starts):
-            step = starts[k + 1] - starts[k] if k + 1 < len(starts) else 0
-            end = k + 1
-            while end < len(starts) and lengths[end] == lengths[k] and starts[end] - starts[end - 1] == step:
-                end += 1
-            yield Index(starts[k], (end - k, lengths[k]), (step if end - k > 1 else 0, 1))
-            k = end
+        alike: dict[tuple[tuple[int, int], ...], list[int]] = {}  # where they start, by extents and steps
+        for start, length in zip(self.runs.starts.tolist(), self.runs.lengths.tolist(), strict=True):
+            alike.setdefault(((length, 1),), []).append(start)
+        is_less = True
+        while is_less:
+            further: dict[tuple[tuple[int, int], ...], list[int]] = {}
+            for digits, starts in alike.items():
+                for start, count, step in _stretches(starts):
+                    further.setdefault(((count, step), *digits) if count > 1 else digits, []).append(start)
+            is_less = sum(map(len, further.values())) < sum(map(len, alike.values()))
+            alike = further
+        for digits, starts in alike.items():
+            shape, strides = zip(*digits, strict=True)
+            yield from (Index(start, shape, strides) for start in starts)
 
     def equals(self, other: Elements) -> bool:
         """Whether two are the same elements."""
