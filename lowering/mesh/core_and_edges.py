@@ -22,7 +22,7 @@ from codelet.graphs.family import Family, Field
 from codelet.views.access import Access
 from codelet.views.grids import Axis
 from codelet.views.sources import Variable, source_variables
-from lowering.mesh.dealing import written_by
+from lowering.mesh.dealing import chosen, written_by
 from lowering.mesh.homes import Home, Homes
 from lowering.mesh.subfamilies import GridBox, box_of, inner_extents, within_box
 
@@ -73,7 +73,9 @@ class _AxisStretches(NamedTuple):
 def _along(family: Family, devices: np.ndarray, count: int) -> _AxisStretches | None:
     """The stretches along one axis; None where devices have none, or differ in more."""
     inner = inner_extents(family)
-    boxes = [box for k in range(count) if (box := box_of(family, devices == k, inner)) is not None]
+    boxes = [
+        box for k in range(count) if (box := box_of(family, chosen(devices, k, family.extents), inner)) is not None
+    ]
     if len(boxes) < count or any(box.extents != boxes[0].extents for box in boxes):
         return None
     by_axis = list(zip(*(box.slices for box in boxes), strict=True))

@@ -14,6 +14,7 @@ import numpy as np
 from codelet.graphs.family import Family
 from codelet.views.sources import Variable, source_elements, source_variables
 from lowering.mesh.homes import Homes
+from lowering.mesh.subfamilies import distinct
 from lowering.plan.steps import ExecuteStep
 
 EVERYWHERE = -1
@@ -40,10 +41,10 @@ def _by_writes(family: Family, homes: Homes) -> np.ndarray | None:
         variables = source_variables(tensor.source)
         if homes.are_everywhere(variables):
             continue
-        first = tensor.index[(0,) * tensor.ndim].values(family.axes)
+        first = tensor.index[(0,) * tensor.ndim]
         if isinstance(tensor.source, Variable):
-            return homes[tensor.source].devices_of(first)
-        numbers = source_elements(tensor.source)[first]
+            return homes[tensor.source].devices_over(first, family.axes)
+        numbers = source_elements(tensor.source)[first.values(family.axes)]
         devices = np.full(numbers.shape, EVERYWHERE)
         for variable in variables:
             own = (numbers >= variable.first_element) & (numbers < variable.first_element + variable.size)
@@ -94,5 +95,7 @@ def _agreed(found: dict[Family, np.ndarray | None], count: int) -> dict[Family, 
 
 
 def chosen(devices: np.ndarray | None, device: int, extents: Sequence[int]) -> np.ndarray:
-    """A flag for each vertex of a family that runs on a device."""
-    return np.ones(extents, bool) if devices is None else devices == device
+    """A flag for each vertex of a family that runs on a device; one for all along axes where these are alike."""
+    if devices is None:
+        return np.broadcast_to(True, extents)
+    return np.broadcast_to(distinct(devices) == device, extents)

@@ -9,12 +9,16 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jax.sharding import PartitionSpec
 
+from codelet.views.access import Access
+from codelet.views.grids import Axis
+from codelet.views.index import Index
+from codelet.views.line import open_grid
 from codelet.views.sources import Variable
 from lowering.mesh.parts import Part, whole_part
 from lowering.plan.elements import Elements
@@ -113,6 +117,18 @@ class Home:
             return (elements // kind(inner * self.block)).astype(np.int16)
         places, extent = elements // kind(inner), kind(self.variable.shape[self.cut])
         return ((places - places // extent * extent) // kind(self.block)).astype(np.int16)
+
+    def devices_over(self, index: Index, axes: Sequence[Axis]) -> np.ndarray:
+        """The device of each element that an index names over some axes, of their extents.
+
+        Along an axis that does not move along the dimension which is cut, all are one element of the array.
+        """
+        shape, extents = self.variable.shape, tuple(axis.extent for axis in axes)
+        access = None if self.cut is None or 0 in extents else Access.of(index, shape)
+        if access is None or access.shape != shape or self.cut is None:
+            return self.devices_of(index.values(axes))
+        positions, _ = access.lines[self.cut].at(open_grid(axes, dict(zip(axes, extents, strict=True))))
+        return np.broadcast_to((positions // self.block).astype(np.int16), extents)
 
     @functools.cached_property
     def of_elements(self) -> np.ndarray:

@@ -21,6 +21,11 @@ from codelet.views.tensor import Tensor
 from lowering.plan.split_exceptions import changed_fields
 
 
+def distinct(values: np.ndarray) -> np.ndarray:
+    """Values for each vertex of a family, the first alone along axes where all are one element of the array."""
+    return values[tuple(slice(1) if step == 0 else slice(None) for step in values.strides)]
+
+
 def _stretch(places: np.ndarray) -> slice | None:
     """Rising places as a slice; None where they are none."""
     steps = np.diff(places)
@@ -31,13 +36,15 @@ def _stretch(places: np.ndarray) -> slice | None:
 
 def _box(chosen: np.ndarray) -> tuple[slice, ...] | None:
     """The slice along each axis of flags, where those that are set are all of a box of evenly spaced places."""
-    found: list[slice] = []
-    for k in range(chosen.ndim):
-        own = _stretch(np.flatnonzero(chosen.any(axis=tuple(d for d in range(chosen.ndim) if d != k))))
+    few, found = distinct(chosen), list[slice]()
+    for k, n in enumerate(chosen.shape):
+        along = few.any(axis=tuple(d for d in range(chosen.ndim) if d != k))
+        own = _stretch(np.flatnonzero(along)) if len(along) == n else slice(0, n, 1)
         if own is None:
             return None
         found.append(own)
-    return tuple(found) if chosen[tuple(found)].all() else None
+    inside = few[tuple(own if few.shape[k] == chosen.shape[k] else slice(None) for k, own in enumerate(found))]
+    return tuple(found) if inside.all() else None
 
 
 def _changed(
@@ -73,7 +80,7 @@ class GridBox(NamedTuple):
 
 def box_of(family: Family, chosen: np.ndarray, inner: Sequence[int] = ()) -> GridBox | None:
     """The box that some vertices of a family are; None where they are none. See `subfamily`."""
-    if family.rows or not family.axes or not chosen.any():
+    if family.rows or not family.axes or not distinct(chosen).any():
         return None
     n = chosen.shape[-1]
     for size in (n, *inner):
@@ -147,9 +154,9 @@ def subfamily(family: Family, chosen: np.ndarray, inner: Sequence[int] = ()) -> 
         chosen: a flag for each vertex, of the shape of its grid.
         inner: extents by which its last axis may be split, so that the vertices are a stretch along the parts.
     """
-    if not chosen.any():
+    if not distinct(chosen).any():
         return None
-    if chosen.all():
+    if distinct(chosen).all():
         return replace(family, tile=None, line_of_vertex=None)
     box = box_of(family, chosen, inner)
     return _listed(family, chosen) if box is None else within_box(family, box)
