@@ -14,9 +14,11 @@ import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from codelet.graphs.family import Family
 from codelet.programs.control import Revolve
 from codelet.programs.copies import Copy
 from codelet.programs.program import Program
+from codelet.tracing.adjoints import AdjointFields
 from codelet.tracing.codelets import Codelet
 from codelet.views.grids import Axis
 from codelet.views.sources import Variable, source_variables
@@ -36,6 +38,7 @@ from lowering.adjoint.shifted import Contribution
 from lowering.adjoint.sums import Sums, of_other_variables
 from lowering.adjoint.units import go_back_again
 from lowering.adjoint.whole_contributions import contribute_as_wholes
+from lowering.adjoint.whole_lookups import go_back_through_lookups
 from lowering.adjoint.whole_operations import WholeOperations, go_back_as_whole
 from lowering.check.initialized import written_by
 from lowering.plan.elements import Elements, ElementSet
@@ -233,25 +236,13 @@ class Backward:
         flow, contributions = self._gathered(body, number, flow, later), list[Contribution]()
         if together is None:
             flow, contributions = self.contributions.linear(flow, self.flows, self.present, received, kept)
+        if flow.adjoint is not None:
+            flow, looked_up = go_back_through_lookups(self, body, number, flow, later)
+            contributions += looked_up
         family, adjoint, step = flow.family, flow.adjoint, flow.family.compute_set.name
         if adjoint is None:
             return contributions
-        names, fields, axes = adjoint.fields, dict[str, object](), family.axes
-        for name, own in names.inputs.items():
-            field = family.by_name[name]
-            if field.tensor is None:
-                fields[own] = constant_of(self.graph, field, axes)
-            else:
-                fields[own] = self.given(body, number, field.tensor, axes, later)
-        for name, own in names.results.items():
-            tensor = family.by_name[name].tensor
-            assert tensor is not None
-            fields[own] = self.given(body, number + 1, tensor, axes, self.later)
-        for name, own in names.cotangents.items():
-            tensor = family.by_name[name].tensor
-            assert tensor is not None
-            fields[own] = self.cotangents_of(tensor)
-        taken = ElementSet()
+        names, fields, taken = adjoint.fields, self.read(body, number, family, adjoint.fields, later), ElementSet()
         for name, own in names.contributions.items():
             field, gets = family.by_name[name], flow.received[name]
             assert field.tensor is not None
@@ -274,6 +265,27 @@ class Backward:
         self._run(step, adjoint, fields, taken, beside)
         self.present = self.present | taken
         return contributions
+
+    def read(
+        self, body: Body, number: int, family: Family, names: AdjointFields, later: ElementSet
+    ) -> dict[str, object]:
+        """What vertices that go back through a family before a step read, by the fields of what they run."""
+        fields = dict[str, object]()
+        for name, own in names.inputs.items():
+            field = family.by_name[name]
+            if field.tensor is None:
+                fields[own] = constant_of(self.graph, field, family.axes)
+            else:
+                fields[own] = self.given(body, number, field.tensor, family.axes, later)
+        for name, own in names.results.items():
+            tensor = family.by_name[name].tensor
+            assert tensor is not None
+            fields[own] = self.given(body, number + 1, tensor, family.axes, self.later)
+        for name, own in names.cotangents.items():
+            tensor = family.by_name[name].tensor
+            assert tensor is not None
+            fields[own] = self.cotangents_of(tensor)
+        return fields
 
     def _run(self, step: str, adjoint: Codelet, fields: dict[str, object], taken: ElementSet, beside: _Beside) -> None:
         """Run the vertices of a family's adjoint, in the compute set of those that ran before where they may.

@@ -9,6 +9,7 @@ import numpy as np
 from codelet.errors import ViewError
 from codelet.graphs.family import Family, Field
 from codelet.graphs.graph import Graph
+from codelet.tracing.field_types import FieldType
 from codelet.views.digits import row_major_strides
 from codelet.views.grids import Axis
 from codelet.views.index import Index
@@ -46,12 +47,16 @@ def contributions_of(graph: Graph, name: str, family: Family, field: Field) -> t
     """A variable for the contributions of a field: all of it, and as the vertices write it."""
     tensor = field.tensor
     assert tensor is not None
-    axes = _apart(family, tensor)
-    shape = (*(axis.extent for axis in axes), *tensor.index.shape)
-    made = new_tensor(graph, name, shape, tensor.dtype)
-    strides = row_major_strides(shape)
-    index = Index(0, tensor.index.shape, strides[len(axes) :], tuple(zip(axes, strides, strict=False)))
-    return made, Tensor(made.source, index, tensor.rows, tensor.ragged_dimension)
+    made, own = held_over(graph, name, _apart(family, tensor), FieldType(tensor.index.shape, tensor.dtype))
+    return made, Tensor(own.source, own.index, tensor.rows, tensor.ragged_dimension)
+
+
+def held_over(graph: Graph, name: str, axes: Sequence[Axis], kind: FieldType) -> tuple[Tensor, Tensor]:
+    """A variable for what vertices over some axes write through a field of a type: all of it, and as they write it."""
+    shape = (*(axis.extent for axis in axes), *kind.shape)
+    made, strides = new_tensor(graph, name, shape, kind.dtype), row_major_strides(shape)
+    index = Index(0, kind.shape, strides[len(axes) :], tuple(zip(axes, strides, strict=False)))
+    return made, Tensor(made.source, index)
 
 
 def dropped_dimensions(index: Index) -> list[int]:
