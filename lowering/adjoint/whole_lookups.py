@@ -53,6 +53,7 @@ class Addition(NamedTuple):
         mode: what becomes of slices that lead beyond the ends.
         indices: the type of where they begin.
         updates: and their own.
+        shape: that the zeros have, of as many elements as the field.
     """
 
     codelet: JaxprCodelet
@@ -61,6 +62,7 @@ class Addition(NamedTuple):
     mode: Any
     indices: FieldType
     updates: FieldType
+    shape: tuple[int, ...]
 
     @property
     def size(self) -> int:
@@ -86,7 +88,9 @@ class Addition(NamedTuple):
             tuple(range(tables)),
             tuple(batch),
         )
-        return ops.gather_gradient(graph, updates, like, indices, numbers, (*[1] * tables, *self.sizes), mode=self.mode)
+        sizes, table = (*[1] * tables, *self.sizes), like.reshape((*like.shape[:tables], *self.shape))
+        made = ops.gather_gradient(graph, updates, table, indices, numbers, sizes, mode=self.mode)
+        return made.reshape(like.shape)
 
 
 def _of_slice(operand: Any, update: Any, starts: Sequence[Any]) -> tuple[Any, Any, lax.GatherDimensionNumbers]:
@@ -106,9 +110,9 @@ def _of_slice(operand: Any, update: Any, starts: Sequence[Any]) -> tuple[Any, An
 
 
 def _summands(atom: Atomic, makers: Makers) -> Iterator[jax_core.JaxprEqn | None]:
-    """What an array is a sum of; None for what is no equation."""
+    """What an array is a sum of, each in a shape of its own; None for what is no equation."""
     maker = makers.of(atom)
-    if maker is not None and is_understood(maker, "add_any"):
+    if maker is not None and is_understood(maker, "add_any", "reshape"):
         for own in maker.invars:
             yield from _summands(own, makers)
     else:
@@ -142,7 +146,7 @@ def _addition(adjoint: AdjointCodelet, closed: jax_core.ClosedJaxpr, eqn: jax_co
     ((numbers, sizes, mode),) = found
     codelet = JaxprCodelet([made], adjoint.fields.given, (INDICES, UPDATES), adjoint.name, adjoint.hints)
     indices, updates = (FieldType(tuple(own.shape), own.dtype) for own in made.out_avals)
-    return Addition(codelet, numbers, sizes, mode, indices, updates)
+    return Addition(codelet, numbers, sizes, mode, indices, updates, tuple(zeros.shape))
 
 
 _DEBUG_INFO = jax_core.DebugInfo("codelet", "updates", None, None)
