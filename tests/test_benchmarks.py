@@ -17,6 +17,7 @@ from benchmarks.__main__ import main
 from benchmarks.conv import Convolution
 from benchmarks.every import BENCHMARKS
 from benchmarks.fresh import in_fresh_process
+from benchmarks.hand_gradients import BY_HAND
 from benchmarks.harness import (
     Comparison,
     Measurement,
@@ -100,6 +101,7 @@ SMALL = {
         "resnet50": [Convolution("narrow2", 3, 4, 2, 1, 1, 0)],
     },
     "ops_gradients": {"operations": {"product/prime": OPERATIONS["product/prime"]}, "machines": [6]},
+    "hand_gradients": {"by_hand": {"norm/uneven": BY_HAND["norm/uneven"]._replace(shapes=[(9, 5), (5,), (5,)])}},
     "language_model": {"batch": 2, "tokens": 3, "machines": [6]},
     "engine_run": {"elements": 5, "timed": 0.0},
     "loop_gradients": {"side": 5, "blocks": {"uneven": (9, (2, 3))}, "system": 7, "turns": 4},
@@ -215,6 +217,7 @@ ROWS = {
         *("npbench/mean", "npbench/mean/grad_of_traced", "npbench/mean/trace_of_grad"),
     ],
     "ops_gradients": ["ops_gradients/product/prime/6", "ops_gradients/product/prime/6/jax_grad"],
+    "hand_gradients": ["hand_gradients/norm/uneven", "hand_gradients/norm/uneven/jax_grad"],
     "language_model": ["language_model/6"],
     "engine_run": ["engine_run"],
     "loop_gradients": [
