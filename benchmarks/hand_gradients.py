@@ -22,19 +22,16 @@ from benchmarks.adjoint import compare_gradients
 from benchmarks.harness import Comparison, Row, benchmark, gradient_of
 from benchmarks.ops_gradients import IDS, Differentiated, forward_of
 
-Cut = tuple[int, int, int]
-"""The first position, the number and the size of blocks."""
 
-
-def _cuts(extent: int, size: int) -> list[Cut]:
-    """Blocks of an extent: those of a size, and what is left over."""
+def cuts(extent: int, size: int) -> list[tuple[int, int, int]]:
+    """The first position, the number and the size of blocks that divide an extent: the even ones, and what is left."""
     even, left = divmod(extent, size)
     return [(0, even, size)] * (even > 0) + [(even * size, 1, left)] * (left > 0)
 
 
-def _blocks(shape: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+def blocks(shape: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[Any, ...]]:
     """Of each family of blocks a slice for each dimension, over the symbols of its grid."""
-    for parts in itertools.product(*map(_cuts, shape, sizes)):
+    for parts in itertools.product(*map(cuts, shape, sizes)):
         symbols = cl.grid(*(count for _, count, _ in parts))
         own = symbols if len(parts) > 1 else (symbols,)
         yield tuple(slice(first + n * k, first + n * k + n) for k, (first, _, n) in zip(own, parts, strict=True))
@@ -48,7 +45,7 @@ def product(a, b):
 
 def _product(graph: cl.Graph, a: cl.Tensor, b: cl.Tensor, *, sizes: tuple[int, int]) -> cl.Tensor:
     c = graph.add_variable("c", (len(a), b.shape[1]))
-    for i, j in _blocks(c.shape, sizes):
+    for i, j in blocks(c.shape, sizes):
         graph.add_vertex("multiply", product, a=a[i], b=b[:, j], out=c[i, j])
     return c
 
@@ -62,7 +59,7 @@ def convolved(x, w):
 def _convolve(graph: cl.Graph, x: cl.Tensor, w: cl.Tensor, *, sizes: tuple[int, int]) -> cl.Tensor:
     around = x.pad(((0, 0), (0, 0), (1, 1), (1, 1)))
     y = graph.add_variable("y", (len(x), len(w), *x.shape[2:]))
-    for n, o, h in _blocks(y.shape[:3], (1, *sizes)):
+    for n, o, h in blocks(y.shape[:3], (1, *sizes)):
         rows = slice(h.start, h.stop + 2)
         graph.add_vertex("convolve", convolved, x=around[n.start, :, rows], w=w[o], out=y[n.start, o, h])
     return y
@@ -96,7 +93,7 @@ def bent(x, bias):
 
 def _by_rows(graph: cl.Graph, x: cl.Tensor, *others: cl.Tensor, codelet: cl.Codelet, size: int) -> cl.Tensor:
     y, (first, *rest) = graph.add_variable("y", x.shape), codelet.inputs
-    for (i,) in _blocks(x.shape[:1], (size,)):
+    for (i,) in blocks(x.shape[:1], (size,)):
         graph.add_vertex("rows", codelet, **{first: x[i]}, **dict(zip(rest, others, strict=True)), out=y[i])
     return y
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 import codelet as cl
+from benchmarks.hand_gradients import blocks, cuts
 
 
 @cl.codelet
@@ -31,20 +32,6 @@ def added_up(parts):
 @cl.codelet
 def convolved(x, w, *, stride):
     return lax.conv_general_dilated(x[None], w, (stride, stride), "VALID")[0]
-
-
-def cuts(extent: int, size: int) -> list[tuple[int, int, int]]:
-    """The first position, the number and the size of blocks that divide an extent: the even ones, and what is left."""
-    even, left = divmod(extent, size)
-    return [(0, even, size)] * (even > 0) + [(even * size, 1, left)] * (left > 0)
-
-
-def blocks(extents: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[slice, ...]]:
-    """Of each family of blocks that divide some extents: a slice for each dimension, over symbols."""
-    for parts in itertools.product(*map(cuts, extents, sizes)):
-        symbols = cl.grid(*(count for _, count, _ in parts))
-        symbols = symbols if len(parts) > 1 else (symbols,)
-        yield tuple(slice(first + n * s, first + n * s + n) for s, (first, _, n) in zip(symbols, parts, strict=True))
 
 
 def matmul(sizes: tuple[int, int, int], codelet: Any = product, dtype: Any = jnp.float32) -> Callable[..., Any]:
