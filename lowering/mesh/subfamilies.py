@@ -38,7 +38,7 @@ def _box(chosen: np.ndarray) -> tuple[slice, ...] | None:
     """The slice along each axis of flags, where those that are set are all of a box of evenly spaced places."""
     few, found = distinct(chosen), list[slice]()
     for k, n in enumerate(chosen.shape):
-        along = few.any(axis=tuple(d for d in range(chosen.ndim) if d != k))
+        along = np.asarray(few.any(axis=tuple(d for d in range(chosen.ndim) if d != k)))
         own = _stretch(np.flatnonzero(along)) if len(along) == n else slice(0, n, 1)
         if own is None:
             return None
