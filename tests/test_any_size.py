@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 import codelet as cl
 from codelet.ops.block_planning import add_up
 from codelet.ops.convolved import convolve, multiply_windows
+from codelet.ops.element_functions import element_function, value_codelets
 from codelet.ops.pooling_codelets import CODELETS
 from codelet.ops.product_planning import product_block
 from codelet.tracing.any_size import _outline, traced_of_size
@@ -106,3 +108,39 @@ def test_few_sizes_are_traced() -> None:
         assert traced_of_size(own, {"x": kind}) is own.trace({"x": kind})
         traced_of_size(total, {"partials": kind._replace(shape=(n, n + 3))}, {"dtype": "float32"})
     assert len(total._traced) <= 4
+
+
+ELEMENT_FUNCTIONS: dict[str, Any] = {
+    "sum": lambda a, b: a + b,
+    "bent": lambda a, b: jax.nn.gelu(a + b) * b,
+    "chosen": lambda a, b: jnp.where(a > 0, b * 2, jax.nn.softplus(a)),
+    "looked up": lambda a, b: jnp.arange(5.0)[jnp.clip(a.astype(int), 0, 4)] * b,
+    "rounded": lambda a, b: (a.astype(jnp.float16) * b).astype(jnp.float32),
+    "ordered": lambda a, b: jnp.sort(jnp.stack([a, b]))[0],
+    "in turns": lambda a, b: jax.lax.fori_loop(0, 3, lambda k, x: x * a + k, b),
+    "branches": lambda a, b: jax.lax.cond(a > 0, lambda: b, lambda: a),
+    "several": lambda a, b: (a * b, a - b),
+}
+
+
+@few("name", ELEMENT_FUNCTIONS, quick=["bent", "ordered"])
+def test_blocks_of_elements_are_traced_once(name: str) -> None:
+    """Whatever their sizes are, ones among them; and what is said of each is what its trace says."""
+    graph = cl.Graph()
+    operands = [graph.add_variable(f"x{k}", (2,)) for k in range(2)]
+    codelet = value_codelets(element_function("map", ELEMENT_FUNCTIONS[name], operands)).worker
+    every = [own for size in range(3) for own in itertools.combinations(range(2), size)]
+    for dimensions in itertools.product(every, repeat=2):
+        if not any(dimensions):
+            continue
+        static = {"dimensions": dimensions}
+        for sizes in ((1, 1), (4, 4), (2, 3), (1, 7), (8, 1), (64, 5)):
+            shapes = [tuple(sizes[d] for d in own) for own in dimensions]
+            types = {f"x{k}": FieldType(shape, np.dtype(np.float32)) for k, shape in enumerate(shapes)}
+            before = len(codelet._traced)
+            found = traced_of_size(codelet, types, static)
+            assert len(codelet._traced) == before
+            expected = codelet.trace(types, static)
+            assert (found.inputs, found.outputs) == (expected.inputs, expected.outputs)
+            assert _outline(found.jaxpr.jaxpr) == _outline(expected.jaxpr.jaxpr)
+            assert MACHINE.estimate_cycles(found) == MACHINE.estimate_cycles(expected)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -201,6 +201,9 @@ class _ElementCodelet(Codelet):
     def _of(self, *functions: Callable[..., Any]) -> Codelet:
         function, *hinting = functions
         return _ElementCodelet(function, self.computed, self.hints.of(*hinting))
+
+    def size_names(self, static: Mapping[str, Any]) -> tuple[tuple[str, ...], ...] | None:
+        return tuple(tuple(f"d{d}" for d in own) for own in static["dimensions"])  # the function sees single elements
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._origin is not None:

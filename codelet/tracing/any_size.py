@@ -12,7 +12,7 @@ and sizes that are one size in the trace are one size in all that stand for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -143,6 +143,7 @@ class _AnySize:
         least: what the size of each name is at least.
         sizes: the sizes that occur, by the identities of those that the trace has.
         numbers: what they are, given those of the names.
+        is_for_all: whether the function sees none of the sizes, so that nothing that was asked about them matters.
     """
 
     traced: TracedCodelet
@@ -150,19 +151,20 @@ class _AnySize:
     least: Mapping[str, int]
     sizes: tuple[int, ...]
     numbers: Callable[[Mapping[str, int]], Sequence[int]]
+    is_for_all: bool = False
 
     def names(self, shapes: Sequence[Sequence[int]]) -> dict[str, int] | None:
         """What the symbols stand for in fields of some shapes; None where it does not stand for these."""
         found: dict[str, int] = {}
         for own, shape in zip(self.shapes, shapes, strict=True):
             for name, size in zip(own, shape, strict=True):
-                if size < 2 or isinstance(name, int):
+                if isinstance(name, int):
                     if name != size:
                         return None
                 elif size < self.least[name] or found.setdefault(name, size) != size:
                     return None
         answers = self.traced.answers
-        return found if answers is not None and answers.hold_at(found) else None
+        return found if self.is_for_all or (answers is not None and answers.hold_at(found)) else None
 
     def at(self, codelet: Codelet, inputs: Mapping[str, FieldType], names: Mapping[str, int]) -> TracedCodelet:
         """What a trace of a codelet of its function would be for some types."""
@@ -204,24 +206,46 @@ def _leasts(names: Sequence[Sequence[Any]], asked: Known) -> Iterator[dict[str, 
     yield from (own for k, own in enumerate(tried) if own not in tried[:k])
 
 
-def _with_names(own: TracedCodelet, names: Sequence[Sequence[Any]], least: Mapping[str, int]) -> _AnySize | None:
-    """A codelet with symbols of some names for its sizes; None where it does not trace so, or differs."""
+def _symbolic(
+    codelet: Codelet,
+    types: Mapping[str, FieldType],
+    static: Mapping[str, Hashable],
+    names: Sequence[Sequence[Any]],
+    least: Mapping[str, int],
+) -> _AnySize | None:
+    """A codelet with symbols of some names for its sizes; None where it does not trace so."""
     constraints = [f"{name} >= {size}" for name, size in least.items()]
     symbols = dict(zip(least, jax.export.symbolic_shape(", ".join(least), constraints=constraints), strict=True))
     inputs = {
         name: kind._replace(shape=tuple(symbols.get(size, size) for size in shape))
-        for (name, kind), shape in zip(own.inputs.items(), names, strict=True)
+        for (name, kind), shape in zip(types.items(), names, strict=True)
     }
     try:
-        traced = own.codelet.trace_fresh(inputs, own.static)
+        traced = codelet.trace_fresh(inputs, static)
     except CodeletTraceError:
         return None
     if traced.has_effects:
         return None
     found = {id(size): size for size in _sizes(traced.jaxpr.jaxpr)}
-    made = _AnySize(traced, tuple(map(tuple, names)), least, tuple(found), numbers_of(list(found.values())))
-    here = made.names(_shapes(own.inputs))
-    return None if here is None or not _are_same(made.at(own.codelet, own.inputs, here).jaxpr, own.jaxpr) else made
+    return _AnySize(traced, tuple(map(tuple, names)), least, tuple(found), numbers_of(list(found.values())))
+
+
+def _with_names(own: TracedCodelet, names: Sequence[Sequence[Any]], least: Mapping[str, int]) -> _AnySize | None:
+    """A codelet with symbols of some names for its sizes; None where it does not trace so, or differs."""
+    made = _symbolic(own.codelet, own.inputs, own.static, names, least)
+    here = None if made is None else made.names(_shapes(own.inputs))
+    if made is None or here is None:
+        return None
+    return made if _are_same(made.at(own.codelet, own.inputs, here).jaxpr, own.jaxpr) else None
+
+
+def _by_its_names(codelet: Codelet, types: Mapping[str, FieldType], static: Mapping[str, Hashable]) -> _AnySize | None:
+    """A codelet that says itself which sizes there are, since its function sees none of them; None of any other."""
+    names = codelet.size_names(static)
+    if names is None or not any(names):
+        return None
+    made = _symbolic(codelet, types, static, names, {name: 1 for shape in names for name in shape})
+    return None if made is None else replace(made, is_for_all=True)
 
 
 def _of_any_size(own: TracedCodelet, others: Known) -> _AnySize | None:
@@ -303,6 +327,9 @@ def traced_of_size(
     key = held and held.key, kinds, keys, trace_settings()
     variant = _VARIANTS.setdefault(function, {}).setdefault(key, _Variant(held))
     found = variant.known(own, types)
+    if found is None and not variant.of_any_size and (made := _by_its_names(own, types, values)) is not None:
+        variant.of_any_size.append(made)
+        found = variant.known(own, types)
     if found is None:
         found = own.trace(types, static)
         others, asked = variant.traced, tuple(types.values())

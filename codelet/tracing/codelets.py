@@ -186,6 +186,10 @@ class Codelet(Unchanging, Capturing):
             values[name] = value
         return values, tuple(keys)
 
+    def size_names(self, static: Mapping[str, Any]) -> tuple[tuple[str, ...], ...] | None:
+        """A name for each size of each field, of a codelet whose function is the same whatever these are; else None."""
+        return None
+
     def trace(
         self, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable] | None = None, least: int = 1
     ) -> TracedCodelet:
