@@ -6,7 +6,8 @@ jaxpr for other sizes is that one with numbers for its symbols, which takes a te
 
 It is the same where nothing was asked of the symbols whose answer is another for these sizes (`lengths.py`), and only
 what was seen to be the same equations for the sizes at hand (`alike.py`) is used at all. An extent of one is no symbol,
-and sizes that are one size in the trace are one size in all that stand for it.
+and sizes that are one size in the trace are one size in all that stand for it. A codelet whose function sees no size,
+since it is given single elements, says so (`Codelet.size_names`), and is traced with symbols alone, ones among them.
 """
 
 from __future__ import annotations
