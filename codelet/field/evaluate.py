@@ -168,3 +168,10 @@ def _last_uses(eqns: Sequence[jax_core.JaxprEqn], outvars: Sequence[Atomic]) -> 
         found.append([v for v in own if not (isinstance(v, jax_core.DropVar) and v not in eqn.outvars)])
         needed.update(variables(eqn.invars))
     return found[::-1]
+
+
+def computed_in_numpy(eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> Sequence[np.ndarray] | None:
+    """The results of an equation of arrays that NumPy computes just as JAX does; None of any other."""
+    if not all(isinstance(own, np.ndarray) for own in operands) or not is_in_numpy(eqn):
+        return None
+    return in_numpy(Evaluation(1), eqn, operands)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ import operator
 from collections.abc import Iterable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -98,7 +99,7 @@ def checked_dtype(operation: str, name: str, dtype: Any) -> np.dtype:
         OperationError: something that is none.
     """
     try:
-        return np.dtype(jnp.zeros((), dtype).dtype)
+        return np.dtype(jax.eval_shape(lambda: jnp.zeros((), dtype)).dtype)
     except TypeError:
         raise OperationError(
             f"{name} of ops.{operation} is no dtype", given=repr(dtype), expected="jnp.float32, say"

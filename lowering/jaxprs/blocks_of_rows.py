@@ -18,6 +18,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
+from codelet.field.evaluate import computed_in_numpy
 from codelet.jaxprs.equations import Atomic, Makers, bind
 from codelet.jaxprs.primitives import is_understood
 from codelet.views.digits import Digit, row_major_digits
@@ -102,6 +103,9 @@ def known_value(atom: Atomic, makers: Makers, constants: dict[Any, Any]) -> np.n
     given = [known_value(own, makers, constants) for own in maker.invars]
     if any(own is None for own in given):
         return None
+    made = computed_in_numpy(maker, given)
+    if made is not None:
+        return made[0]
     with jax.ensure_compile_time_eval():
         return np.asarray(bind(maker, given)[0])
 

@@ -2,7 +2,7 @@
 
 In comes a jaxpr, out comes one with their results: numbers as literals, arrays as constants. An array that is one
 number everywhere stays that number, broadcast, whatever its size; others are computed where they have at most
-`LARGEST_KNOWN` elements. All equations of a jaxpr are evaluated by one compiled function.
+`LARGEST_KNOWN` elements. What NumPy computes just as JAX does it computes at once; all else one compiled function.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
+from codelet.field.evaluate import computed_in_numpy
 from codelet.frontends.by_element import is_by_element
 from codelet.frontends.element_functions import element_function
 from codelet.frontends.passes.bodies import Bodies
@@ -71,34 +73,61 @@ class _FoldedValues:
 
     def values(self, wanted: Sequence[Any]) -> dict[Any, Any]:
         """The values of some variables; of one that is a number everywhere, the number."""
-
-        def value(atom: Atomic) -> Any:
-            return np.asarray(atom.val, dtype_of(atom)) if isinstance(atom, jax_core.Literal) else found[atom]
-
-        def whole(atom: Atomic) -> Any:
-            return jax.numpy.broadcast_to(value(atom), shape_of(atom)) if self.is_uniform(atom) else value(atom)
-
-        found: dict[Any, Any] = {}
-
-        def compute() -> list[Any]:
-            found.update(self.constants)
-            for eqn in self.todo:
-                if not all(var in self.uniform for var in eqn.outvars):
-                    results = bind(eqn, list(map(whole, eqn.invars)))
-                elif eqn.primitive.name in _SPREAD:
-                    results = [value(eqn.invars[0])]
-                else:
-                    literal = {k: own for k, own in enumerate(eqn.invars) if isinstance(own, jax_core.Literal)}
-                    numbers = {k: value(own)[()] for k, own in literal.items()}
-                    rest = [value(own) for k, own in enumerate(eqn.invars) if k not in literal]
-                    results = element_function(eqn, numbers)(*rest)
-                found.update(zip(eqn.outvars, results, strict=True))
-            return [found[var] for var in wanted]
-
         if not wanted:
             return {}
-        with jax.ensure_compile_time_eval():  # where it is traced within a jitted function, too
-            return dict(zip(wanted, jax.jit(compute)(), strict=True))
+        found: dict[Any, Any] = dict(self.constants)
+        left = [eqn for eqn in self.todo if not self._at_once(eqn, found)]
+        made = {var for eqn in left for var in eqn.outvars}
+        atoms = {_key(atom): atom for eqn in left for atom in eqn.invars if _key(atom) not in made}
+        asked = [var for var in wanted if var in made]
+
+        def compute(*values: Any) -> list[Any]:
+            own = dict(zip(atoms, values, strict=True))
+            for eqn in left:
+                own.update(zip(eqn.outvars, self._results(eqn, own), strict=True))
+            return [own[var] for var in asked]
+
+        if asked:
+            with jax.ensure_compile_time_eval():  # where it is traced within a jitted function, too
+                given = [_value(atom, found) for atom in atoms.values()]  # numbers too, by which nothing runs before
+                found.update(zip(asked, jax.jit(compute)(*given), strict=True))
+        return {var: found[var] for var in wanted}
+
+    def _at_once(self, eqn: jax_core.JaxprEqn, found: dict[Any, Any]) -> bool:
+        """Add the results of an equation where NumPy computes them."""
+        if not all(isinstance(atom, jax_core.Literal) or atom in found for atom in eqn.invars):
+            return False
+        given = [_value(atom, found) for atom in eqn.invars]
+        if all(var in self.uniform for var in eqn.outvars):
+            made = given[:1] if eqn.primitive.name in _SPREAD else computed_in_numpy(eqn, given)
+        else:
+            pairs = zip(given, eqn.invars, strict=True)
+            made = computed_in_numpy(
+                eqn, [np.broadcast_to(own, shape_of(a)) if self.is_uniform(a) else own for own, a in pairs]
+            )
+        found.update(zip(eqn.outvars, made or (), strict=False))
+        return made is not None
+
+    def _results(self, eqn: jax_core.JaxprEqn, found: dict[Any, Any]) -> Sequence[Any]:
+        """The results of an equation, by JAX."""
+        given = [found[_key(atom)] for atom in eqn.invars]
+        apart: list[Any] = [jax_core.Var(a.aval) if isinstance(a, jax_core.Literal) else a for a in eqn.invars]
+        of_values = eqn.replace(invars=apart)  # whose numbers are given as all else is
+        if not all(var in self.uniform for var in eqn.outvars):
+            pairs = zip(given, eqn.invars, strict=True)
+            whole = [jnp.broadcast_to(own, shape_of(a)) if self.is_uniform(a) else own for own, a in pairs]
+            return bind(of_values, whole)
+        return given[:1] if eqn.primitive.name in _SPREAD else element_function(of_values, {})(*given)
+
+
+def _key(atom: Atomic) -> Any:
+    """What a value is held by."""
+    return id(atom) if isinstance(atom, jax_core.Literal) else atom
+
+
+def _value(atom: Atomic, found: dict[Any, Any]) -> Any:
+    """A number, or what is found of a variable."""
+    return np.asarray(atom.val, dtype_of(atom)) if isinstance(atom, jax_core.Literal) else found[atom]
 
 
 def _needs_nothing(eqn: jax_core.JaxprEqn) -> bool:
