@@ -15,7 +15,7 @@ from codelet.ops.convolved import convolve, multiply_windows
 from codelet.ops.element_functions import element_function, value_codelets
 from codelet.ops.pooling_codelets import CODELETS
 from codelet.ops.product_planning import product_block
-from codelet.tracing.any_size import _outline, traced_of_size
+from codelet.tracing.any_size import OfSizes, _outline
 from codelet.tracing.field_types import FieldType
 from tests.examples import few
 
@@ -89,7 +89,7 @@ def test_what_is_said_of_other_sizes_is_what_their_traces_say(
             expected = codelet.trace(types, static)
         except cl.CodeletTraceError:
             continue
-        found = traced_of_size(codelet, types, static)
+        found = OfSizes(codelet, static).traced(types)
         assert (found.inputs, found.outputs) == (expected.inputs, expected.outputs)
         assert _outline(found.jaxpr.jaxpr) == _outline(expected.jaxpr.jaxpr)
         assert MACHINE.estimate_cycles(found) == MACHINE.estimate_cycles(expected)
@@ -105,8 +105,8 @@ def test_few_sizes_are_traced() -> None:
     total, own = cl.codelet(add_up.function, workers=3), by_size
     for n in range(2, 40):
         kind = FieldType((n,), np.dtype(np.float32))
-        assert traced_of_size(own, {"x": kind}) is own.trace({"x": kind})
-        traced_of_size(total, {"partials": kind._replace(shape=(n, n + 3))}, {"dtype": "float32"})
+        assert OfSizes(own).traced({"x": kind}) is own.trace({"x": kind})
+        OfSizes(total, {"dtype": "float32"}).traced({"partials": kind._replace(shape=(n, n + 3))})
     assert len(total._traced) <= 4
 
 
@@ -138,7 +138,7 @@ def test_blocks_of_elements_are_traced_once(name: str) -> None:
             shapes = [tuple(sizes[d] for d in own) for own in dimensions]
             types = {f"x{k}": FieldType(shape, np.dtype(np.float32)) for k, shape in enumerate(shapes)}
             before = len(codelet._traced)
-            found = traced_of_size(codelet, types, static)
+            found = OfSizes(codelet, static).traced(types)
             assert len(codelet._traced) == before
             expected = codelet.trace(types, static)
             assert (found.inputs, found.outputs) == (expected.inputs, expected.outputs)

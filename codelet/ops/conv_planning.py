@@ -18,7 +18,7 @@ import numpy as np
 
 from codelet.graphs.stages import Cut
 from codelet.ops.blocks import cuts_of, near, num_tiles
-from codelet.ops.conv_prices import estimates, moved_by, price
+from codelet.ops.conv_prices import costs_of, estimates, moved_by, price
 from codelet.ops.convolved import CODELETS, Blocks, Convolved, Kind, parts_of
 from codelet.ops.pairs import told
 from codelet.ops.planning import MEMORY_SHARE, Option, Plan, cheapest, least_to_move, repeated
@@ -121,12 +121,13 @@ def options(
             cuts = cuts_of(own.dimensions, blocks, grains)
             if num_tiles(cuts) <= target.num_tiles:
                 found.append((float(least[k]), kind, codelet, cuts))
+    costs = costs_of(target, own)
     every = moved_by(target, own, [cuts for *_, cuts in found]) if found else []
     for (computed, kind, codelet, cuts), moved in zip(found, every, strict=True):
         bound = target.launch_cycles + computed
         if moved.received:
             bound += least_to_move(target) + moved.received * own.dtype.itemsize / target.exchange_bytes_per_cycle
-        count = functools.partial(price, target, own, kind, codelet, cuts, moved)
+        count = functools.partial(price, target, own, costs, kind, codelet, cuts, moved)
         yield Option(cuts, bound, count, told(codelet))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ from codelet.ops.convolved import (
     parts_of,
     static_values,
 )
-from codelet.ops.planning import StepCost, block_sizes, combined, least_to_move, step_cost, vertex_cycles
+from codelet.ops.planning import StepCost, VertexCosts, block_sizes, combined, least_to_move, step_cost, vertex_cycles
 from codelet.ops.windows import WindowedDimension
 from codelet.target import Target, VertexCycles
 from codelet.tracing.codelets import Codelet
@@ -124,17 +124,25 @@ def num_partials(cuts: Sequence[Cut]) -> int:
     return vertices.in_channels * math.prod(vertices.kernel)
 
 
-def _cycles(
-    target: Target, own: Convolved, kind: Kind, codelet: Codelet, cuts: Sequence[Cut], dtype: np.dtype
-) -> VertexCycles:
-    grains = parts_of([cut.grain for cut in cuts])
-    return vertex_cycles(target, codelet, _types(own, kind, grains), **static_values(own, kind, dtype))
+Costs = Callable[[Kind, Codelet, np.dtype], VertexCosts]
+"""What the vertices of a convolution take, of a kind, that run a codelet and give a dtype."""
+
+
+def costs_of(target: Target, own: Convolved) -> Costs:
+    """What the vertices of a convolution take."""
+    return functools.cache(lambda kind, codelet, dtype: VertexCosts(target, codelet, **static_values(own, kind, dtype)))
 
 
 def price(
-    target: Target, own: Convolved, kind: Kind, codelet: Codelet, cuts: tuple[Cut, ...], moved: OperandElements
+    target: Target,
+    own: Convolved,
+    costs: Costs,
+    kind: Kind,
+    codelet: Codelet,
+    cuts: tuple[Cut, ...],
+    moved: OperandElements,
 ) -> Iterator[StepCost]:
-    """What the compute sets of a convolution take, one after another, given what a tile has."""
+    """What the compute sets of a convolution take, one after another, given what vertices take and a tile has."""
     count = num_partials(cuts)
     dtype = own.partials if count > 1 else own.out_dtype
     each: list[tuple[VertexCycles, int]] = []
@@ -142,7 +150,8 @@ def price(
         if all(one.taps for one in phase):
             ours = cuts_of_phase(cuts, phase)
             of_tile = math.prod(cut.vertices_of_tile for cut in ours)
-            each.append((_cycles(target, own, kind, codelet, ours, dtype), of_tile))
+            types = _types(own, kind, parts_of([cut.grain for cut in ours]))
+            each.append((costs(kind, codelet, dtype).of(types), of_tile))
     blocks, grains = parts_of([cut.block for cut in cuts]), parts_of([cut.grain for cut in cuts])
     sums_of_tile = -(-blocks.in_channels // grains.in_channels)
     held = moved.operands * own.dtype.itemsize + moved.results * sums_of_tile * dtype.itemsize

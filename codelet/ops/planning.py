@@ -28,7 +28,7 @@ from codelet.graphs.stages import Cut
 from codelet.ops.blocks import num_tiles, num_vertices
 from codelet.superstep import PlacedVertices, Traffic, exchange_cycles, tile_cycles
 from codelet.target import FamilyCycles, Target, VertexCycles
-from codelet.tracing.any_size import traced_of_size
+from codelet.tracing.any_size import OfSizes
 from codelet.tracing.codelets import Codelet
 from codelet.tracing.field_types import FieldType
 from codelet.tracing.statics import trace_settings
@@ -155,19 +155,31 @@ class Plan:
 # --- prices ---------------------------------------------------------------------------------------------
 
 
-_KNOWN: WeakKeyDictionary[Codelet, dict[Hashable, VertexCycles]] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[Codelet, dict[Hashable, dict[Hashable, VertexCycles]]] = WeakKeyDictionary()
 """What vertices take, by all that it depends on; what they run is not kept, of which there are ten thousands."""
+
+
+class VertexCosts:
+    """What vertices of a codelet take, with some static values, by the types of their inputs."""
+
+    def __init__(self, target: Target, codelet: Codelet, **static: object):
+        self.target, self._traces = target, OfSizes(codelet, static)
+        key = target, self._traces.keys, trace_settings()
+        of_codelet = _KNOWN.setdefault(self._traces.codelet, {})
+        self._known: dict[Hashable, VertexCycles] = of_codelet.setdefault(key, {})
+
+    def of(self, inputs: Types) -> VertexCycles:
+        """What a vertex takes whose inputs have these types."""
+        types = {name: FieldType(tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in inputs.items()}  # type: ignore[call-overload]
+        key = tuple(types.items())
+        if key not in self._known:
+            self._known[key] = self.target.estimate_cycles(self._traces.traced(types))
+        return self._known[key]
 
 
 def vertex_cycles(target: Target, codelet: Codelet, inputs: Types, **static: object) -> VertexCycles:
     """What a vertex takes whose inputs have these types."""
-    types = {name: FieldType(tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in inputs.items()}  # type: ignore[call-overload]
-    own = codelet.frozen()
-    values, keys = own.static_values(static)
-    known, key = _KNOWN.setdefault(own, {}), (target, tuple(types.items()), keys, trace_settings())
-    if key not in known:
-        known[key] = target.estimate_cycles(traced_of_size(own, types, values))
-    return known[key]
+    return VertexCosts(target, codelet, **static).of(inputs)
 
 
 def _tiles(cuts: Sequence[Cut]) -> Iterator[list[tuple[tuple[int, ...], int]]]:

@@ -32,14 +32,14 @@ from codelet.ops.planning import (
     Option,
     Plan,
     StepCost,
+    VertexCosts,
     block_sizes,
     cheapest,
     moved_cycles,
     repeated,
     step_cost,
-    vertex_cycles,
 )
-from codelet.target import Target
+from codelet.target import Target, VertexCycles
 from codelet.tracing.codelets import Codelet
 
 Role = Literal["batch", "rows", "columns", "summed"]
@@ -81,9 +81,16 @@ class Product:
     homes: tuple[Home | None, Home | None] = (None, None)
     wanted: Home | None = None
 
-    def axes(self, roles: Sequence[Role]) -> list[int]:
+    @functools.cached_property
+    def _axes(self) -> dict[tuple[Role, ...], tuple[int, ...]]:
+        return {}
+
+    def axes(self, roles: tuple[Role, ...]) -> tuple[int, ...]:
         """The dimensions of an array that has those of some roles, in its order."""
-        return [d for role in roles for d, own in enumerate(self.dimensions) if own.role == role]
+        if roles not in self._axes:
+            own = [d for role in roles for d, one in enumerate(self.dimensions) if one.role == role]
+            self._axes[roles] = tuple(own)
+        return self._axes[roles]
 
     def size(self, *roles: Role) -> int:
         """The number of elements of the dimensions of some roles."""
@@ -155,14 +162,12 @@ CODELETS = Codelets()
 
 def _count(cuts: tuple[Cut, ...], own: Product, roles: tuple[Role, ...], what: str) -> int:
     """A product over the dimensions of some roles of what their cuts say: `block`, `grain`, `parts` or `vertices`."""
-    pairs = zip(cuts, own.dimensions, strict=True)
-    return math.prod(getattr(cut, what) for cut, dimension in pairs if dimension.role in roles)
+    return math.prod([getattr(cuts[d], what) for d in own.axes(roles)])
 
 
 def _shape(cuts: tuple[Cut, ...], own: Product, roles: tuple[Role, ...]) -> tuple[int, ...]:
     """The shape of a vertex's block of an operand."""
-    pairs = list(zip(cuts, own.dimensions, strict=True))
-    return tuple(cut.grain for role in roles for cut, dimension in pairs if dimension.role == role)
+    return tuple([cuts[d].grain for d in own.axes(roles)])
 
 
 def num_partials(cuts: tuple[Cut, ...], own: Product) -> int:
@@ -193,13 +198,27 @@ def _pointers(cuts: tuple[Cut, ...], own: Product) -> int:
     return POINTER_BYTES * sum(rows) * math.prod(cut.vertices_of_tile for cut in cuts)
 
 
-def _price(
-    target: Target, own: Product, codelets: Codelets, codelet: Codelet, cuts: tuple[Cut, ...], turns: int
-) -> Iterator[StepCost]:
+class _Costs:
+    """What vertices of a product take."""
+
+    def __init__(self, target: Target, own: Product, codelets: Codelets):
+        self.target, self.own, self.codelets = target, own, codelets
+        self._costs: dict[tuple[Codelet, np.dtype], VertexCosts] = {}
+
+    def of(self, codelet: Codelet, dtype: np.dtype, cuts: tuple[Cut, ...]) -> VertexCycles:
+        """One that makes a block in a dtype."""
+        own, key = self.own, (codelet, dtype)
+        if key not in self._costs:
+            self._costs[key] = VertexCosts(self.target, codelet, **self.codelets.static(codelet, own, dtype))
+        types = {"a": (_shape(cuts, own, A_ROLES), own.dtype), "b": (_shape(cuts, own, B_ROLES), own.dtype)}
+        return self._costs[key].of(types)
+
+
+def _price(costs: _Costs, codelet: Codelet, cuts: tuple[Cut, ...], turns: int) -> Iterator[StepCost]:
+    target, own, codelets = costs.target, costs.own, costs.codelets
     count = num_partials(cuts, own)
     dtype = own.partials if count > 1 else own.out_dtype
-    types = {"a": (_shape(cuts, own, A_ROLES), own.dtype), "b": (_shape(cuts, own, B_ROLES), own.dtype)}
-    vertex = vertex_cycles(target, codelet, types, **codelets.static(codelet, own, dtype))
+    vertex = costs.of(codelet, dtype, cuts)
     operands = (_count(cuts, own, A_ROLES, "block") + _count(cuts, own, B_ROLES, "block")) * own.dtype.itemsize
     of_tile = _count(cuts, own, ("summed",), "block") // max(1, _count(cuts, own, ("summed",), "grain"))
     results = _count(cuts, own, OUT_ROLES, "block") * max(1, of_tile) * dtype.itemsize
@@ -235,7 +254,7 @@ def _main(own: Product) -> dict[Role, int]:
     return main
 
 
-def _placed(own: Product) -> list[tuple[Home, list[int]]]:
+def _placed(own: Product) -> list[tuple[Home, tuple[int, ...]]]:
     """The operands, and the results, that lie somewhere or are wanted there, with the dimensions of each."""
     found = zip((*own.homes, own.wanted), map(own.axes, (A_ROLES, B_ROLES, OUT_ROLES)), strict=True)
     return [(home, axes) for home, axes in found if home]
@@ -276,17 +295,13 @@ def _grain_of(own: Product, grain: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _rates(
-    target: Target, own: Product, codelets: Codelets, cut: Sequence[int], choices: Sequence[Sequence[int]]
-) -> tuple[float, list[np.ndarray]]:
+def _rates(costs: _Costs, cut: Sequence[int], choices: Sequence[Sequence[int]]) -> tuple[float, list[np.ndarray]]:
     """Cycles of a tile for a multiply-add, in a block of `_ALONE`; and by which factor they are more for each size."""
-    codelet = codelets.product
-    static = codelets.static(codelet, own, own.partials)
+    own, target = costs.own, costs.target
 
     def rate(sizes: Sequence[int]) -> float:
-        cuts = cuts_of(own.extents_by_name, sizes, sizes)
-        types = {"a": (_shape(cuts, own, A_ROLES), own.dtype), "b": (_shape(cuts, own, B_ROLES), own.dtype)}
-        return vertex_cycles(target, codelet, types, **static).tile_cycles(target.num_workers) / math.prod(sizes)
+        vertex = costs.of(costs.codelets.product, own.partials, cuts_of(own.extents_by_name, sizes, sizes))
+        return vertex.tile_cycles(target.num_workers) / math.prod(sizes)
 
     base = [min(dimension.extent, _ALONE) for dimension in own.dimensions]
     most = rate(base)
@@ -297,14 +312,13 @@ def _rates(
     return most, factors
 
 
-def _blocks(
-    target: Target, own: Product, codelets: Codelets, grains: Sequence[int] | None, memory: int
-) -> list[tuple[float, tuple[int, ...]]]:
+def _blocks(costs: _Costs, grains: Sequence[int] | None, memory: int) -> list[tuple[float, tuple[int, ...]]]:
     """Blocks of tiles that promise the least, with a bound below the cycles of each, whatever is computed.
 
     What a vertex takes is asked along one dimension at a time; a block of several is supposed to take the product of
     what that tells. Those that promise the least on these terms are priced exactly afterwards.
     """
+    target, own, codelets = costs.target, costs.own, costs.codelets
     main = _main(own)
     cut = list(main.values())
     choices = [_sizes(target, own, codelets, d, None if grains is None else grains[d]) for d in cut]
@@ -324,7 +338,7 @@ def _blocks(
     received = np.where(part("columns") > 1, size(*A_ROLES), 0) + np.where(part("rows") > 1, size(*B_ROLES), 0)
     sums = np.where(np.asarray(count) > 1, -(-outputs * count // target.num_tiles) * itemsize, 0)
     bound = (received * own.dtype.itemsize + sums) / target.exchange_bytes_per_cycle
-    promise, factors = _rates(target, own, codelets, cut, choices)
+    promise, factors = _rates(costs, cut, choices)
     work = promise * size(*A_ROLES, "columns")
     for axis, factor in enumerate(factors):
         work = work * factor.reshape([-1 if k == axis else 1 for k in range(len(cut))])
@@ -373,12 +387,12 @@ def _ways(
 def _options(
     target: Target, own: Product, codelets: Codelets, grain: int | None, memory: int, turns: int
 ) -> Iterator[Option]:
-    fixed = None if grain is None else _grain_of(own, grain)
-    for bound, blocks in _blocks(target, own, codelets, fixed, memory):
+    fixed, costs = None if grain is None else _grain_of(own, grain), _Costs(target, own, codelets)
+    for bound, blocks in _blocks(costs, fixed, memory):
         for codelet, grains in _ways(target, own, codelets, blocks, fixed):
             cuts = cuts_of(own.extents_by_name, blocks, grains)
             if num_tiles(cuts) <= target.num_tiles:
-                price = functools.partial(_price, target, own, codelets, codelet, cuts, turns)
+                price = functools.partial(_price, costs, codelet, cuts, turns)
                 yield Option(cuts, bound, price, told(codelet), later_cycles=_later_cycles(target, own, cuts))
 
 

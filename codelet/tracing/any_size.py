@@ -76,24 +76,38 @@ Numbers = Mapping[int, int]
 """What each symbolic size is, by its identity."""
 
 
-def _parameter(value: Any, numbers: Numbers) -> Any:
+Sized = Mapping[int, tuple[str, ...]]
+"""The parameters of equations, by the identity of each, that have sizes in them."""
+
+
+def _parameter(value: Any, numbers: Numbers, sized: Sized) -> Any:
     """A parameter with numbers for its sizes; itself where it has none."""
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, Symbol):
         return numbers[id(value)]
     if isinstance(value, jax_core.ClosedJaxpr):
-        return jax_core.ClosedJaxpr(_with_numbers(value.jaxpr, numbers), value.consts)
+        return jax_core.ClosedJaxpr(_with_numbers(value.jaxpr, numbers, sized), value.consts)
     if isinstance(value, jax_core.Jaxpr):
-        return _with_numbers(value, numbers)
+        return _with_numbers(value, numbers, sized)
     if isinstance(value, (tuple, list)):
-        return with_parts(value, (_parameter(part, numbers) for part in value))
+        return with_parts(value, (_parameter(part, numbers, sized) for part in value))
     if type(value) is dict:
-        return {name: _parameter(part, numbers) for name, part in value.items()}
+        return {name: _parameter(part, numbers, sized) for name, part in value.items()}
     return value
 
 
-def _with_numbers(jaxpr: jax_core.Jaxpr, numbers: Numbers) -> jax_core.Jaxpr:
+def _sized(jaxpr: jax_core.Jaxpr) -> dict[int, tuple[str, ...]]:
+    """The parameters of the equations of a jaxpr, and of all within it, that have sizes in them."""
+    found = {}
+    for eqn in jaxpr.eqns:
+        found[id(eqn)] = tuple(name for name, value in eqn.params.items() if next(_sizes_in(value), None) is not None)
+        for inner in inner_jaxprs(eqn):
+            found.update(_sized(inner))
+    return found
+
+
+def _with_numbers(jaxpr: jax_core.Jaxpr, numbers: Numbers, sized: Sized) -> jax_core.Jaxpr:
     """A jaxpr with numbers for its sizes."""
     known: dict[Any, Any] = {}
 
@@ -112,8 +126,9 @@ def _with_numbers(jaxpr: jax_core.Jaxpr, numbers: Numbers) -> jax_core.Jaxpr:
     eqns = []
     for eqn in jaxpr.eqns:
         operands = list(map(at, eqn.invars))
-        params = {name: _parameter(value, numbers) for name, value in eqn.params.items()}
-        eqns.append(eqn.replace(invars=operands, outvars=list(map(made, eqn.outvars)), params=params))
+        params = {name: _parameter(eqn.params[name], numbers, sized) for name in sized[id(eqn)]}
+        changed = {**eqn.params, **params} if params else eqn.params
+        eqns.append(eqn.replace(invars=operands, outvars=list(map(made, eqn.outvars)), params=changed))
     return jax_core.Jaxpr(constvars, invars, list(map(at, jaxpr.outvars)), eqns, debug_info=_DEBUG_INFO)
 
 
@@ -144,6 +159,7 @@ class _AnySize:
         least: what the size of each name is at least.
         sizes: the sizes that occur, by the identities of those that the trace has.
         numbers: what they are, given those of the names.
+        sized: where they are in its equations.
         is_for_all: whether the function sees none of the sizes, so that nothing that was asked about them matters.
     """
 
@@ -152,6 +168,7 @@ class _AnySize:
     least: Mapping[str, int]
     sizes: tuple[int, ...]
     numbers: Callable[[Mapping[str, int]], Sequence[int]]
+    sized: Sized
     is_for_all: bool = False
 
     def names(self, shapes: Sequence[Sequence[int]]) -> dict[str, int] | None:
@@ -171,7 +188,7 @@ class _AnySize:
         """What a trace of a codelet of its function would be for some types."""
         numbers = dict(zip(self.sizes, self.numbers(names), strict=True))
         traced, opened = self.traced, self.traced.jaxpr
-        jaxpr = jax_core.ClosedJaxpr(_with_numbers(opened.jaxpr, numbers), opened.consts)
+        jaxpr = jax_core.ClosedJaxpr(_with_numbers(opened.jaxpr, numbers, self.sized), opened.consts)
         pairs = zip(traced.outputs, jaxpr.jaxpr.outvars, strict=True)
         outputs = {name: traced.outputs[name]._replace(shape=tuple(_shape_of(var))) for name, var in pairs}
         return TracedCodelet(codelet, dict(inputs), traced.static, outputs, jaxpr)
@@ -227,8 +244,10 @@ def _symbolic(
         return None
     if traced.has_effects:
         return None
-    found = {id(size): size for size in _sizes(traced.jaxpr.jaxpr)}
-    return _AnySize(traced, tuple(map(tuple, names)), least, tuple(found), numbers_of(list(found.values())))
+    jaxpr = traced.jaxpr.jaxpr
+    found = {id(size): size for size in _sizes(jaxpr)}
+    numbers = numbers_of(list(found.values()))
+    return _AnySize(traced, tuple(map(tuple, names)), least, tuple(found), numbers, _sized(jaxpr))
 
 
 def _with_names(own: TracedCodelet, names: Sequence[Sequence[Any]], least: Mapping[str, int]) -> _AnySize | None:
@@ -302,41 +321,56 @@ def _asks_no_truth(codelet: Codelet, static: Mapping[str, Any]) -> bool:
     return module.split(".")[0] == "codelet" and not any(map(callable, static.values()))
 
 
-def traced_of_size(
-    codelet: Codelet, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable] | None = None
-) -> TracedCodelet:
-    """What a codelet is for fields of some types: its trace, or one for any size with these put in.
+class OfSizes:
+    """A codelet with its static values, which is asked for what it is for fields of one size after another.
 
     Good for asking what it takes; vertices are made of traces of their own.
 
-    Args:
-        codelet: what is asked for.
-        inputs: the type of every input field; none is ragged.
-        static: static values; those with defaults may be left out.
-
-    Raises:
-        CodeletTraceError: it does not trace for these.
+    Attributes:
+        codelet: as it was when it was first asked for.
+        values: its static values; those with defaults may be left out.
+        keys: what tells these from others.
     """
-    own = codelet.frozen()
-    own.check_names(inputs)
-    values, keys = own.static_values(static or {})
-    if not _asks_no_truth(own, values):
-        return own.trace(inputs, static)
-    types = {name: inputs[name] for name in own.inputs}
-    kinds = tuple((len(kind.shape), kind.dtype, kind.weak) for kind in types.values())
-    function, held = own.of_function
-    key = held and held.key, kinds, keys, trace_settings()
-    variant = _VARIANTS.setdefault(function, {}).setdefault(key, _Variant(held))
-    found = variant.known(own, types)
-    if found is None and not variant.of_any_size and (made := _by_its_names(own, types, values)) is not None:
-        variant.of_any_size.append(made)
+
+    def __init__(self, codelet: Codelet, static: Mapping[str, Any] | None = None):
+        self.codelet = codelet.frozen()
+        self.values, self.keys = self.codelet.static_values(static or {})
+        self._asks_no_truth = _asks_no_truth(self.codelet, self.values)
+        self._settings = trace_settings()
+        self._variants: dict[tuple[Any, ...], _Variant] = {}
+
+    def _variant(self, types: Mapping[str, FieldType]) -> _Variant:
+        """What is known of it for fields of these ranks and dtypes."""
+        kinds = tuple([(len(kind.shape), kind.dtype, kind.weak) for kind in types.values()])
+        if kinds not in self._variants:
+            function, held = self.codelet.of_function
+            key = held and held.key, kinds, self.keys, self._settings
+            self._variants[kinds] = _VARIANTS.setdefault(function, {}).setdefault(key, _Variant(held))
+        return self._variants[kinds]
+
+    def traced(self, inputs: Mapping[str, FieldType]) -> TracedCodelet:
+        """Its trace for fields of some types, none of them ragged, or one for any size with these put in.
+
+        Raises:
+            CodeletTraceError: it does not trace for these.
+        """
+        own, values = self.codelet, self.values
+        if not self._asks_no_truth:
+            return own.trace(inputs, values)
+        if len(inputs) != len(own.inputs) or not all(name in inputs for name in own.inputs):
+            own.check_names(inputs)
+        types = {name: inputs[name] for name in own.inputs}
+        variant = self._variant(types)
         found = variant.known(own, types)
-    if found is None:
-        found = own.trace(types, static)
-        others, asked = variant.traced, tuple(types.values())
-        if len(others) + 1 >= _FEW and variant.failures < _FAILURES and asked not in others:
-            made = _of_any_size(found, others)
-            variant.failures += made is None
-            variant.of_any_size += [] if made is None else [made]
-        others += [] if asked in others else [asked]
-    return found
+        if found is None and not variant.of_any_size and (made := _by_its_names(own, types, values)) is not None:
+            variant.of_any_size.append(made)
+            found = variant.known(own, types)
+        if found is None:
+            found = own.trace(types, values)
+            others, asked = variant.traced, tuple(types.values())
+            if len(others) + 1 >= _FEW and variant.failures < _FAILURES and asked not in others:
+                made = _of_any_size(found, others)
+                variant.failures += made is None
+                variant.of_any_size += [] if made is None else [made]
+            others += [] if asked in others else [asked]
+        return found
