@@ -198,7 +198,7 @@ def _pointers(cuts: tuple[Cut, ...], own: Product) -> int:
     return POINTER_BYTES * sum(rows) * math.prod(cut.vertices_of_tile for cut in cuts)
 
 
-class _Costs:
+class _ProductCosts:
     """What vertices of a product take."""
 
     def __init__(self, target: Target, own: Product, codelets: Codelets):
@@ -214,7 +214,7 @@ class _Costs:
         return self._costs[key].of(types)
 
 
-def _price(costs: _Costs, codelet: Codelet, cuts: tuple[Cut, ...], turns: int) -> Iterator[StepCost]:
+def _price(costs: _ProductCosts, codelet: Codelet, cuts: tuple[Cut, ...], turns: int) -> Iterator[StepCost]:
     target, own, codelets = costs.target, costs.own, costs.codelets
     count = num_partials(cuts, own)
     dtype = own.partials if count > 1 else own.out_dtype
@@ -295,7 +295,9 @@ def _grain_of(own: Product, grain: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _rates(costs: _Costs, cut: Sequence[int], choices: Sequence[Sequence[int]]) -> tuple[float, list[np.ndarray]]:
+def _rates(
+    costs: _ProductCosts, cut: Sequence[int], choices: Sequence[Sequence[int]]
+) -> tuple[float, list[np.ndarray]]:
     """Cycles of a tile for a multiply-add, in a block of `_ALONE`; and by which factor they are more for each size."""
     own, target = costs.own, costs.target
 
@@ -312,7 +314,7 @@ def _rates(costs: _Costs, cut: Sequence[int], choices: Sequence[Sequence[int]]) 
     return most, factors
 
 
-def _blocks(costs: _Costs, grains: Sequence[int] | None, memory: int) -> list[tuple[float, tuple[int, ...]]]:
+def _blocks(costs: _ProductCosts, grains: Sequence[int] | None, memory: int) -> list[tuple[float, tuple[int, ...]]]:
     """Blocks of tiles that promise the least, with a bound below the cycles of each, whatever is computed.
 
     What a vertex takes is asked along one dimension at a time; a block of several is supposed to take the product of
@@ -387,7 +389,7 @@ def _ways(
 def _options(
     target: Target, own: Product, codelets: Codelets, grain: int | None, memory: int, turns: int
 ) -> Iterator[Option]:
-    fixed, costs = None if grain is None else _grain_of(own, grain), _Costs(target, own, codelets)
+    fixed, costs = None if grain is None else _grain_of(own, grain), _ProductCosts(target, own, codelets)
     for bound, blocks in _blocks(costs, fixed, memory):
         for codelet, grains in _ways(target, own, codelets, blocks, fixed):
             cuts = cuts_of(own.extents_by_name, blocks, grains)
