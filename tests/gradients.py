@@ -71,3 +71,16 @@ def compare(
     for family in () if by_tables else lowered.families:
         assert not any(own.tensor.index.tables for own in family.fields if own.tensor is not None)
     return lowered
+
+
+def prove(graph: cl.Graph, of: cl.Tensor, wrt: list[cl.Tensor]) -> None:
+    """See that the gradient of a tensor by others, as vertices, is JAX's of what it is lowered to: by `cl.equal`."""
+    run = cl.lower(graph, inputs=wrt, outputs=[of])
+    cotangent = graph.add_variable("cotangent", of.shape)
+    found = cl.gradient(graph, of, wrt, cotangent=cotangent)
+    both = cl.Sequence(found.forward, found.backward)
+    lowered = cl.lower(graph, both, inputs=[cotangent, *wrt], outputs=[*found])
+    examples = [np.ones(own.shape, np.float32) for own in (cotangent, *wrt)]
+    ours = lambda *own: tuple(lowered.flat(own))  # noqa: E731
+    plain = lambda slope, *own: jax.vjp(lambda *a: run.flat(a)[0], *own)[1](slope)  # noqa: E731
+    assert cl.equal(ours, plain, *examples)

@@ -12,7 +12,7 @@ from jax import lax
 
 import codelet as cl
 from tests.examples import examples
-from tests.gradients import compare
+from tests.gradients import compare, prove
 
 HEADS, ROWS, COLUMNS, VERTICES = 2, 5, 3, 6
 
@@ -106,6 +106,11 @@ def test_no_vertex_contributes_a_table(name: str, by_head: bool):
     compare(graph, out, wrt, None, by_tables=True)
     back = [own for own in graph.families if own.compute_set.name == "backward/look"]
     assert any("d_table" in family.by_name for family in back) == (name in HELD)
+
+
+@pytest.mark.parametrize("name", ["weighted", "window"])
+def test_slopes_of_tables_are_proved(name: str):
+    prove(*looked_up(TOGETHER[name], INDICES.astype(np.int32), False))
 
 
 @pytest.mark.slow

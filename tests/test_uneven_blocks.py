@@ -19,7 +19,7 @@ from lowering.plan.steps import ExecuteStep
 from lowering.plan.walk import all_steps
 from tests.at_once import at_once
 from tests.examples import examples
-from tests.gradients import compare
+from tests.gradients import compare, prove
 
 MOST_EQUATIONS = 40
 
@@ -200,6 +200,11 @@ def test_what_blocks_contribute(stencil, lengths):
     lowered = compare(graph, v, wrt, None, between=(0.5, 1.5))
     by_blocks = any("d_u" in family.by_name for family in lowered.families)
     assert by_blocks == (stencil not in ("star", "reacting", "carried"))
+
+
+@pytest.mark.parametrize("stencil", ["star", "reacting", "carried"])
+def test_what_blocks_contribute_is_proved(stencil):
+    prove(*_by_blocks(STENCILS[stencil], [[3, 4], [2, 4, 3]]))
 
 
 @pytest.mark.slow
