@@ -10,7 +10,6 @@ Source: reverse accumulation, A. Griewank and A. Walther, Evaluating Derivatives
 
 from __future__ import annotations
 
-import functools
 import inspect
 import keyword
 import math
@@ -141,16 +140,19 @@ class AdjointCodelet(Codelet):
 
         return turns
 
+    @property
+    def _kinds(self) -> list[FieldType]:
+        """The types of what it reads, in order."""
+        results = (*self.fields.results, *self.fields.cotangents)
+        return [*(self.types[name] for name in self.fields.inputs), *(self.outputs[name] for name in results)]
+
     def _check_types(self, values: Sequence[jax.Array]) -> None:
         """See that fields are of the types that it was made for.
 
         Raises:
             FieldTypeError: one that is not.
         """
-        fields = self.fields
-        kinds = [self.types[name] for name in fields.inputs]
-        kinds += [self.outputs[name] for name in (*fields.results, *fields.cotangents)]
-        for name, own, kind in zip(fields.given, values, kinds, strict=True):
+        for name, own, kind in zip(self.fields.given, values, self._kinds, strict=True):
             fits = own.ndim == len(kind.shape) and all(
                 n == size or not isinstance(n, int) for n, size in zip(kind.shape, own.shape, strict=True)
             )
@@ -164,10 +166,7 @@ class AdjointCodelet(Codelet):
 
     def _jaxpr(self, shapes: Sequence[Sequence[Any]]) -> jax_core.ClosedJaxpr:
         """From what is read, of some shapes, to the contributions."""
-        fields = self.fields
-        kinds = [self.types[name] for name in fields.inputs]
-        kinds += [self.outputs[name] for name in (*fields.results, *fields.cotangents)]
-        lengths = _lengths(kinds, shapes)
+        fields, lengths = self.fields, _lengths(self._kinds, shapes)
         types = {name: kind.at(lengths) for name, kind in self.types.items()}
         key = tuple(types.values()), trace_settings()
         if key not in self._jaxprs:
@@ -178,19 +177,18 @@ class AdjointCodelet(Codelet):
             self._jaxprs[key] = with_own_constants(made)
         return self._jaxprs[key]
 
-    @functools.cached_property
+    @property
     def jaxpr(self) -> jax_core.ClosedJaxpr:
         """From what it reads to the contributions, where no field is ragged."""
-        kinds = [self.types[name] for name in self.fields.inputs]
-        kinds += [self.outputs[name] for name in (*self.fields.results, *self.fields.cotangents)]
-        return self._jaxpr([kind.shape for kind in kinds])
+        return self._jaxpr([kind.shape for kind in self._kinds])
 
-    @functools.cached_property
+    @property
     def is_zero_at_zeros(self) -> bool:
         """Whether it contributes zeros where it reads zeros alone: not 0/0, as by a quotient."""
+        jaxpr = self.jaxpr
         with jax.ensure_compile_time_eval(), jax.debug_nans(False):
-            zeros = [jnp.zeros(own.shape, own.dtype) for own in self.jaxpr.in_avals]
-            return not any(np.any(np.asarray(own) != 0) for own in jax_core.jaxpr_as_fun(self.jaxpr)(*zeros))
+            zeros = [jnp.zeros(own.shape, own.dtype) for own in jaxpr.in_avals]
+            return not any(np.any(np.asarray(own) != 0) for own in jax_core.jaxpr_as_fun(jaxpr)(*zeros))
 
     def adding(self, names: Collection[str]) -> AdjointCodelet:
         """It with the contributions for some inputs added to what their fields hold."""

@@ -357,8 +357,7 @@ class OfSizes:
         own, values = self.codelet, self.values
         if not self._asks_no_truth:
             return own.trace(inputs, values)
-        if len(inputs) != len(own.inputs) or not all(name in inputs for name in own.inputs):
-            own.check_names(inputs)
+        own.check_names(inputs)
         types = {name: inputs[name] for name in own.inputs}
         variant = self._variant(types)
         found = variant.known(own, types)

@@ -107,7 +107,7 @@ class Backward:
         self.frame: Frame | None = None
         self.frames: dict[FunctionBody, Frame] = {}
         self.sums = Sums(self.graph)
-        self.contributions = Contributions(self.sums, flows.varied, self.cotangent)
+        self.contributions = Contributions(self.sums, flows, self.cotangent)
         self.cotangents: dict[Variable, Variable] = {}
         self.present, self.later = ElementSet(), ElementSet()
         self.needed: set[Variable] = set()
@@ -235,10 +235,9 @@ class Backward:
         """
         flow, contributions = self._gathered(body, number, flow, later), list[Contribution]()
         if together is None:
-            flow, contributions = self.contributions.linear(flow, self.flows, self.present, received, kept)
-        if flow.adjoint is not None:
-            flow, looked_up = go_back_through_lookups(self, body, number, flow, later)
-            contributions += looked_up
+            flow, contributions = self.contributions.linear(flow, self.present, received, kept)
+        flow, looked_up = go_back_through_lookups(self, body, number, flow, later)
+        contributions += looked_up
         family, adjoint, step = flow.family, flow.adjoint, flow.family.compute_set.name
         if adjoint is None:
             return contributions

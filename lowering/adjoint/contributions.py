@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from codelet.tracing.adjoints import AdjointFields, adjoint_of
@@ -38,16 +38,16 @@ class Contributions:
 
     Attributes:
         sums: by which.
-        varied: the variables that have cotangents.
+        flows: which elements have cotangents where.
         cotangent: the variable that holds those of another.
     """
 
-    def __init__(self, sums: Sums, varied: Collection[Variable], cotangent: Callable[[Variable], Variable]):
-        self.sums, self.varied, self.cotangent = sums, varied, cotangent
+    def __init__(self, sums: Sums, flows: Flows, cotangent: Callable[[Variable], Variable]):
+        self.sums, self.flows, self.cotangent = sums, flows, cotangent
 
     def held(self, given: Contribution) -> dict[Variable, Tensor]:
         """The cotangents of the variables that a contribution is for."""
-        own = (v for v in source_variables(given.source) if v in self.varied)
+        own = (v for v in source_variables(given.source) if v in self.flows.varied)
         return {variable: whole_view(self.cotangent(variable)) for variable in own}
 
     def elements(self, group: Sequence[ShiftedBox], target: Shifted) -> ElementSet:
@@ -59,7 +59,7 @@ class Contributions:
         return ElementSet({variable: found})
 
     def linear(
-        self, flow: FamilyFlow, flows: Flows, present: ElementSet, received: ElementSet, kept: ElementSet
+        self, flow: FamilyFlow, present: ElementSet, received: ElementSet, kept: ElementSet
     ) -> tuple[FamilyFlow, list[Contribution]]:
         """What a family contributes that depends on nothing but cotangents, and what is left of it.
 
@@ -67,14 +67,13 @@ class Contributions:
 
         Args:
             flow: what the backward pass makes of the family.
-            flows: of the backward pass.
             present: the elements that have a cotangent.
             received: the elements to which the families of the compute set contribute.
             kept: the elements whose cotangents are still to be read.
         """
         size = lambda name: math.prod(flow.family.by_name[name].type.shape)  # noqa: E731
         is_worth = lambda fields: not fields.primals and sum(map(size, fields.cotangents)) <= 2  # noqa: E731
-        found = self.by_elements(flow, flows, present, received, kept, is_worth)
+        found = self.by_elements(flow, present, received, kept, is_worth)
         names = {own.field for own in found}
         left = () if flow.adjoint is None else [own for own in flow.adjoint.fields.contributions if own not in names]
         return flow.of(left) if found else flow, found
@@ -82,7 +81,6 @@ class Contributions:
     def by_elements(
         self,
         flow: FamilyFlow,
-        flows: Flows,
         present: ElementSet,
         received: ElementSet,
         kept: ElementSet,
@@ -90,13 +88,7 @@ class Contributions:
     ) -> list[Contribution]:
         """What a family contributes through fields of one element, as sums at shifted places can make it.
 
-        Args:
-            flow: what the backward pass makes of the family.
-            flows: of the backward pass.
-            present: the elements that have a cotangent.
-            received: the elements to which the families of the compute set contribute.
-            kept: the elements whose cotangents are still to be read.
-            is_worth: whether to make one, by the fields of what makes it.
+        Arguments as of `linear`, and whether one is worth it, by the fields of what makes it.
 
         Returns:
             Contributions. What they are given of the forward pass is where the forward pass has it.
@@ -121,7 +113,7 @@ class Contributions:
             if of is None:  # a rule that asks which of its operands move gives it something beside others alone
                 continue
             slopes, primals = of.fields.cotangents, of.fields.primals
-            read = (flows.touched(family, family.by_name[own]) for own in slopes)
+            read = (self.flows.touched(family, family.by_name[own]) for own in slopes)
             is_apart = (functools.reduce(ElementSet.__or__, read, ElementSet()) & received).is_empty
             is_small = tensor.size == 1 and name not in slopes and is_worth(of.fields)
             if not is_small or not is_apart or flow.is_straight(name, present):
@@ -213,7 +205,7 @@ class Contributions:
         """Add one contribution to a source: by itself, or, for the elements of a patchwork, to all of that first."""
         name, values, places, source = given.name, given.values, given.places, given.source
         if isinstance(source, Variable):
-            if source not in self.varied:
+            if source not in self.flows.varied:
                 return present
             now = self.sums.add(name, values, places, self.cotangent(source), present.of(source), kept.of(source))
             return present | ElementSet({source: now})
@@ -222,7 +214,7 @@ class Contributions:
         nothing = Elements.nothing(joined.size)
         held = self.sums.add(name, values, places, joined, nothing, nothing)
         for patch in source.patches:
-            if patch.variable is not None and patch.variable in self.varied:
+            if patch.variable is not None and patch.variable in self.flows.varied:
                 own = Elements.of_view(patch.places, (), joined.size, joined.name)
                 if (own & held).first is not None:
                     self.sums.zero(joined, own - held)

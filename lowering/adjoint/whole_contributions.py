@@ -61,7 +61,7 @@ def contribute_as_wholes(
         if flow.adjoint is None or not set(fields).issubset(flow.adjoint.fields.contributions):
             continue
         flow, contributions = _products(back, body, number, whole, flow)
-        flow, more = back.contributions.linear(flow, back.flows, back.present, received, kept)
+        flow, more = back.contributions.linear(flow, back.present, received, kept)
         flow, by_taps = _by_taps(back, body, number, flow, received, kept)
         more += by_taps
         products += contributions
@@ -90,12 +90,11 @@ def _by_taps(
     Vertices that hold what they contribute read once what it is made of, write an element for each tap, and whoever
     sums them reads it again. It is made by the sums where these read no more, and compute at most twice as much.
     """
-    by_tap = None if flow.adjoint is None else tapped(flow.family)
-    if by_tap is None or flow.adjoint is None:
+    if flow.adjoint is None or (by_tap := tapped(flow.family)) is None:
         return flow, []
     family, taps = by_tap
     own = _flow_of(back, family, flow.adjoint)
-    made = back.contributions.by_elements(own, back.flows, back.present, received, kept, lambda fields: True)
+    made = back.contributions.by_elements(own, back.present, received, kept, lambda fields: True)
     by_field, left, found = {part.field: part for part in made}, [], []
     for name in flow.adjoint.fields.contributions:
         parts = [by_field[tap] for tap in taps.get(name, ()) if tap in by_field]

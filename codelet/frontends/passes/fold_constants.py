@@ -8,7 +8,7 @@ number everywhere stays that number, broadcast, whatever its size; others are co
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -93,31 +93,39 @@ class _FoldedValues:
                 found.update(zip(asked, jax.jit(compute)(*given), strict=True))
         return {var: found[var] for var in wanted}
 
+    def _operands(self, eqn: jax_core.JaxprEqn, given: Sequence[Any], spread: Callable[..., Any]) -> Sequence[Any]:
+        """What an equation is computed of: the numbers, if its results are numbers everywhere, else whole arrays."""
+        if self._gives_numbers(eqn):
+            return given
+        pairs = zip(given, eqn.invars, strict=True)
+        return [spread(own, shape_of(atom)) if self.is_uniform(atom) else own for own, atom in pairs]
+
+    def _gives_numbers(self, eqn: jax_core.JaxprEqn) -> bool:
+        """Whether the results of an equation are numbers everywhere."""
+        return all(var in self.uniform for var in eqn.outvars)
+
+    def _only_spreads(self, eqn: jax_core.JaxprEqn) -> bool:
+        """Whether an equation's result is the number that it is given."""
+        return self._gives_numbers(eqn) and eqn.primitive.name in _SPREAD
+
     def _at_once(self, eqn: jax_core.JaxprEqn, found: dict[Any, Any]) -> bool:
         """Add the results of an equation where NumPy computes them."""
         if not all(isinstance(atom, jax_core.Literal) or atom in found for atom in eqn.invars):
             return False
-        given = [_value(atom, found) for atom in eqn.invars]
-        if all(var in self.uniform for var in eqn.outvars):
-            made = given[:1] if eqn.primitive.name in _SPREAD else computed_in_numpy(eqn, given)
-        else:
-            pairs = zip(given, eqn.invars, strict=True)
-            made = computed_in_numpy(
-                eqn, [np.broadcast_to(own, shape_of(a)) if self.is_uniform(a) else own for own, a in pairs]
-            )
-        found.update(zip(eqn.outvars, made or (), strict=False))
+        given = self._operands(eqn, [_value(atom, found) for atom in eqn.invars], np.broadcast_to)
+        made = given[:1] if self._only_spreads(eqn) else computed_in_numpy(eqn, given)
+        if made is not None:
+            found.update(zip(eqn.outvars, made, strict=True))
         return made is not None
 
     def _results(self, eqn: jax_core.JaxprEqn, found: dict[Any, Any]) -> Sequence[Any]:
         """The results of an equation, by JAX."""
-        given = [found[_key(atom)] for atom in eqn.invars]
+        given = self._operands(eqn, [found[_key(atom)] for atom in eqn.invars], jnp.broadcast_to)
+        if self._only_spreads(eqn):
+            return given[:1]
         apart: list[Any] = [jax_core.Var(a.aval) if isinstance(a, jax_core.Literal) else a for a in eqn.invars]
         of_values = eqn.replace(invars=apart)  # whose numbers are given as all else is
-        if not all(var in self.uniform for var in eqn.outvars):
-            pairs = zip(given, eqn.invars, strict=True)
-            whole = [jnp.broadcast_to(own, shape_of(a)) if self.is_uniform(a) else own for own, a in pairs]
-            return bind(of_values, whole)
-        return given[:1] if eqn.primitive.name in _SPREAD else element_function(of_values, {})(*given)
+        return element_function(of_values, {})(*given) if self._gives_numbers(eqn) else bind(of_values, given)
 
 
 def _key(atom: Atomic) -> Any:
