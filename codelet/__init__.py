@@ -106,6 +106,7 @@ __all__ += errors.__all__
 
 _ELSEWHERE = {
     "check_gradient": "lowering.gradient_check.check_gradient",
+    "describe": "lowering.join.describe",
     "equal": "lowering.equality.equal",
     "Equality": "lowering.equality.answer",
     "Witness": "lowering.equality.answer",

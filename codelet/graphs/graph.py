@@ -27,7 +27,7 @@ from codelet.graphs.edge_counts import count_edges
 from codelet.graphs.family import Family
 from codelet.graphs.graph_text import graph_html, graph_text
 from codelet.graphs.names import Names
-from codelet.graphs.operations import Operation, OperationList, Operations
+from codelet.graphs.operations import Operation, OperationList, Operations, recognised, recorded
 from codelet.graphs.recordings import Recordings
 from codelet.graphs.stages import Stage
 from codelet.graphs.tiles import Tiles
@@ -257,7 +257,8 @@ class Graph:
     def operations(self) -> OperationList:
         """The calls of operations that added vertices, in order; those that one is made of are its parts. They print.
 
-        They stand for no vertices. A copy of the graph, or one that was saved, has none.
+        After these, vertices that no call added, as operations by what they are found to compute: see `cl.describe`.
+        Operations stand for no vertices. A copy of the graph, or one that was saved, has no calls.
 
         >>> import codelet as cl
         >>> graph = cl.Graph(cl.IPU(num_tiles=2))
@@ -266,12 +267,12 @@ class Graph:
         >>> [own.kind for own in graph.operations], graph.operations[0].operands["b"].shape
         (['matmul'], (6, 2))
         """
-        return OperationList(self._operations.outermost)
+        return OperationList([*recorded(self), *recognised(self)])
 
     def operation_of(self, compute_set: ComputeSet) -> Operation | None:
-        """The innermost operation that made a compute set; None where none did."""
+        """The innermost call that made a compute set; None where none did."""
         found: Operation | None = None
-        inside: Iterable[Operation] = self.operations
+        inside: Iterable[Operation] = recorded(self)
         while (own := next((own for own in inside if compute_set in own.compute_sets), None)) is not None:
             found, inside = own, own.parts
         return found

@@ -3,7 +3,7 @@
 In come calls of operations, those of `cl.ops` and users' own. Out comes a record of each that has added vertices: what
 it was given and what it returned, its compute sets, and the operations that it is made of. A record stands for no
 vertex: what runs, is checked, counted and drawn are the vertices. Whoever uses one asks first whether these are still
-those that it added.
+those that it added. Vertices that no call added are told as operations, too, by what they are found to compute.
 
 Source: MLIR's structured operations keep what a loop nest was made of, since that is hard to find again (N. Vasilache
 and others, Composable and Modular Code Generation in MLIR, 2022).
@@ -12,6 +12,7 @@ and others, Composable and Modular Code Generation in MLIR, 2022).
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import threading
 from collections import Counter
@@ -21,9 +22,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from codelet.errors import Line, user_line
+from codelet.graphs.descriptions import Description
+from codelet.graphs.family import counted
 from codelet.graphs.stages import Stage
 from codelet.programs.compute_sets import ComputeSet
-from codelet.views.tensor import Tensor
+from codelet.refused import Refused
+from codelet.views.tensor import Tensor, whole_view
 
 if TYPE_CHECKING:
     from codelet.graphs.graph import Graph
@@ -40,8 +44,8 @@ class Operation:
     """A call that added vertices.
 
     Attributes:
-        function: what was called; what it is differentiated by is known by it.
-        kind: its name: `dot_general`.
+        function: what was called; what it is differentiated by is known by it. None of vertices that no call added.
+        kind: its name: `dot_general`; of vertices that no call added, that of what they compute: `product`.
         arguments: what it was given, by name, but for the graph, with what was left off.
         result: what it returned; None while it is called.
         scope: the scopes that it was called in, with its own.
@@ -54,8 +58,10 @@ class Operation:
             from a grid of elements.
     """
 
-    def __init__(self, function: Callable[..., Any], scope: str, line: Line | None, parent: Operation | None):
-        self.function, self.kind = function, function.__name__
+    def __init__(
+        self, function: Callable[..., Any] | None, kind: str, scope: str, line: Line | None, parent: Operation | None
+    ):
+        self.function, self.kind = function, kind
         self.scope, self.line, self.parent = scope, line, parent
         self.arguments: Mapping[str, Any] = {}
         self.result: Any = None
@@ -63,6 +69,7 @@ class Operation:
         self.compute_sets: list[ComputeSet] = []
         self.num_vertices: Mapping[ComputeSet, int] = {}
         self.stages: dict[ComputeSet, list[Stage]] = {}
+        self._found: tuple[Description, ...] = ()
 
     @property
     def operands(self) -> dict[str, Tensor]:
@@ -79,6 +86,15 @@ class Operation:
         return _tensors(self.result)
 
     @property
+    def descriptions(self) -> tuple[Description | Refused, ...]:
+        """What its vertices compute, as they are now: see `cl.describe`."""
+        return self._described(self.compute_sets)
+
+    def _described(self, compute_sets: Sequence[ComputeSet]) -> tuple[Description | Refused, ...]:
+        """What some of its compute sets compute."""
+        return self._found or (describe(compute_sets[0].graph, compute_sets) if compute_sets else ())
+
+    @property
     def parameters(self) -> dict[str, Any]:
         """What it was given beside tensors, by argument."""
         return {name: argument for name, argument in self.arguments.items() if not _tensors(argument)}
@@ -93,11 +109,14 @@ class Operation:
         """It in print: a line, one for each compute set that is its own, and its parts."""
         yield f"{'  ' * depth}{self!r}  in {self.scope}" + (f", at {self.line}" if self.line and not depth else "")
         of_parts = {compute_set for part in self.parts for compute_set in part.compute_sets}
-        for compute_set in self.compute_sets:
-            if compute_set not in of_parts:
-                name = compute_set.name.removeprefix(self.scope + "/")
-                yield f"{'  ' * (depth + 1)}{name}: {self.num_vertices[compute_set]:,} vertices"
-                yield from (f"{'  ' * (depth + 2)}{stage}" for stage in self.stages.get(compute_set, ()))
+        own = [compute_set for compute_set in self.compute_sets if compute_set not in of_parts]
+        yield from (f"{'  ' * (depth + 1)}{each}" for each in self._described(own))
+        now = vertices_of(own[0].graph, own) if own else {}
+        for compute_set in own:
+            name, count = compute_set.name.removeprefix(self.scope + "/"), self.num_vertices[compute_set]
+            changed = "" if count == now[compute_set] else f", {now[compute_set]:,} now: it was changed"
+            yield f"{'  ' * (depth + 1)}{name}: {counted(count, 'vertex', 'vertices')}{changed}"
+            yield from (f"{'  ' * (depth + 2)}{stage}" for stage in self.stages.get(compute_set, ()))
         for part in self.parts:
             yield from part.lines(depth + 1)
 
@@ -149,7 +168,7 @@ class Operations:
         """
         around, first = self._inside.open, len(graph._vertices.entries)
         parent = around[-1] if around else None
-        operation = Operation(function, graph._names.full(""), user_line(), parent)
+        operation = Operation(function, function.__name__, graph._names.full(""), user_line(), parent)
         around.append(operation)
         try:
             operation.result = function(graph, *args, **kwargs)
@@ -176,6 +195,41 @@ def vertices_of(graph: Graph, compute_sets: Collection[ComputeSet], first: int =
         if entry.compute_set in counts:
             counts[entry.compute_set] += entry.num_vertices
     return counts
+
+
+def recorded(graph: Graph) -> Sequence[Operation]:
+    """The calls that added vertices to a graph, those that no other made, in order."""
+    return graph._operations.outermost
+
+
+def describe(graph: Graph, compute_sets: Sequence[ComputeSet]) -> tuple[Description | Refused, ...]:
+    """What compute sets compute: `cl.describe`."""
+    return importlib.import_module("codelet").describe(graph, compute_sets)
+
+
+def recognised(graph: Graph) -> list[Operation]:
+    """What vertices that no call added are found to compute, each as an operation."""
+    of_calls = {compute_set for own in recorded(graph) for compute_set in own.compute_sets}
+    rest = [compute_set for compute_set in graph.compute_sets if compute_set not in of_calls]
+    found: dict[tuple[ComputeSet, ...], list[Description]] = {}
+    for own in describe(graph, rest) if rest else ():
+        if isinstance(own, Description):
+            found.setdefault(own.compute_sets, []).append(own)
+    return [_found(graph, compute_sets, own) for compute_sets, own in found.items()]
+
+
+def _found(graph: Graph, compute_sets: tuple[ComputeSet, ...], descriptions: Sequence[Description]) -> Operation:
+    """An operation of compute sets that are found to compute something."""
+    kinds = {own.kind for own in descriptions}
+    scope, line = compute_sets[-1].name, compute_sets[-1].line
+    operation = Operation(None, "several" if len(kinds) > 1 else kinds.pop(), scope, line, None)
+    fields = [(own.operands, own.results) for own in descriptions]
+    read, written = ({f.name: whole_view(f.source) for each in own for f in each if f.source} for own in zip(*fields, strict=True))
+    operation.arguments, operation.result = read, written
+    operation.compute_sets = [*compute_sets]
+    operation.num_vertices = vertices_of(graph, compute_sets)
+    operation._found = tuple(descriptions)
+    return operation
 
 
 class OperationList(tuple[Operation, ...]):

@@ -55,7 +55,7 @@ RULES: dict[Callable[..., Any], Rule] = {}
 
 def rule_of(operation: Operation) -> Rule | None:
     """The rule of an operation, if there is one."""
-    return RULES.get(operation.function)
+    return None if operation.function is None else RULES.get(operation.function)
 
 
 def operation(function: Any = None, *, gradient: Rule | None = None) -> Any:

@@ -17,7 +17,7 @@ import jax
 
 from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
-from codelet.graphs.operations import Operation, vertices_of
+from codelet.graphs.operations import Operation, recorded, vertices_of
 from codelet.ops.gradient_rules import OperationCall, Rule, rule_of
 from codelet.programs.compute_sets import ComputeSet
 from codelet.views.sources import Variable, source_variables
@@ -79,7 +79,7 @@ class WholeOperations:
     def __init__(self, graph: Graph, plan: Plan):
         self._beginning: dict[ComputeSet, list[Operation]] = {}
         self._touching: dict[Variable, set[Step]] = {}
-        operations = [*_with_rules(graph.operations)]
+        operations = [*_with_rules(recorded(graph))]
         counts = vertices_of(graph, {each for operation in operations for each in operation.compute_sets})
         for operation in operations:
             if all(counts[each] == count for each, count in operation.num_vertices.items()):

@@ -99,15 +99,20 @@ def _adds_up(own: ReducedFamily) -> bool:
     return len(own.factors) == 1 and own.map.term is None
 
 
-class _Whole(NamedTuple):
+class WholeReduction(NamedTuple):
     """What a family computes, and the families of the graph that it is made of."""
 
     reduced: ReducedFamily
     parts: tuple[Family, ...]
 
 
-class _Composing(Rewriter):
-    """Composes the families of steps with those before them."""
+class Composing(Rewriter):
+    """Composes the families of steps with those before them.
+
+    Attributes:
+        computed: of each compute set what its families compute, put together, and which of the graph they are; of
+            those that reduce, as far back as they could be composed.
+    """
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
@@ -121,6 +126,7 @@ class _Composing(Rewriter):
         self.family = functools.cache(_as_family)
         self.has_composed = False
         self.instead: dict[Step, tuple[Family, ...]] = {}
+        self.computed: dict[Step, dict[Family, WholeReduction | tuple[Family, ...]]] = {}
         self.parts: dict[Variable, tuple[Family, ...]] = {}  # families of the graph that what is known is made of
 
     def _elements(self, family: Family) -> Family:
@@ -159,7 +165,7 @@ class _Composing(Rewriter):
                 found.setdefault(variable, set()).add(None)
         return found
 
-    def composed(self, sums: ReducedFamily, known: Known, parts: tuple[Family, ...]) -> _Whole:
+    def composed(self, sums: ReducedFamily, known: Known, parts: tuple[Family, ...]) -> WholeReduction:
         """Sums of some parts, composed with what is known of what they add up, as far back as that goes."""
         while _adds_up(sums):
             source = sums.factors[0].source
@@ -171,9 +177,9 @@ class _Composing(Rewriter):
             if not found.is_product and found.num_terms > sum(own.num_terms for own in known[source]):
                 break  # partial results that several sums read would be made for each
             sums, parts = found, (*self.parts[source], *parts)
-        return _Whole(sums, parts)
+        return WholeReduction(sums, parts)
 
-    def whole(self, families: Mapping[Family, tuple[Family, ...]], known: Known) -> dict[Family, _Whole]:
+    def whole(self, families: Mapping[Family, tuple[Family, ...]], known: Known) -> dict[Family, WholeReduction]:
         """What families compute, of what is known; of sums only where all that reads the same is sums.
 
         Args:
@@ -202,6 +208,7 @@ class _Composing(Rewriter):
         apart = {family: self.by_result(family) for family in made.families}
         stood_for = {one: made.parts.get(family, (family,)) for family, own in apart.items() for one in own}
         whole = self.whole(stood_for, known)
+        self.computed[step] = {**stood_for, **whole}
         others = {family: own.reduced for family, own in whole.items() if own.reduced is not self.reduced(family)}
         composed = {family: one for family, own in others.items() if (one := self.family(own)) is not None}
         instead = {family: [composed[one] for one in own] for family, own in apart.items() if composed.keys() >= {*own}}
@@ -243,13 +250,13 @@ class _Composing(Rewriter):
 
 def join(plan: Plan) -> Plan:
     """The plan with what was cut put together of what vertices compute of it."""
-    composing = _Composing(plan)
+    composing = Composing(plan)
     made = replace(plan, steps=composing.body(plan.steps))
     return prune(made) if composing.has_composed else made
 
 
 def composed_families(plan: Plan) -> dict[Step, tuple[Family, ...]]:
     """Of each compute set that adds up nothing but partial sums, the inner products that these are sums of."""
-    composing = _Composing(plan)
+    composing = Composing(plan)
     composing.body(plan.steps)
     return composing.instead

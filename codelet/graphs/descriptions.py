@@ -1,0 +1,158 @@
+"""Descriptions: what vertices compute of each element, over named axes, whatever blocks they were cut into.
+
+A description says over which axes, what is read and written at each place of them, what is made of the elements that are
+read, and by what those along an axis are combined on which no result moves. It stands for no vertex: it is found in
+vertices, and printed as an equation: `out[rows, columns] = sum over summed of a[rows, summed] * b[summed, columns]`.
+
+Source: the generic operation of MLIR's linalg, https://mlir.llvm.org/docs/Dialects/Linalg/.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jax.extend import core as jax_core
+
+from codelet.programs.compute_sets import ComputeSet
+from codelet.views.access import Access
+from codelet.views.grids import Axis, Key
+from codelet.views.line import Line
+from codelet.views.sources import Source
+
+Role = Literal["parallel", "reduction", "window"]
+
+
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """What is read, or written, at each place of some axes.
+
+    Attributes:
+        name: of the field.
+        source: the variable, or the patchwork, that it is an element or a block of; None for a number that a vertex has,
+            which is the position along one dimension.
+        access: where in it, along each of its dimensions, or of these with neighbours made one; over the axes, and over
+            the dimensions of a block, by number.
+    """
+
+    name: str
+    source: Source | None
+    access: Access
+
+    @property
+    def is_element(self) -> bool:
+        """Whether it is one element, no block."""
+        return not any(isinstance(key, int) for key in self.access.extents)
+
+    def _line(self, line: Line, extent: int, names: Mapping[Axis, str]) -> str:
+        """Where it is along a dimension, in print."""
+        called = lambda key: names[key] if isinstance(key, Axis) else f"f{key}"  # noqa: E731
+        blocks = [(key, step) for key, step in line.steps if isinstance(key, int)]
+        if len(line.steps) == len(blocks) == 1 and not line.start and not line.tables and line.divisor == 1:
+            ((key, step),) = blocks
+            if step == 1 and self.access.extents[key] == extent:
+                return ":"
+        terms = [(step, called(key)) for key, step in line.steps]
+        terms += [(1, f"table[{', '.join(map(called, table.keys))}]") for table in line.tables]
+        text = ""
+        for step, name in terms:
+            factor = name if abs(step) == 1 else f"{abs(step)}*{name}"
+            text += (" - " if step < 0 else " + ") + factor if text else ("-" if step < 0 else "") + factor
+        if line.start or not text:
+            text += (" - " if line.start < 0 else " + ") + str(abs(line.start)) if text else str(line.start)
+        if line.divisor == 1:
+            return text
+        return f"({text}) {'//' if line.rounded else '/'} {line.divisor}"
+
+    def text(self, names: Mapping[Axis, str]) -> str:
+        """It in print: `a[rows, summed]`."""
+        lines = zip(self.access.lines, self.access.shape, strict=True)
+        places = ", ".join(self._line(line, extent, names) for line, extent in lines)
+        if self.source is None:
+            return places
+        return f"{self.name}[{places}]" if places else self.name
+
+
+@dataclass(frozen=True, eq=False)
+class Description:
+    """What vertices compute of each element; see the module's docstring.
+
+    Attributes:
+        compute_sets: those whose vertices do, in order: of several, what the last one writes of what the first one
+            read, partial results between them left out.
+        kind: "product", "convolution", "reduction", "map" or "blocks".
+        names: of the axes.
+        operands: what is read.
+        results: what is written.
+        element: what is made of an element of each operand, or of a block; of the constants of a vertex after these.
+        combine: by what the elements along axes on which no result moves become one: "sum", "max"; None without any.
+        combined_in: the dtype of that.
+        called: what makes an element, in print.
+    """
+
+    compute_sets: tuple[ComputeSet, ...]
+    names: Mapping[Axis, str]
+    operands: tuple[Operand, ...]
+    results: tuple[Operand, ...]
+    element: jax_core.ClosedJaxpr
+    combine: str | None = None
+    combined_in: np.dtype | None = None
+    called: str = ""
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """The extent of each axis, by its name."""
+        return {name: axis.extent for axis, name in self.names.items()}
+
+    @functools.cached_property
+    def _roles(self) -> dict[str, Role]:
+        parallel = {key for own in self.results for line in own.access.lines for key in line.keys}
+        slid = [{key for line in own.access.lines if line.keys & parallel for key in line.keys} for own in self.operands]
+
+        def role(axis: Axis) -> Role:
+            if axis in parallel:
+                return "parallel"
+            slides = [axis in keys for keys in slid]
+            return "window" if any(slides) and (len(slides) == 1 or not all(slides)) else "reduction"
+
+        return {name: role(axis) for axis, name in self.names.items()}
+
+    def role(self, name: str) -> Role:
+        """What an axis is: one that results move along, or one that is reduced.
+
+        It is a window's where it moves along a dimension of an operand together with an axis that results move along,
+        and of another operand does not, if there is one.
+        """
+        return self._roles[name]
+
+    @property
+    def _multiplies(self) -> bool:
+        """Whether it makes products of two operands."""
+        return len(self.operands) == 2 and [eqn.primitive.name for eqn in self.element.jaxpr.eqns] == ["mul"]
+
+    @property
+    def kind(self) -> str:
+        """What it is, by its axes and by what it makes: see the attributes."""
+        if not all(own.is_element for own in (*self.operands, *self.results)):
+            return "blocks"
+        if self.combine is None:
+            return "map"
+        if not self._multiplies or self.combine != "sum":
+            return "reduction"
+        return "convolution" if "window" in map(self.role, self.axes) else "product"
+
+    def __str__(self) -> str:
+        read = [own.text(self.names) for own in self.operands]
+        if not self.element.jaxpr.eqns and len(read) == 1:
+            made = read[0]
+        elif self._multiplies:
+            made = " * ".join(read)
+        else:
+            made = f"{self.called}({', '.join(read)})"
+        reduced = [name for name in self.axes if self.role(name) != "parallel"]
+        if self.combine is not None and reduced:
+            made = f"{self.combine} over {', '.join(reduced)} of {made}"
+        return f"{', '.join(own.text(self.names) for own in self.results)} = {made}"
