@@ -69,6 +69,18 @@ def _plain_pool(x: jax.Array) -> jax.Array:
     return lax.reduce_window(x, -np.inf, lax.max, (1, 1, 3, 3), (1, 1, 2, 2), "VALID")
 
 
+def _plain_norm(x: jax.Array, scale: jax.Array, offset: jax.Array) -> jax.Array:
+    return jax.nn.standardize(x) * scale + offset
+
+
+def _plain_cell(x: jax.Array, h: jax.Array, c: jax.Array, of_x: jax.Array, of_h: jax.Array) -> jax.Array:
+    i, f, g, o = jnp.split(x @ of_x.T + h @ of_h.T, 4, axis=1)
+    return jax.nn.sigmoid(o) * jnp.tanh(jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g))
+
+
+CELL = ((128, 256), (128, 256), (128, 256), (1_024, 256), (1_024, 256))
+"""Of a long short-term memory: inputs, states, memories, and the weights of its four gates."""
+
 IMAGES = ((8, 32, 28, 28), (64, 32, 3, 3))
 
 OPERATIONS: Mapping[str, Differentiated] = {
@@ -81,6 +93,9 @@ OPERATIONS: Mapping[str, Differentiated] = {
     "product/1000x1500x700": Differentiated(cl.ops.matmul, jnp.matmul, [(1000, 1500), (1500, 700)]),
     "product/prime": Differentiated(cl.ops.matmul, jnp.matmul, [(211, 307), (307, 101)]),
     "gelu": Differentiated(_map, _gelu, [(512, 1_024), (1_024,)]),
+    "layer_norm": Differentiated(cl.ops.layer_norm, _plain_norm, [(512, 1_000), (1_000,), (1_000,)]),
+    "max": Differentiated(lambda graph, x: cl.ops.max(graph, x, 1), lambda x: jnp.max(x, 1), [(512, 1_000)]),
+    "lstm": Differentiated(lambda graph, *own: cl.ops.lstm_cell(graph, *own)[0], _plain_cell, CELL),
     "max_pool": Differentiated(_pool, _plain_pool, [(8, 32, 28, 28)]),
     "softmax": Differentiated(cl.ops.softmax, jax.nn.softmax, [(512, 1_000)]),
 }

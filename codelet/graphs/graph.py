@@ -281,6 +281,10 @@ class Graph:
         """Note how the vertices that were added last are cut, for the operations that they are added by."""
         self._operations.staged(self._vertices.entries[-1].compute_set, stage)
 
+    def note_intermediates(self, **tensors: Tensor) -> None:
+        """Note what an operation, within which this is called, has made on the way that its gradient may read."""
+        self._operations.made_on_the_way(tensors)
+
     def call(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call an operation, a function of a graph and of what follows, and remember it if it adds vertices."""
         return self._operations.call(operation, self, args, kwargs)

@@ -54,6 +54,7 @@ class Operation:
         parts: the operations that it called, in order.
         compute_sets: those that it made itself or by its parts, in order.
         num_vertices: how many each of these had when it was done.
+        intermediates: what it has made on the way that its gradient may read, by name.
         stages: how the vertices of each are cut, and along which axes their fields move; none of those that are not cut
             from a grid of elements.
     """
@@ -68,6 +69,7 @@ class Operation:
         self.parts: list[Operation] = []
         self.compute_sets: list[ComputeSet] = []
         self.num_vertices: Mapping[ComputeSet, int] = {}
+        self.intermediates: dict[str, Tensor] = {}
         self.stages: dict[ComputeSet, list[Stage]] = {}
         self._found: tuple[Description, ...] = ()
 
@@ -156,6 +158,11 @@ class Operations:
         """Note how vertices of a compute set are cut."""
         for operation in self._inside.open:
             operation.stages.setdefault(compute_set, []).append(stage)
+
+    def made_on_the_way(self, tensors: Mapping[str, Tensor]) -> None:
+        """Note what the innermost operation has made that its gradient may read."""
+        if self._inside.open:
+            self._inside.open[-1].intermediates.update(tensors)
 
     def call(self, function: Callable[..., Any], graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call an operation, and remember it if it adds vertices.

@@ -17,13 +17,42 @@ import numpy as np
 from codelet.errors import FieldTypeError
 from codelet.graphs.graph import Graph
 from codelet.graphs.operations import Operation
+from codelet.ops.arguments import checked_axes
 from codelet.ops.convolution import conv_general_dilated, conv_input_gradient, conv_kernel_gradient
 from codelet.ops.dot_general import dot_general, product_gradient
 from codelet.ops.elementwise import element_gradients, map
 from codelet.ops.indexing import gather, gather_gradient, gradient_pays
-from codelet.ops.pooling import max_pool, max_pool_gradient, max_pool_gradient_pays
+from codelet.ops.moments import var, var_gradient
+from codelet.ops.norm import (
+    batch_norm,
+    batch_norm_gradient,
+    batch_norm_inference,
+    batch_norm_inference_gradient,
+    group_norm,
+    group_norm_gradient,
+    layer_norm,
+    layer_norm_gradient,
+)
+from codelet.ops.pooling import (
+    avg_pool,
+    avg_pool_gradient,
+    max_pool,
+    max_pool_gradient,
+    max_pool_gradient_pays,
+)
 from codelet.ops.product_planning import CODELETS
-from codelet.ops.softmax import log_softmax, log_softmax_gradient, softmax, softmax_gradient
+from codelet.ops.reduce import max, min
+from codelet.ops.reduce_gradients import max_gradient
+from codelet.ops.rms_norm import rms_norm, rms_norm_gradient
+from codelet.ops.softmax import (
+    log_softmax,
+    log_softmax_gradient,
+    logsumexp,
+    logsumexp_gradient,
+    softmax,
+    softmax_gradient,
+)
+from codelet.ops.top_k import top_k, top_k_gradient
 from codelet.views.tensor import Tensor
 
 
@@ -35,6 +64,7 @@ class OperationCall:
         given: the arguments as they were given, by name: what tensors among them hold may be gone.
         value: an argument with its tensors as they were before the call.
         result: what it returned, as it was after it; a function, as `value` is, since that may have to be kept.
+        intermediates: what it noted that it made on the way, by name, as it was after it; a function likewise.
         cotangents: of the results, in their structure; None for one that nothing depends on, or that is not of floats.
         wanted: the arguments by whose tensors, all of an argument together, gradients are wanted.
     """
@@ -42,6 +72,7 @@ class OperationCall:
     given: Mapping[str, Any]
     value: Callable[[str], Any]
     result: Callable[[], Any]
+    intermediates: Callable[[], Mapping[str, Tensor]]
     cotangents: Any
     wanted: frozenset[str]
 
@@ -184,6 +215,107 @@ def _of_gather(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
     indices = call.value("start_indices")
     return {"operand": gather_gradient(graph, call.cotangents, operand, indices, numbers, sizes, **planned)}
 
+
+# --- reductions, and what is picked -------------------------------------------------------------------------
+
+
+def _of_extreme(graph: Graph, call: OperationCall) -> Mapping[str, Any]:
+    where = call.given["axis"]
+    return {"x": max_gradient(graph, call.cotangents, call.value("x"), call.result(), where, **_planned(call))}
+
+
+for _extreme in (max, min):
+    _rule(_extreme)(_of_extreme)
+
+
+@_rule(var)
+def _of_variance(graph: Graph, call: OperationCall) -> Mapping[str, Any]:
+    where, planned = call.given["axis"], _planned(call, "ddof")
+    return {"x": var_gradient(graph, call.cotangents, call.value("x"), where, **planned)}
+
+
+@_rule(logsumexp)
+def _of_logsumexp(graph: Graph, call: OperationCall) -> Mapping[str, Any]:
+    x, where = call.value("x"), call.given["axis"]
+    axes = checked_axes("logsumexp", "axis", where, x.ndim)
+    kept = tuple(n for d, n in enumerate(x.shape) if d not in axes)
+    cotangent, result = (own.reshape(kept) for own in (call.cotangents, call.result()))
+    return {"x": logsumexp_gradient(graph, cotangent, x, result, where, **_planned(call))}
+
+
+@_rule(top_k)
+def _of_top_k(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
+    axis = call.given["axis"]
+    length = call.given["operand"].shape[axis]
+    if length < 4 * call.given["k"]:  # by vertices, which have a few elements each, it takes no more
+        return None
+    (slopes, _), (_, places) = call.cotangents, call.result()
+    return {"operand": top_k_gradient(graph, slopes, places, length, axis=axis, grain=call.given["grain"])}
+
+
+@_rule(avg_pool)
+def _of_avg_pool(graph: Graph, call: OperationCall) -> Mapping[str, Any]:
+    where, planned = [call.given[name] for name in ("window_shape", "strides", "padding")], _planned(call, "axes")
+    counts = call.given["count_include_pad"]
+    x = call.given["x"].shape
+    return {"x": avg_pool_gradient(graph, call.cotangents, x, *where, count_include_pad=counts, **planned)}
+
+
+# --- norms --------------------------------------------------------------------------------------------------
+
+_SCALES = {"scale", "offset"}
+
+
+def _of_rows(make: Callable[..., Any], *more: str) -> Rule:
+    """The rule of a norm of rows, or of groups; what it was told beside is named. All of it is wanted, or it pays not."""
+
+    def rule(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
+        if call.wanted != {"x", *_SCALES}:
+            return None
+        made, x, scale = call.intermediates(), call.value("x"), call.value("scale")
+        statistics = (made["mean"], made["variance"]) if made else None
+        told = {name: call.given[name] for name in more}
+        planned = _planned(call, "axis", "eps")
+        slopes = make(graph, call.cotangents, x, scale=scale, statistics=statistics, **told, **planned)
+        return dict(zip(("x", "scale", "offset"), slopes, strict=True))
+
+    return rule
+
+
+_rule(layer_norm)(_of_rows(layer_norm_gradient))
+_rule(group_norm)(_of_rows(group_norm_gradient, "num_groups"))
+
+
+@_rule(rms_norm)
+def _of_rms_norm(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
+    if call.wanted != {"x", "scale"}:
+        return None
+    x, scale = call.value("x"), call.value("scale")
+    slopes = rms_norm_gradient(graph, call.cotangents, x, scale, **_planned(call, "axis", "eps"))
+    return dict(zip(("x", "scale"), slopes, strict=True))
+
+
+@_rule(batch_norm)
+def _of_batch_norm(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
+    cotangent, *of_statistics = call.cotangents
+    if call.wanted != {"x", *_SCALES} or cotangent is None or any(own is not None for own in of_statistics):
+        return None
+    _, mean, variance = call.result()
+    given = call.value("x"), call.value("scale"), mean, variance
+    slopes = batch_norm_gradient(graph, cotangent, *given, **_planned(call, "axis", "eps"))
+    return dict(zip(("x", "scale", "offset"), slopes, strict=True))
+
+
+@_rule(batch_norm_inference)
+def _of_batch_norm_inference(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
+    if not call.wanted >= {"x", *_SCALES}:
+        return None
+    given = [call.value(name) for name in ("x", "scale", "mean", "variance")]
+    slopes = batch_norm_inference_gradient(graph, call.cotangents, *given, **_planned(call, "axis", "eps"))
+    return dict(zip(("x", "scale", "offset", "mean", "variance"), slopes, strict=True))
+
+
+# --- maps ---------------------------------------------------------------------------------------------------
 
 MANY = 8
 """So many elements for each worker at least has a map whose gradient is planned as a whole, if any of it is summed.

@@ -222,11 +222,15 @@ def layer_norm_gradient(
     *,
     axis: int | Iterable[int] = -1,
     eps: float = 1e-5,
+    statistics: tuple[Tensor, Tensor] | None = None,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "layer_norm_gradient",
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of `layer_norm` by the tensor, scale and offset; arguments as of `layer_norm`."""
+    """The gradients of `layer_norm` by the tensor, scale and offset; arguments as of `layer_norm`.
+
+    `statistics` are the mean and the variance of each row, where they are known; taken anew when left off.
+    """
     _checked("layer_norm_gradient", graph, cotangent=cotangent, x=x, scale=scale)
     axes = checked_axes("layer_norm_gradient", "axis", axis, x.ndim)
     with graph.scope(name, unique=True):
@@ -234,7 +238,7 @@ def layer_norm_gradient(
             *("layer_norm_gradient", graph, axes, axes, eps, grain, memory_share, x, {"scale": scale}),
             cotangent=cotangent,
         )
-        return _row_slopes(own, cotangent, x, scale)
+        return _row_slopes(own, cotangent, x, scale, statistics)
 
 
 def _rows_normalized(own: Norm, x: Tensor, scales: dict[str, Tensor]) -> Tensor:
@@ -243,11 +247,14 @@ def _rows_normalized(own: Norm, x: Tensor, scales: dict[str, Tensor]) -> Tensor:
     if found is not None:
         return found
     mean, variance = own.moments(x)
+    own.graph.note_intermediates(mean=mean, variance=variance)
     return own.normalized(x=x, mean=mean, variance=variance, **scales)
 
 
-def _row_slopes(own: Norm, cotangent: Tensor, x: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    slopes, mean, variance = own.slopes_by_rows(cotangent, x, scale)
+def _row_slopes(
+    own: Norm, cotangent: Tensor, x: Tensor, scale: Tensor, statistics: tuple[Tensor, Tensor] | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    slopes, mean, variance = own.slopes_by_rows(cotangent, x, scale, statistics)
     by_scale, by_offset = own.slopes(cotangent, x, mean, variance)
     return slopes, own.as_dtype(by_scale, scale.dtype), own.as_dtype(by_offset, scale.dtype)
 
@@ -317,11 +324,16 @@ def group_norm_gradient(
     *,
     axis: int = 1,
     eps: float = 1e-5,
+    statistics: tuple[Tensor, Tensor] | None = None,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "group_norm_gradient",
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of `group_norm` by the tensor, scale and offset; arguments as of `group_norm`."""
+    """The gradients of `group_norm` by the tensor, scale and offset; arguments as of `group_norm`.
+
+    `statistics` are the mean and the variance of each group of each example, where they are known; taken anew when
+    left off.
+    """
     _checked("group_norm_gradient", graph, cotangent=cotangent, x=x, scale=scale)
     channel, shape = _grouped("group_norm_gradient", x, num_groups, axis)
     _check_channels("group_norm_gradient", x.shape[channel], scale=scale)
@@ -337,7 +349,7 @@ def group_norm_gradient(
             {"scale": of_groups},
             cotangent=slopes,
         )
-        by_x, by_scale, by_offset = _row_slopes(own, slopes, wide, of_groups)
+        by_x, by_scale, by_offset = _row_slopes(own, slopes, wide, of_groups, statistics)
         return by_x.reshape(x.shape), by_scale.flatten(), by_offset.flatten()
 
 

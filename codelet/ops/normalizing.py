@@ -161,16 +161,18 @@ class Norm:
         work = self.rows.work("move slopes", codelets, fields, {"out": ("all", self.dtype)}, "kept", **static)
         return self.rows.add(work, self.rows.plan(work), **tensors)[0]
 
-    def slopes_by_rows(self, cotangent: Tensor, x: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The slopes by the elements, and the statistics, where these are of rows."""
+    def slopes_by_rows(
+        self, cotangent: Tensor, x: Tensor, scale: Tensor, statistics: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The slopes by the elements, and the statistics, where these are of rows; of given ones these."""
         rows, one = self.rows, ("one", self.sums)
         fields: Any = {"cotangent": ("all", cotangent), "x": ("all", x), "scale": (self.scaled, scale)}
         results: Any = {"out": ("all", self.dtype), "mean": one, "variance": one}
         static = {**self.static, "partials": self.sums.name}
         whole = rows.work("slopes", slopes_of_rows, fields, results, "whole", **static)
-        if self._fits(whole, x):
+        if statistics is None and self._fits(whole, x):
             return rows.add(whole, rows.plan(whole), cotangent=cotangent, x=x, scale=scale)  # type: ignore[return-value]
-        mean, variance = self.moments(x)
+        mean, variance = self.moments(x) if statistics is None else statistics
         given = {"cotangent": cotangent, "x": x, "mean": mean, "variance": variance, "scale": scale}
         fields = {name: (self._kind(name), tensor) for name, tensor in given.items()}
         sums: Any = {"products": one, "total": one}

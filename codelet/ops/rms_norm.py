@@ -68,6 +68,15 @@ def move_slopes_by_root(cotangent, x, scale, squares, products, *, axes, spread,
 
 
 @both
+def slopes_of_rows_by_root(cotangent, x, scale, *, axes, spread, count, eps, partials):
+    """The slopes by the elements of whole rows, and what the rows were multiplied by."""
+    wide, own = x.astype(partials), cotangent.astype(partials) * jnp.expand_dims(scale, spread)
+    inverse = inverse_root(jnp.sum(lax.square(wide), axes), count, eps)
+    share = jnp.expand_dims(inverse * inverse * jnp.sum(own * wide, axes) / count, axes)
+    return {"out": ((own - wide * share) * jnp.expand_dims(inverse, axes)).astype(x.dtype), "inverse": inverse}
+
+
+@both
 def sum_slopes_of_scale(cotangent, x, inverse, *, axes, spread):
     """The slopes by the scale, summed along `axes`; rows are along `spread`."""
     wide = cotangent.astype(inverse.dtype) * x.astype(inverse.dtype)
@@ -174,12 +183,15 @@ def rms_norm_gradient(
         out: Any = {"out": ("all", x.dtype)}
         last = rows.work("move slopes", move_slopes_by_root, fields | found, out, "kept", **static)
         plans = rows.plans([first, last])
-        squares, products = rows.add(first, plans[0], **given)
-        (slopes,) = rows.add(last, plans[1], **given, squares=squares, products=products)
-
-        inverse = map(
-            graph, functools.partial(inverse_root, count=rows.length, eps=float(eps)), squares, name="inverse"
-        )
+        made: Any = {**out, "inverse": one}
+        whole = rows.work("slopes", slopes_of_rows_by_root, fields, made, "whole", **static, partials=sums)
+        if rows.takes_whole(whole, plans):
+            slopes, inverse = rows.add(whole, rows.plan(whole), **given)
+        else:
+            squares, products = rows.add(first, plans[0], **given)
+            (slopes,) = rows.add(last, plans[1], **given, squares=squares, products=products)
+            root = functools.partial(inverse_root, count=rows.length, eps=float(eps))
+            inverse = map(graph, root, squares, name="inverse")
         beside = tuple(d for d in range(x.ndim) if d not in rows.axes)
         of_scale = Rows(
             *(graph, beside, x, cotangent),

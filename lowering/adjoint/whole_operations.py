@@ -192,6 +192,7 @@ def _call(
         operation.arguments,
         lambda name: each(before, operation.arguments[name]),
         lambda: each(after, operation.result),
+        lambda: each(after, operation.intermediates),
         each(cotangent, operation.result),
         wanted,
     )
