@@ -87,6 +87,7 @@ __all__ = [
     "codelet_from_jaxpr",
     "compare",
     "concat",
+    "describe",
     "draw",
     "equal",
     "gradient",

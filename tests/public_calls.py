@@ -208,6 +208,7 @@ CALLS: Mapping[str, Callable[[World], Given]] = {
             "ignore": ["is_left"],
         },
     ),
+    "describe": lambda w: (cl.describe, [w.graph], {"compute_sets": [w.graph.compute_sets[0]]}),
     "equal": lambda w: (cl.equal, [jnp.sin, lambda x: jnp.sin(x), ONES], {"casts": "exact", "seed": 3}),
     "lower": lambda w: (
         cl.lower,

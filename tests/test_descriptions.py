@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from jax.extend import core as jax_core
 
 import codelet as cl
@@ -41,7 +40,8 @@ def positions(own: Operand, axes: Mapping[Axis, np.ndarray]) -> np.ndarray:
 
 def written_by(found: Description) -> list[Variable]:
     """The variables that a description writes."""
-    return [*dict.fromkeys(variable for own in found.results for variable in source_variables(own.source))]
+    sources = [own.source for own in found.results if own.source is not None]
+    return [*dict.fromkeys(variable for source in sources for variable in source_variables(source))]
 
 
 def evaluate(found: Description, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -71,6 +71,7 @@ def evaluate(found: Description, values: Mapping[str, np.ndarray]) -> dict[str, 
             combine = COMBINE[found.combine].reduce
             at = at[tuple(slice(None) if is_parallel else 0 for is_parallel in parallel)]
             result = combine(result.astype(found.combined_in), gone) if gone else result
+        assert own.source is not None
         numbers = source_elements(own.source)[at]
         for variable in source_variables(own.source):
             place = numbers - variable.first_element
@@ -99,7 +100,7 @@ def constants(graph: cl.Graph) -> dict[str, np.ndarray]:
 
 
 def run_descriptions(graph: cl.Graph) -> int:
-    """See that all descriptions of a graph, one after another, are what its compute sets compute; how many there are."""
+    """See that the descriptions of a graph, one after another, are what its compute sets compute; how many."""
     values, found = drawn(graph), cl.describe(graph)
     written = [own.name for each in found if isinstance(each, Description) for own in written_by(each)]
     expected = cl.interpret(graph, values, [*dict.fromkeys(written)])
@@ -112,7 +113,9 @@ def run_descriptions(graph: cl.Graph) -> int:
 
 
 def image(graph: cl.Graph, x: cl.Tensor, strides: int) -> cl.Tensor:
-    return cl.ops.conv_general_dilated(graph, x.reshape((1, 3, 7, 11)), graph.add_variable("w", (2, 3, 3, 3)), strides, "SAME")
+    return cl.ops.conv_general_dilated(
+        graph, x.reshape((1, 3, 7, 11)), graph.add_variable("w", (2, 3, 3, 3)), strides, "SAME"
+    )
 
 
 OPERATIONS: dict[str, tuple[Any, int | None]] = {
@@ -211,6 +214,7 @@ def test_a_product_by_hand_is_one(cut):
     of = lambda tensors: {name: tensor.source.name for name, tensor in tensors.items()}  # noqa: E731
     assert (of(own.operands), of(own.results)) == ({"left": "x", "right": "w"}, {"out": "y"})
     (found,) = own.descriptions
+    assert isinstance(found, Description)
     assert sorted(found.axes.values()) == sorted([rows, inner, columns])
     assert {name: found.role(name) for name, n in found.axes.items()}
     assert [found.role(name) for name in found.axes].count("reduction") == 1
@@ -230,7 +234,9 @@ def test_a_spoilt_product_is_not_one():
     graph = product(8, 12, 5, 2, 3)
     x, held = graph.variable("x"), graph.variable("held")
     other = graph.add_variable("other", (2, 1, 3))
-    graph.add_vertex("parts", times, left=other, right=x[:5, :3].reshape((1, 5, 3)), out=graph.add_variable("more", (2, 5)))
+    graph.add_vertex(
+        "parts", times, left=other, right=x[:5, :3].reshape((1, 5, 3)), out=graph.add_variable("more", (2, 5))
+    )
     assert run_descriptions(graph) == 2
     again = product(8, 12, 5, 2, 3)
     x, held = again.variable("x"), again.variable("held")
@@ -255,6 +261,7 @@ def test_descriptions_print():
     graph = cl.Graph(cl.IPU(num_tiles=4))
     image(graph, graph.add_variable("x", (21, 11)), 2)
     (found,) = cl.describe(graph)
+    assert isinstance(found, Description)
     assert found.kind == "convolution"
     assert [found.role(name) for name in found.axes].count("window") == 2
     assert str(found).startswith("out[0, ")
@@ -266,5 +273,7 @@ def test_descriptions_print():
     blocks = cl.Graph(cl.IPU(num_tiles=4))
     x = blocks.add_variable("x", (6, 4))
     i = cl.grid(i=3)
-    blocks.add_vertex("turn", sort_block, x=x[2 * i : 2 * i + 2], out=blocks.add_variable("y", (6, 4))[4 - 2 * i : 6 - 2 * i])
+    blocks.add_vertex(
+        "turn", sort_block, x=x[2 * i : 2 * i + 2], out=blocks.add_variable("y", (6, 4))[4 - 2 * i : 6 - 2 * i]
+    )
     assert [*map(str, cl.describe(blocks))] == ["out[f0 - 2*i + 4, i1] = sort_block(x[f0 + 2*i, i1])"]

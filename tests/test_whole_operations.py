@@ -116,7 +116,54 @@ def _mapped(graph, x, w):
     return cl.ops.map(graph, lambda x, w: jnp.sin(x) * w, x, w[:, 0])
 
 
-FORMS = [_product, _transposed, _batched, _convolved, _softmax, _columns, _looked_up, _clipped, _mapped]
+def _greatest(graph, x, w):
+    return cl.ops.max(graph, x, 1, keepdims=True)
+
+
+def _least(graph, x, w):
+    return cl.ops.min(graph, x, 0)
+
+
+def _variance(graph, x, w):
+    return cl.ops.var(graph, x, ddof=1)
+
+
+def _logarithm(graph, x, w):
+    return cl.ops.logsumexp(graph, x, 1, keepdims=True)
+
+
+def _picked(graph, x, w):
+    return cl.ops.top_k(graph, x, 2)[0]
+
+
+def _averaged(graph, x, w):
+    return cl.ops.avg_pool(graph, x.reshape((1, 4, 12, 1)), (2, 3), 2, "SAME", count_include_pad=False)
+
+
+def _rows_normalized(graph, x, w):
+    return cl.ops.layer_norm(graph, x.reshape((12, 4)), w[:4, 0], w[:4, 1], eps=1e-3)
+
+
+def _by_root(graph, x, w):
+    return cl.ops.rms_norm(graph, x.reshape((12, 4)), w[:4, 0])
+
+
+def _groups_normalized(graph, x, w):
+    return cl.ops.group_norm(graph, x.reshape((2, 4, 6)), 2, w[:4, 0], w[:4, 1])
+
+
+def _channels_normalized(graph, x, w):
+    return cl.ops.batch_norm(graph, x, w[:, 0], w[:, 1])[0]
+
+
+def _normalized_as_told(graph, x, w):
+    return cl.ops.batch_norm_inference(graph, x, *(w[:, k] for k in range(4)), eps=25.0)
+
+
+PRODUCTS = [_product, _transposed, _batched, _convolved]
+ROWS = [_softmax, _columns, _greatest, _least, _variance, _logarithm, _picked, _averaged]
+NORMS = [_rows_normalized, _by_root, _groups_normalized, _channels_normalized, _normalized_as_told]
+FORMS = [*PRODUCTS, *ROWS, *NORMS, _looked_up, _clipped, _mapped]
 
 
 @pytest.fixture
@@ -133,7 +180,7 @@ def ruled(monkeypatch):
     return given
 
 
-@few("form", FORMS, quick=["_product", "_batched", "_looked_up", "_mapped"])
+@few("form", FORMS, quick=["_product", "_batched", "_looked_up", "_mapped", "_greatest", "_groups_normalized"])
 def test_a_rule_gives_jaxs_gradient(form, ruled):
     with jax.enable_x64(True):
         graph, values = cl.Graph(cl.IPU(num_tiles=6)), dict[str, Any]()
@@ -453,6 +500,7 @@ def many_tokens(graph: cl.Graph, table: cl.Tensor) -> cl.Tensor:
 CYCLES = {
     f"{name}, {tiles}": (own.build, own.shapes, tiles) for name, own in OPERATIONS.items() for tiles in (1472, 64)
 }
+CYCLES |= {f"{form.__name__}, 4": (lambda g, x, w, form=form: form(g, x, w), [(4, 12), (12, 5)], 4) for form in NORMS}
 CYCLES["small product, 16"] = cl.ops.matmul, [(16, 48), (48, 8)], 16
 CYCLES["many tokens, 1472"] = many_tokens, [(8_000, 64)], 1472
 

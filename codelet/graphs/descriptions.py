@@ -1,7 +1,7 @@
 """Descriptions: what vertices compute of each element, over named axes, whatever blocks they were cut into.
 
-A description says over which axes, what is read and written at each place of them, what is made of the elements that are
-read, and by what those along an axis are combined on which no result moves. It stands for no vertex: it is found in
+A description says over which axes, what is read and written at each place of them, what is made of the elements that
+are read, and by what those along an axis are combined on which no result moves. It stands for no vertex: it is found in
 vertices, and printed as an equation: `out[rows, columns] = sum over summed of a[rows, summed] * b[summed, columns]`.
 
 Source: the generic operation of MLIR's linalg, https://mlir.llvm.org/docs/Dialects/Linalg/.
@@ -19,7 +19,7 @@ from jax.extend import core as jax_core
 
 from codelet.programs.compute_sets import ComputeSet
 from codelet.views.access import Access
-from codelet.views.grids import Axis, Key
+from codelet.views.grids import Axis
 from codelet.views.line import Line
 from codelet.views.sources import Source
 
@@ -32,8 +32,8 @@ class Operand:
 
     Attributes:
         name: of the field.
-        source: the variable, or the patchwork, that it is an element or a block of; None for a number that a vertex has,
-            which is the position along one dimension.
+        source: the variable, or the patchwork, that it is an element or a block of; None for a number that a vertex
+            has, which is the position along one dimension.
         access: where in it, along each of its dimensions, or of these with neighbours made one; over the axes, and over
             the dimensions of a block, by number.
     """
@@ -110,7 +110,9 @@ class Description:
     @functools.cached_property
     def _roles(self) -> dict[str, Role]:
         parallel = {key for own in self.results for line in own.access.lines for key in line.keys}
-        slid = [{key for line in own.access.lines if line.keys & parallel for key in line.keys} for own in self.operands]
+        slid = [
+            {key for line in own.access.lines if line.keys & parallel for key in line.keys} for own in self.operands
+        ]
 
         def role(axis: Axis) -> Role:
             if axis in parallel:
@@ -129,9 +131,15 @@ class Description:
         return self._roles[name]
 
     @property
+    def _steps(self) -> list[str]:
+        """The primitives that make an element, but for casts."""
+        names = [eqn.primitive.name for eqn in self.element.jaxpr.eqns]
+        return [name for name in names if name != "convert_element_type"]
+
+    @property
     def _multiplies(self) -> bool:
         """Whether it makes products of two operands."""
-        return len(self.operands) == 2 and [eqn.primitive.name for eqn in self.element.jaxpr.eqns] == ["mul"]
+        return len(self.operands) == 2 and self._steps == ["mul"]
 
     @property
     def kind(self) -> str:
@@ -146,7 +154,7 @@ class Description:
 
     def __str__(self) -> str:
         read = [own.text(self.names) for own in self.operands]
-        if not self.element.jaxpr.eqns and len(read) == 1:
+        if self.combine is not None and not self._steps and len(read) == 1:
             made = read[0]
         elif self._multiplies:
             made = " * ".join(read)

@@ -231,7 +231,9 @@ def _found(graph: Graph, compute_sets: tuple[ComputeSet, ...], descriptions: Seq
     scope, line = compute_sets[-1].name, compute_sets[-1].line
     operation = Operation(None, "several" if len(kinds) > 1 else kinds.pop(), scope, line, None)
     fields = [(own.operands, own.results) for own in descriptions]
-    read, written = ({f.name: whole_view(f.source) for each in own for f in each if f.source} for own in zip(*fields, strict=True))
+    read, written = (
+        {f.name: whole_view(f.source) for each in own for f in each if f.source} for own in zip(*fields, strict=True)
+    )
     operation.arguments, operation.result = read, written
     operation.compute_sets = [*compute_sets]
     operation.num_vertices = vertices_of(graph, compute_sets)

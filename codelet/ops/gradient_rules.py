@@ -265,12 +265,23 @@ def _of_avg_pool(graph: Graph, call: OperationCall) -> Mapping[str, Any]:
 
 _SCALES = {"scale", "offset"}
 
+ROWS = 8
+"""Elements for each that scales some, at least: of fewer rows the slopes by their scales are hardly summed.
+
+By vertices a norm of one row of 4,800 elements takes 0.3 to 0.9 of what it takes as a whole, of eight rows 1.2 to 1.5.
+"""
+
+
+def _has_rows(call: OperationCall) -> bool:
+    """Whether elements are scaled by rows, or channels, of which each has several."""
+    return call.given["x"].size >= ROWS * call.given["scale"].size
+
 
 def _of_rows(make: Callable[..., Any], *more: str) -> Rule:
-    """The rule of a norm of rows, or of groups; what it was told beside is named. All of it is wanted, or it pays not."""
+    """The rule of a norm of rows, or of groups, told some more by name; it pays where all gradients are wanted."""
 
     def rule(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
-        if call.wanted != {"x", *_SCALES}:
+        if call.wanted != {"x", *_SCALES} or not _has_rows(call):
             return None
         made, x, scale = call.intermediates(), call.value("x"), call.value("scale")
         statistics = (made["mean"], made["variance"]) if made else None
@@ -288,7 +299,7 @@ _rule(group_norm)(_of_rows(group_norm_gradient, "num_groups"))
 
 @_rule(rms_norm)
 def _of_rms_norm(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
-    if call.wanted != {"x", "scale"}:
+    if call.wanted != {"x", "scale"} or not _has_rows(call):
         return None
     x, scale = call.value("x"), call.value("scale")
     slopes = rms_norm_gradient(graph, call.cotangents, x, scale, **_planned(call, "axis", "eps"))
@@ -308,7 +319,7 @@ def _of_batch_norm(graph: Graph, call: OperationCall) -> Mapping[str, Any] | Non
 
 @_rule(batch_norm_inference)
 def _of_batch_norm_inference(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
-    if not call.wanted >= {"x", *_SCALES}:
+    if call.wanted != {"x", *_SCALES, "mean", "variance"}:
         return None
     given = [call.value(name) for name in ("x", "scale", "mean", "variance")]
     slopes = batch_norm_inference_gradient(graph, call.cotangents, *given, **_planned(call, "axis", "eps"))

@@ -7,12 +7,14 @@ of what these are sums of. What is no partition of one is several descriptions, 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
-from jax.extend import core as jax_core
+import numpy as np
 
+from codelet.errors import ForeignGraphError, ProgramError
 from codelet.graphs.descriptions import Description, Operand
 from codelet.graphs.family import Family, Field
 from codelet.graphs.graph import Graph
@@ -29,8 +31,8 @@ from codelet.views.index import Index
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor, whole_view
 from lowering.join.alike_families import join_alike
-from lowering.join.lattice_pieces import numbers_as_access
 from lowering.join.join import Composing, WholeReduction
+from lowering.join.lattice_pieces import numbers_as_access
 from lowering.join.reduced import ReducedFamily, wholes_of
 from lowering.join.refine import refine
 from lowering.plan.collect import collect
@@ -76,13 +78,20 @@ def _stage_names(graph: Graph) -> dict[ComputeSet, dict[frozenset[str], str]]:
 
 
 def _names_of(
-    axes: Sequence[tuple[Axis, str]], operands: Sequence[Operand], results: Sequence[Operand], given: Mapping[frozenset[str], str]
+    axes: Sequence[tuple[Axis, str]],
+    operands: Sequence[Operand],
+    results: Sequence[Operand],
+    given: Mapping[frozenset[str], str],
 ) -> dict[Axis, str]:
     """What axes are called: as those of a record along which the same fields move, if some do; or as in their grid."""
     named = [name for _, name in axes]
     for fields in (operands, [*operands, *results]):
-        moving = [frozenset(f.name for f in fields if any(axis in line.keys for line in f.access.lines)) for axis, _ in axes]
-        named = [given.get(own, name) if moving.count(own) == 1 else name for own, name in zip(moving, named, strict=True)]
+        moving = [
+            frozenset(f.name for f in fields if any(axis in line.keys for line in f.access.lines)) for axis, _ in axes
+        ]
+        named = [
+            given.get(own, name) if moving.count(own) == 1 else name for own, name in zip(moving, named, strict=True)
+        ]
     return _apart((axis, name) for (axis, _), name in zip(axes, named, strict=True))
 
 
@@ -123,7 +132,12 @@ class _Views:
                     for length in rows[::-1]:
                         count = length // abs(step)
                         is_cut = length % abs(step) == 0 and 1 < count < access.extents[key]
-                        if isinstance(key, Axis) and is_cut and access.extents[key] % count == 0 and self._cut(key, count):
+                        if (
+                            isinstance(key, Axis)
+                            and is_cut
+                            and access.extents[key] % count == 0
+                            and self._cut(key, count)
+                        ):
                             return True
         return False
 
@@ -154,15 +168,20 @@ class _Views:
 def _by_axes(index: Index, axes: Sequence[Axis]) -> Index:
     """An index with axes for its dimensions."""
     steps = dict(index.symbols) | dict(zip(axes, index.strides, strict=True))
-    return Index(index.offset, (), (), sorted_symbols({axis: step for axis, step in steps.items() if step}), index.tables)
+    return Index(
+        index.offset, (), (), sorted_symbols({axis: step for axis, step in steps.items() if step}), index.tables
+    )
 
 
 # --- descriptions -------------------------------------------------------------------------------------------
 
 
-def _of_reduction(
-    own: ReducedFamily, compute_sets: tuple[ComputeSet, ...], names: StageNames
-) -> Description:
+def _multiplied(*factors: jax.Array, dtype: np.dtype | None) -> jax.Array:
+    """The product of some numbers, in a dtype; of one that itself."""
+    return functools.reduce(jnp.multiply, [factor.astype(dtype) for factor in factors])
+
+
+def _of_reduction(own: ReducedFamily, compute_sets: tuple[ComputeSet, ...], names: StageNames) -> Description:
     """The description of a family of reductions."""
     summed = Grid([range(n) for n in own.factors[0].shape]).axes
     axes = [*own.axes, *((axis, "") for axis in summed)]
@@ -172,7 +191,7 @@ def _of_reduction(
     called = own.map.fields if len(set(own.map.fields)) == len(read) else [f"x{k}" for k in range(len(read))]
     operands = tuple(map(Operand, called, (t.source for t in own.factors), read))
     numbers = [jax.ShapeDtypeStruct((), factor.dtype) for factor in own.factors]
-    element = own.map.term or jax.make_jaxpr(lambda *each: jnp.multiply(*each) if len(each) > 1 else each[0])(*numbers)
+    element = own.map.term or jax.make_jaxpr(functools.partial(_multiplied, dtype=own.map.reduced_in))(*numbers)
     (name,) = own.family.codelet.outputs
     results = (Operand(name, own.out.source, written),)
     return Description(
@@ -192,7 +211,9 @@ def _view(field: Field) -> tuple[Index, Tensor | None] | Refused:
     if field.tensor is None:
         assert field.state is not None
         numbers = field.state.index
-        return Refused("its vertices have constants that are no numbers of a grid") if numbers is None else (numbers, None)
+        return (
+            Refused("its vertices have constants that are no numbers of a grid") if numbers is None else (numbers, None)
+        )
     if field.tensor.rows is not None:
         return Refused("its fields have lengths of their own")
     return (field.tensor.index, field.tensor) if field.tensor.size else Refused("it has no elements")
@@ -205,7 +226,9 @@ def _of_family(family: Family, names: StageNames) -> Description | Refused:
     refused = next((own for own in views if isinstance(own, Refused)), None)
     if refused is not None or not family.num_vertices:
         return refused or Refused("it has no vertices")
-    apart = _Views(zip(family.axes, family.axis_names, strict=True), [own for own in views if not isinstance(own, Refused)])
+    apart = _Views(
+        zip(family.axes, family.axis_names, strict=True), [own for own in views if not isinstance(own, Refused)]
+    )
     operands = [
         Operand(field.name, source, access)
         for field, source, access in zip(fields, apart.sources, apart.accesses(), strict=True)
@@ -226,9 +249,7 @@ def _together(found: Sequence[WholeReduction]) -> Iterator[tuple[ReducedFamily, 
     yield from found
 
 
-def _of_step(
-    computed: Computed, names: StageNames
-) -> Iterator[Description | Refused]:
+def _of_step(computed: Computed, names: StageNames) -> Iterator[Description | Refused]:
     """The descriptions of what a compute set computes."""
     reductions: dict[object, list[WholeReduction]] = {}
     for own in computed.values():
@@ -266,6 +287,10 @@ def describe(graph: Graph, compute_sets: Sequence[ComputeSet] | None = None) -> 
     Returns:
         Descriptions, which print as equations, in the order of the compute sets; or why there is none.
 
+    Raises:
+        ProgramError: something that is no graph, or no list of compute sets.
+        ForeignGraphError: compute sets of another graph.
+
     >>> import codelet as cl
     >>> @cl.codelet
     ... def dot(a, b):
@@ -278,7 +303,15 @@ def describe(graph: Graph, compute_sets: Sequence[ComputeSet] | None = None) -> 
     >>> print(*cl.describe(graph))
     out[i, j] = sum over i2 of a[i, i2] * b[i2, j]
     """
+    if not isinstance(graph, Graph):
+        raise ProgramError("something is described that is no graph", given=f"{graph!r:.80}", expected="a cl.Graph")
     chosen = graph.compute_sets if compute_sets is None else compute_sets
+    if not isinstance(chosen, (list, tuple)) or any(not isinstance(own, ComputeSet) for own in chosen):
+        raise ProgramError(
+            "what is described are no compute sets", given=f"{chosen!r:.80}", expected="a list of some of the graph's"
+        )
+    if any(own.graph is not graph for own in chosen):
+        raise ForeignGraphError("a compute set of another graph is described", given=chosen, expected=graph)
     given, others = {own.number for own in chosen}, []
     for family in graph.families:
         if family.compute_set.number not in given:
