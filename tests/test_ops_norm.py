@@ -129,6 +129,9 @@ def test_what_does_not_fit_is_told():
         cl.ops.layer_norm(graph, x, c[:3], c)
     with pytest.raises(OperationError, match=r"cotangent of ops\.layer_norm_gradient is not like"):
         cl.ops.layer_norm_gradient(graph, x[:1], x, c[:3])
+    for statistics in ((x[:, 0, 0], x[:, 0, 0]), (x[0],), 3):
+        with pytest.raises(OperationError, match=r"statistics of ops\.layer_norm_gradient are not those"):
+            cl.ops.layer_norm_gradient(graph, x, x, c[:3], statistics=statistics)
     with pytest.raises(OperationError, match="an axis that there is not"):
         cl.ops.batch_norm(graph, x, c, c, axis=3)
     assert not graph.compute_sets

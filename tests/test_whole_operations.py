@@ -500,7 +500,7 @@ def many_tokens(graph: cl.Graph, table: cl.Tensor) -> cl.Tensor:
 CYCLES = {
     f"{name}, {tiles}": (own.build, own.shapes, tiles) for name, own in OPERATIONS.items() for tiles in (1472, 64)
 }
-CYCLES |= {f"{form.__name__}, 4": (lambda g, x, w, form=form: form(g, x, w), [(4, 12), (12, 5)], 4) for form in NORMS}
+CYCLES |= {f"{form.__name__}, 4": (form, [(4, 12), (12, 5)], 4) for form in NORMS}
 CYCLES["small product, 16"] = cl.ops.matmul, [(16, 48), (48, 8)], 16
 CYCLES["many tokens, 1472"] = many_tokens, [(8_000, 64)], 1472
 

@@ -19,7 +19,7 @@ from jax.extend import core as jax_core
 
 from codelet.programs.compute_sets import ComputeSet
 from codelet.views.access import Access
-from codelet.views.grids import Axis
+from codelet.views.grids import Axis, Key
 from codelet.views.line import Line
 from codelet.views.sources import Source
 
@@ -47,30 +47,18 @@ class Operand:
         """Whether it is one element, no block."""
         return not any(isinstance(key, int) for key in self.access.extents)
 
-    def _line(self, line: Line, extent: int, names: Mapping[Axis, str]) -> str:
-        """Where it is along a dimension, in print."""
-        called = lambda key: names[key] if isinstance(key, Axis) else f"f{key}"  # noqa: E731
-        blocks = [(key, step) for key, step in line.steps if isinstance(key, int)]
-        if len(line.steps) == len(blocks) == 1 and not line.start and not line.tables and line.divisor == 1:
-            ((key, step),) = blocks
-            if step == 1 and self.access.extents[key] == extent:
-                return ":"
-        terms = [(step, called(key)) for key, step in line.steps]
-        terms += [(1, f"table[{', '.join(map(called, table.keys))}]") for table in line.tables]
-        text = ""
-        for step, name in terms:
-            factor = name if abs(step) == 1 else f"{abs(step)}*{name}"
-            text += (" - " if step < 0 else " + ") + factor if text else ("-" if step < 0 else "") + factor
-        if line.start or not text:
-            text += (" - " if line.start < 0 else " + ") + str(abs(line.start)) if text else str(line.start)
-        if line.divisor == 1:
-            return text
-        return f"({text}) {'//' if line.rounded else '/'} {line.divisor}"
+    def _place(self, line: Line, extent: int, called: Mapping[Key, str]) -> str:
+        """Where it is along a dimension, in print: all of it, or the line."""
+        is_all = not line.start and not line.tables and line.divisor == 1 and len(line.steps) == 1
+        key, step = line.steps[0] if is_all else (None, 0)
+        is_all = isinstance(key, int) and step == 1 and self.access.extents[key] == extent
+        return ":" if is_all else line.text(called)
 
     def text(self, names: Mapping[Axis, str]) -> str:
         """It in print: `a[rows, summed]`."""
+        called = {**names, **{key: f"f{key}" for key in self.access.extents if isinstance(key, int)}}
         lines = zip(self.access.lines, self.access.shape, strict=True)
-        places = ", ".join(self._line(line, extent, names) for line, extent in lines)
+        places = ", ".join(self._place(line, extent, called) for line, extent in lines)
         if self.source is None:
             return places
         return f"{self.name}[{places}]" if places else self.name
@@ -83,11 +71,10 @@ class Description:
     Attributes:
         compute_sets: those whose vertices do, in order: of several, what the last one writes of what the first one
             read, partial results between them left out.
-        kind: "product", "convolution", "reduction", "map" or "blocks".
         names: of the axes.
         operands: what is read.
         results: what is written.
-        element: what is made of an element of each operand, or of a block; of the constants of a vertex after these.
+        element: what is made of an element of each operand, or of a block.
         combine: by what the elements along axes on which no result moves become one: "sum", "max"; None without any.
         combined_in: the dtype of that.
         called: what makes an element, in print.
@@ -143,7 +130,7 @@ class Description:
 
     @property
     def kind(self) -> str:
-        """What it is, by its axes and by what it makes: see the attributes."""
+        """What it is, by its axes and by what it makes: "product", "convolution", "reduction", "map" or "blocks"."""
         if not all(own.is_element for own in (*self.operands, *self.results)):
             return "blocks"
         if self.combine is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
+from typing import Any
 
 from jax import lax
 
@@ -20,6 +21,7 @@ from codelet.ops.norm_codelets import move_slopes_by_channel
 from codelet.ops.normalizing import Norm
 from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.schema import checked
+from codelet.views.sources import type_text
 from codelet.views.tensor import Tensor
 
 
@@ -238,7 +240,7 @@ def layer_norm_gradient(
             *("layer_norm_gradient", graph, axes, axes, eps, grain, memory_share, x, {"scale": scale}),
             cotangent=cotangent,
         )
-        return _row_slopes(own, cotangent, x, scale, statistics)
+        return _row_slopes("layer_norm_gradient", own, cotangent, x, scale, statistics)
 
 
 def _rows_normalized(own: Norm, x: Tensor, scales: dict[str, Tensor]) -> Tensor:
@@ -251,9 +253,29 @@ def _rows_normalized(own: Norm, x: Tensor, scales: dict[str, Tensor]) -> Tensor:
     return own.normalized(x=x, mean=mean, variance=variance, **scales)
 
 
+def _check_statistics(operation: str, own: Norm, x: Tensor, statistics: Any) -> None:
+    """See that statistics are the mean and the variance of all that is normalized together.
+
+    Raises:
+        OperationError: they are something else.
+    """
+    shape = tuple(n for d, n in enumerate(x.shape) if d not in own.axes)
+    is_pair = isinstance(statistics, (tuple, list)) and len(statistics) == 2
+    if is_pair:
+        check_tensors(operation, own.graph, **dict(zip(("mean", "variance"), statistics, strict=True)))
+    if not is_pair or any((each.shape, each.dtype) != (shape, own.sums) for each in statistics):
+        raise OperationError(
+            f"the statistics of ops.{operation} are not those of what is normalized",
+            given=statistics,
+            expected=f"a mean and a variance, each {type_text(own.sums, shape)}",
+        )
+
+
 def _row_slopes(
-    own: Norm, cotangent: Tensor, x: Tensor, scale: Tensor, statistics: tuple[Tensor, Tensor] | None
+    operation: str, own: Norm, cotangent: Tensor, x: Tensor, scale: Tensor, statistics: tuple[Tensor, Tensor] | None
 ) -> tuple[Tensor, Tensor, Tensor]:
+    if statistics is not None:
+        _check_statistics(operation, own, x, statistics)
     slopes, mean, variance = own.slopes_by_rows(cotangent, x, scale, statistics)
     by_scale, by_offset = own.slopes(cotangent, x, mean, variance)
     return slopes, own.as_dtype(by_scale, scale.dtype), own.as_dtype(by_offset, scale.dtype)
@@ -349,7 +371,7 @@ def group_norm_gradient(
             {"scale": of_groups},
             cotangent=slopes,
         )
-        by_x, by_scale, by_offset = _row_slopes(own, slopes, wide, of_groups, statistics)
+        by_x, by_scale, by_offset = _row_slopes("group_norm_gradient", own, slopes, wide, of_groups, statistics)
         return by_x.reshape(x.shape), by_scale.flatten(), by_offset.flatten()
 
 

@@ -8,7 +8,9 @@ of what these are sums of. What is no partition of one is several descriptions, 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +35,7 @@ from codelet.views.tensor import Tensor, whole_view
 from lowering.join.alike_families import join_alike
 from lowering.join.join import Composing, WholeReduction
 from lowering.join.lattice_pieces import numbers_as_access
-from lowering.join.reduced import ReducedFamily, wholes_of
+from lowering.join.reduced import ReducedFamily, strided_index, wholes_of
 from lowering.join.refine import refine
 from lowering.plan.collect import collect
 from lowering.plan.dataflow import flow
@@ -52,8 +54,8 @@ def _apart(names: Iterable[tuple[Axis, str]]) -> dict[Axis, str]:
     given: dict[Axis, str] = {}
     for axis, name in names:
         own = name.partition("*")[0]
-        taken = not own.isidentifier() or own in given.values()
-        given[axis] = f"i{len(given)}" if taken else own
+        tried = itertools.chain([own] if own.isidentifier() else [], map("i{}".format, itertools.count(len(given))))
+        given[axis] = next(each for each in tried if each not in given.values())
     return given
 
 
@@ -63,11 +65,13 @@ def _alone(axes: Mapping[str, Iterable[str]]) -> dict[frozenset[str], str]:
     return {fields: axis for axis, fields in moving.items() if [*moving.values()].count(fields) == 1}
 
 
-def _stage_names(graph: Graph) -> dict[ComputeSet, dict[frozenset[str], str]]:
+def _stage_names(graph: Graph, compute_sets: Sequence[ComputeSet]) -> StageNames:
     """What records call the axes of compute sets, by the fields that move along them, or by the operands that do."""
+    chosen = set(compute_sets)
     found: dict[ComputeSet, dict[frozenset[str], str]] = {}
     for operation in recorded(graph):
-        for compute_set, (stage, *others) in operation.stages.items():
+        for compute_set in chosen & operation.stages.keys():
+            stage, *others = operation.stages[compute_set]
             axes: dict[str, list[str]] = {}
             for field, own in stage.along.items() if not others else ():
                 for axis in own:
@@ -126,19 +130,13 @@ class _Views:
         for access, source in zip(self.accesses(), self.sources, strict=True):
             if source is None or access.shape == source.shape:
                 continue
-            rows = source.shape[next(d for d, n in enumerate(access.shape) if n != source.shape[d]) + 1 :]
-            for line in access.lines:
-                for key, step in line.steps:
-                    for length in rows[::-1]:
-                        count = length // abs(step)
-                        is_cut = length % abs(step) == 0 and 1 < count < access.extents[key]
-                        if (
-                            isinstance(key, Axis)
-                            and is_cut
-                            and access.extents[key] % count == 0
-                            and self._cut(key, count)
-                        ):
-                            return True
+            merged = next(d for d, n in enumerate(access.shape) if n != source.shape[d])
+            steps = [(key, abs(step)) for line in access.lines for key, step in line.steps if isinstance(key, Axis)]
+            for (axis, step), length in itertools.product(steps, reversed(source.shape[merged + 1 :])):
+                count, left = divmod(length, step)
+                ends_rows = not left and 1 < count < axis.extent and axis.extent % count == 0
+                if ends_rows and self._cut(axis, count):
+                    return True
         return False
 
     def _cut(self, axis: Axis, count: int) -> bool:
@@ -146,31 +144,22 @@ class _Views:
         if any(axis in table.keys for index in self.indices for table in index.tables):
             return False
         outer, inner = Grid([range(axis.extent // count), range(count)]).axes
-        made = []
-        for index in self.indices:
+
+        def cut(index: Index) -> Index:
             steps = dict(index.symbols)
             step = steps.pop(axis, 0)
-            made.append(
-                Index(
-                    index.offset,
-                    index.shape,
-                    index.strides,
-                    sorted_symbols({key: n for key, n in {**steps, outer: step * count, inner: step}.items() if n}),
-                    index.tables,
-                )
-            )
-        self.indices = made
+            steps |= {outer: step * count, inner: step} if step else {}
+            return replace(index, symbols=sorted_symbols(steps))
+
+        self.indices = [*map(cut, self.indices)]
         at = [own for own, _ in self.axes].index(axis)
         self.axes[at : at + 1] = [(outer, self.axes[at][1]), (inner, "")]
         return True
 
 
 def _by_axes(index: Index, axes: Sequence[Axis]) -> Index:
-    """An index with axes for its dimensions."""
-    steps = dict(index.symbols) | dict(zip(axes, index.strides, strict=True))
-    return Index(
-        index.offset, (), (), sorted_symbols({axis: step for axis, step in steps.items() if step}), index.tables
-    )
+    """An index without tables, with axes for its dimensions."""
+    return strided_index(index.offset, (), (), {**dict(index.symbols), **dict(zip(axes, index.strides, strict=True))})
 
 
 # --- descriptions -------------------------------------------------------------------------------------------
@@ -318,7 +307,7 @@ def describe(graph: Graph, compute_sets: Sequence[ComputeSet] | None = None) -> 
             others += [field.tensor for field in family.fields if field.is_read and field.tensor is not None]
     read = dict.fromkeys(variable for tensor in others for variable in source_variables(tensor.source))
     plan = flow(collect(graph, ProgramSequence(*map(Execute, chosen)), (), [*map(whole_view, read)]))
-    composing, names = Composing(plan), _stage_names(graph)
+    composing, names = Composing(plan), _stage_names(graph, chosen)
     composing.body(plan.steps)
     found: list[Description | Refused] = []
     for step in plan.steps:
