@@ -452,3 +452,18 @@ def test_a_run_that_two_axes_write_from_an_odd_place_on_is_a_box(alone):
     assert "scatter" not in str(run.jaxpr)
     values = {"x": np.arange(6.0).reshape(3, 2), "y": -np.ones(7)}
     np.testing.assert_array_equal(run(values)["y"], cl.interpret(graph, values, ["y"])["y"])
+
+
+@pytest.mark.parametrize(("row", "size", "count", "start"), [(16, 6, 2, 0), (17, 5, 3, 2), (13, 3, 4, 0)])
+def test_blocks_that_leave_some_of_every_row_are_a_box_of_it(row, size, count, start):
+    """Rows of two arrays, cut by what divides no row: an array of three dimensions, of which two are one variable's."""
+    graph = cl.Graph()
+    x, y = (graph.add_variable(name, (3, 2 * row)) for name in "xy")
+    step, own = graph.add_compute_set("step"), cl.grid(3, 2, count)
+    at = own[1] * row + own[2] * size + start
+    graph.add_vertex(step, cl.codelet(lambda x: 2 * x), x=x[own[0], at : at + size], out=y[own[0], at : at + size])
+    run = cl.lower(graph, inputs=[x, y], outputs=[y])
+    assert "scatter" not in str(run.jaxpr)
+    assert "gather" not in str(run.jaxpr)
+    values = {"x": np.arange(6.0 * row).reshape(3, -1), "y": -np.ones((3, 2 * row))}
+    np.testing.assert_array_equal(run(values)["y"], cl.interpret(graph, values, ["y"])["y"])

@@ -17,12 +17,8 @@ class Radix(NamedTuple):
     length: int
 
 
-def box_radices(extent: int, start: int, terms: Sequence[Term]) -> list[Radix] | None:
-    """A dimension reshaped so that what is written is a box of it; None when no reshape does that."""
-    if any(term.table is not None for term in terms):
-        return None
-    if not terms:
-        return [Radix(extent, start, 1)]
+def _split_radices(extent: int, start: int, terms: Sequence[Term]) -> list[Radix] | None:
+    """A dimension split by the step of its first term, and what is left of it by the others."""
     outer, rest = terms[0], terms[1:]
     if outer.grain == 1:
         return [Radix(extent, start, outer.extents[0])] if not rest else None
@@ -31,6 +27,16 @@ def box_radices(extent: int, start: int, terms: Sequence[Term]) -> list[Radix] |
         return None
     inner = box_radices(outer.grain, shift, rest)
     return None if inner is None else [Radix(extent // outer.grain, row, outer.extents[0]), *inner]
+
+
+def box_radices(extent: int, start: int, terms: Sequence[Term]) -> list[Radix] | None:
+    """A dimension reshaped so that what is written is a box of it; None when no reshape does that."""
+    if any(term.table is not None for term in terms):
+        return None
+    if not terms:
+        return [Radix(extent, start, 1)]
+    found, run = _split_radices(extent, start, terms), run_of(start, terms)
+    return [Radix(extent, start, run[1] - start)] if found is None and run is not None else found
 
 
 def run_of(start: int, terms: Sequence[Term]) -> tuple[int, int] | None:
@@ -49,9 +55,6 @@ def box(access: Access) -> list[Radix] | None:
     for extent, (start, terms) in zip(access.shape, access.dimensions, strict=True):
         own = box_radices(extent, start, terms)
         if own is None:
-            run = run_of(start, terms)
-            if run is None:
-                return None
-            own = [Radix(extent, start, run[1] - start)]
+            return None
         found += own
     return found
