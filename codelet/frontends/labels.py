@@ -44,22 +44,23 @@ def _split(text: str) -> list[str]:
     return parts
 
 
-def scopes_of(name_stack: str) -> tuple[list[str], bool]:
+@functools.lru_cache(maxsize=1 << 12)
+def scopes_of(name_stack: str) -> tuple[tuple[str, ...], bool]:
     """The scopes in a name stack, without the transformations around them, and whether it is of a backward pass.
 
     >>> scopes_of("transpose(jvp(head))/eqx.nn.Conv2d")
-    (['head', 'eqx.nn.Conv2d'], True)
+    (('head', 'eqx.nn.Conv2d'), True)
     """
     found: list[str] = []
     is_backward = False
     for part in _split(name_stack):
         if (match := _TRANSFORMED.match(part)) is not None:
             inner, backward = scopes_of(match[2])
-            found += inner
+            found.extend(inner)
             is_backward |= backward or match[1] == "transpose"
         elif part not in _UNNAMED:
             found.append(part)
-    return found, is_backward
+    return tuple(found), is_backward
 
 
 @functools.cache

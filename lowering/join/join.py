@@ -57,12 +57,6 @@ def _sources(parts: Sequence[ReducedFamily]) -> set[Variable]:
     return {variable for own in parts for factor in own.factors for variable in source_variables(factor.source)}
 
 
-def _forget(known: Known, step: Step) -> Known:
-    """What is still known of variables after a step."""
-    written = set(step.writes)
-    return {v: own for v, own in known.items() if v not in written and written.isdisjoint(_sources(own))}
-
-
 def _as_family(own: ReducedFamily) -> Family | None:
     """A reduction as a family, where windows of it that overlap are those of a convolution."""
     family = own.as_family
@@ -128,6 +122,7 @@ class Composing(Rewriter):
         self.instead: dict[Step, tuple[Family, ...]] = {}
         self.computed: dict[Step, dict[Family, WholeReduction | tuple[Family, ...]]] = {}
         self.parts: dict[Variable, tuple[Family, ...]] = {}  # families of the graph that what is known is made of
+        self.sources: dict[Variable, set[Variable]] = {}  # what that is of
 
     def _elements(self, family: Family) -> Family:
         """A family of blocks as one of their elements, where it may be one of reductions."""
@@ -164,6 +159,11 @@ class Composing(Rewriter):
             for variable in source_variables(tensor.source):
                 found.setdefault(variable, set()).add(None)
         return found
+
+    def left(self, known: Known, step: Step) -> Known:
+        """What is still known of variables after a step."""
+        written = set(step.writes)
+        return {v: own for v, own in known.items() if v not in written and written.isdisjoint(self.sources[v])}
 
     def composed(self, sums: ReducedFamily, known: Known, parts: tuple[Family, ...]) -> WholeReduction:
         """Sums of some parts, composed with what is known of what they add up, as far back as that goes."""
@@ -221,7 +221,7 @@ class Composing(Rewriter):
             parts = {now: of for now, of in made.parts.items() if now in families}
             parts |= {composed[one]: tuple(dict.fromkeys(whole[one].parts)) for own in instead for one in apart[own]}
             made = flow_step(replace(made, families=families, parts=parts))
-        known = _forget(known, made)
+        known = self.left(known, made)
         for variable, writers in written.items():
             if all(self.reduced(family) is not None for family in writers):
                 refined = [self.elements(family) for family in writers]
@@ -230,8 +230,9 @@ class Composing(Rewriter):
                 own = [found for found in reduced if found is not None]
                 if any(map(_adds_up, own)):  # sums that are not composed: then none of them
                     own = [found for family in one if (found := self.reduced(family)) is not None]
-                if len(own) == len(one) <= _MOST_PARTS and _sources(own).isdisjoint(made.writes):
-                    known[variable] = tuple(own)
+                sources = _sources(own)
+                if len(own) == len(one) <= _MOST_PARTS and sources.isdisjoint(made.writes):
+                    known[variable], self.sources[variable] = tuple(own), sources
                     self.parts[variable] = tuple(part for family in writers for part in whole[family].parts)
         return made, known
 
@@ -244,7 +245,7 @@ class Composing(Rewriter):
                 made.append(one)
             else:
                 made.append(self.around(step))
-                known = _forget(known, step)
+                known = self.left(known, step)
         return tuple(made)
 
 
