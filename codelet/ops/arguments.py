@@ -98,9 +98,9 @@ def checked_dtype(operation: str, name: str, dtype: Any) -> np.dtype:
     Raises:
         OperationError: something that is none.
     """
-    if isinstance(dtype, np.dtype) and (dtype == bool or jnp.issubdtype(dtype, np.number)):
-        if jax.dtypes.canonicalize_dtype(dtype) == dtype:
-            return dtype  # what an array of it would say, and take longer for
+    is_number = isinstance(dtype, np.dtype) and (dtype.kind == "b" or jnp.issubdtype(dtype, np.number))
+    if is_number and jax.dtypes.canonicalize_dtype(dtype) == dtype:
+        return dtype  # what an array of it would say, and take longer for
     try:
         return np.dtype(jax.eval_shape(lambda: jnp.zeros((), dtype)).dtype)
     except TypeError:
