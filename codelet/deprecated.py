@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from codelet.errors import SavedLine, user_line
+from codelet.errors import GradientError, SavedLine, user_line
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -93,6 +93,9 @@ def old_attribute(old: str, new: str) -> Any:
         return getattr(self, new)
 
     return property(get, doc=f"Deprecated: `{new}` is its name now.")
+
+
+GradientError.report = old_attribute("GradientError.report", "check")  # type: ignore[attr-defined] (below this file)
 
 
 class _CalledDict(dict[Any, Any]):

@@ -375,12 +375,12 @@ class GradientError(CodeletError, ArithmeticError):
     """A gradient that is not the slope of what is computed.
 
     Attributes:
-        report: all that was found, a `GradientCheck`.
+        check: all that was found, a `GradientCheck`.
     """
 
-    def __init__(self, problem: str, report: Any, **said: Any):
+    def __init__(self, problem: str, check: Any, **said: Any):
         super().__init__(problem, **said)
-        self.report = report
+        self.check = check
 
 
 # --- the machine --------------------------------------------------------------------------------------
@@ -402,7 +402,7 @@ class SizeError(CodeletError, MemoryError):
 
 
 class ProgramAbortedError(CodeletError):
-    """A program that aborted, with the message of its `AbortOn`, or a loop that went on beyond its `max_steps`."""
+    """A program that aborted, with the message of its `AbortOn`, or a loop that went on beyond its `max_iterations`."""
 
 
 class StreamError(CodeletError):

@@ -113,9 +113,9 @@ def test_a_path_is_looked_at_before_anything_is_drawn(path, tmp_path, monkeypatc
     (tmp_path / "folder.png").mkdir()
     traced = cl.trace(jnp.tanh, jnp.ones(4000), target=cl.IPU(num_tiles=64))
     with pytest.raises((cl.DrawError, cl.FileError)):
-        cl.draw(traced, path, diagram=False, note=_never)
+        cl.draw(traced, path=path, note=_never)
     with pytest.raises((cl.DrawError, cl.FileError)):
-        cl.draw(traced, path, diagram=True)
+        traced.diagram(path)
     with pytest.raises(SystemExit, match=r"codelet draw: a (file cannot|picture is)") as caught:
         monkeypatch.setattr("ipu_backend.jobs.draw.find_function", _never)
         main(["draw", "mnist", f"--output={path or '.'}"])
@@ -135,6 +135,6 @@ def test_what_was_there_stays_where_a_picture_cannot_be_written(tmp_path):
     path.write_text("before")
     graph = cl.Graph()
     graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", (4,)))
-    cl.draw(graph, path)
+    graph.diagram(path)
     assert path.read_text().startswith("<svg")
     assert [own.name for own in tmp_path.iterdir()] == ["diagram.svg"]

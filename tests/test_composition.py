@@ -214,7 +214,7 @@ def test_turns_of_loops():
     assert len(told) == 1
     assert (told[0].filename, told[0].lineno) == (__file__, as_long_as_small.__code__.co_firstlineno)
     assert "codelet 'as_long_as_small' (" in str(told[0].message)
-    assert "16 are counted; cl.codelet(turns=...) says how many" in str(told[0].message)
+    assert "16 are counted; cl.codelet(trip_count=...) says it" in str(told[0].message)
 
 
 def test_calls_and_derivative_rules_are_inlined():

@@ -41,7 +41,7 @@ def test_an_attribute_under_its_old_name():
     with pytest.warns(DeprecationWarning, match=r"Loop\.turns is now iterations"):
         assert made.turns == 2
     with pytest.raises(AttributeError):
-        made.other
+        made.other  # noqa: B018
 
 
 def test_arguments_in_their_old_order():

@@ -46,7 +46,7 @@ def test_the_mend_computes_what_was_meant(name):
     assert found, caught.value
     made = eval(found[1], {"cl": cl, "jnp": jnp, "jax": jax, "graph": graph, "x": x, "y": y})
     values = {own: np.random.default_rng(k).random((4, 4), np.float32) + 0.5 for k, own in enumerate("xy")}
-    results = cl.interpret(graph, values, [made])
+    results = cl.interpret(graph, values=values, outputs=[made])
     (result,) = results.values()
     expected = np.asarray(MEANT[name](jnp.asarray(values["x"]), jnp.asarray(values["y"])))
     np.testing.assert_allclose(result, expected, rtol=1e-5)
@@ -88,7 +88,7 @@ def test_a_backward_pass_after_the_program_alone_names_forward():
         return jnp.sum(jax.lax.fori_loop(0, 3, lambda k, own: jnp.sin(own) * x, x))
 
     traced = cl.trace(loss, jnp.ones(40), target=cl.IPU(num_tiles=4))
-    found = cl.gradient(traced.graph, traced.outputs, traced.flat_inputs, program=traced.program)
+    found = cl.gradient(traced.graph, of=traced.outputs, wrt=traced.flat_inputs, program=traced.program)
     (x,) = traced.flat_inputs
     alone = cl.Sequence(traced.program, found.backward)
 
@@ -100,7 +100,7 @@ def test_a_backward_pass_after_the_program_alone_names_forward():
     for run in (
         engine,
         lambda: cl.lower(traced.graph, alone, inputs=[x], outputs=[found[x]]),
-        lambda: cl.interpret(traced.graph, {x.name: np.ones(40, np.float32)}, [found[x]], alone),
+        lambda: cl.interpret(traced.graph, values={x.name: np.ones(40, np.float32)}, outputs=[found[x]], program=alone),
     ):
         with pytest.raises(cl.UninitializedReadError, match=r"fix: +run the `forward` of the gradient in place of the"):
             run()

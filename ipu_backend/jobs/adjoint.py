@@ -68,7 +68,7 @@ def with_gradient(traced: Traced) -> Step:
         ProgramError: a first result that is no single number of floats.
     """
     wrt = _floats(traced.inputs[0])
-    found = gradient(traced.graph, traced.flat_outputs[0], wrt, program=traced.program)
+    found = gradient(traced.graph, traced.program, of=traced.flat_outputs[0], wrt=wrt)
     program = ProgramSequence(found.forward, found.backward)
     return Step(traced.graph, program, traced.flat_inputs, (*traced.flat_outputs, *found))
 
@@ -94,7 +94,7 @@ def training_step(traced: Traced, grain: int | None = None) -> Step:
     """
     graph, training = traced.graph, traced.inputs[0]
     parameters, velocity = (jax.tree.leaves(own) for own in (training.parameters, training.velocity))
-    found = gradient(graph, traced.flat_outputs[0], parameters, program=traced.program)
+    found = gradient(graph, traced.program, of=traced.flat_outputs[0], wrt=parameters)
     parts = list(ProgramSequence(found.backward).programs)
     rows = [(p, found[p], v) for p, v in zip(parameters, velocity, strict=True)]
     places = _last_touched(found.backward, rows)

@@ -170,7 +170,7 @@ def build(
             profile = _profile(plan, step)
     except SizeError as error:
         unprofiled = error.problem
-    counts = (graph.num_vertices, graph.num_edges, len(graph.variables), len(graph.compute_sets), len(graph.functions))
+    counts = (graph.num_vertices, graph.num_edges, len(graph.sources), len(graph.compute_sets), len(graph.functions))
     if profile is None:
         return BuildResult(name, *counts, target.num_tiles, None, None, (), stages.seconds, unprofiled)
     by_tile = profile.memory_by_tile

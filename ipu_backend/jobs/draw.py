@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from codelet.draw.diagram import Diagram
-from codelet.draw.drawing import STAGES, draw
+from codelet.draw.drawing import STAGES, draw, draw_small
 from codelet.draw.paths import check_path
 from codelet.draw.picture import Picture
 from codelet.frontends.trace import trace
@@ -49,5 +49,8 @@ def draw_function(
     if profile or by_tile:
         with stages.stage("profile"):
             placed = traced.profile(allow_out_of_memory=True)
+    if path.lower().endswith(".svg"):
+        chosen = {own: options[own] for own in ("style", "palette") if own in options}
+        return draw_small(traced, path=path, profile=placed, title=name, **chosen)
     with stages.following() as note:
-        return draw(traced, path, profile=placed, note=note, **{"title": name, **options})
+        return draw(traced, path=path, profile=placed, note=note, **{"title": name, **options})

@@ -30,7 +30,7 @@ def report_function(
         path: where the page is written.
         grain: as `cl.trace` takes it.
         batch: as `find_function` takes it.
-        picture: as `Profile.report` takes it.
+        picture: as `Profile.write_report` takes it.
         json: where all that the page shows is written as JSON, if anywhere.
 
     Raises:
@@ -48,7 +48,7 @@ def report_function(
     with stages.stage("profile"):
         profile = traced.profile(allow_out_of_memory=True)
     with stages.stage("collect"):
-        record = profile.record(name, traced.layer_of)
+        record = profile.tables(name, layer_of=traced.layer_of)
     with stages.stage("write"):
         text = page_of(record, picture=picture_of_graph(profile, picture))
         with written_whole(path) as file:

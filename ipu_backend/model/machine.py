@@ -174,7 +174,7 @@ class Machine:
         """What a vertex of a codelet takes: its own `cycles=`, or what the rules say of its equations.
 
         Raises:
-            CyclesError: the codelet's own `cycles=` or `turns=` fails.
+            CyclesError: the codelet's own `cycles=` or `trip_count=` fails.
         """
         return codelet_cycles(codelet, self)
 

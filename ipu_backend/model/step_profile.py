@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from codelet.deprecated import old_attribute
 from lowering.machine.phases import Phase, StepCycles
 
 
@@ -54,7 +55,7 @@ class StepProfile(CountedByKind):
 
     Attributes:
         name: the compute set, or the copy.
-        repeats: its turns; 0 in a branch that is not counted, since another takes longer.
+        iterations: its turns; 0 in a branch that is not counted, since another takes longer.
         num_vertices: vertices that run in one turn.
         cycles: the phases of one turn, by tile.
         received_bytes: of all tiles in one turn.
@@ -65,7 +66,7 @@ class StepProfile(CountedByKind):
     """
 
     name: str
-    repeats: int
+    iterations: int
     num_vertices: int
     cycles: StepCycles
     received_bytes: int
@@ -73,6 +74,7 @@ class StepProfile(CountedByKind):
     other_live_bytes: int = 0
     hidden_cycles: int = 0
     turns_are_guessed: bool = False
+    repeats = old_attribute("StepProfile.repeats", "iterations")
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -85,10 +87,10 @@ class StepProfile(CountedByKind):
 
     def prolongs(self, phase: Phase) -> int:
         """By how many cycles one of its phases prolongs the program, for all turns."""
-        return self.repeats * phase.cycles - (self.hidden_cycles if phase.kind == "host" else 0)
+        return self.iterations * phase.cycles - (self.hidden_cycles if phase.kind == "host" else 0)
 
     def _rest_on(self, what: str) -> int:
-        return round(self.repeats * sum(phase.cycles * getattr(phase, what) for phase in self.phases))
+        return round(self.iterations * sum(phase.cycles * getattr(phase, what) for phase in self.phases))
 
     @property
     def compute_by_tile(self) -> np.ndarray:
@@ -103,7 +105,7 @@ class StepProfile(CountedByKind):
     @property
     def exchange_before_cycles(self) -> int:
         """Cycles of the busiest tile before it computes, for all turns."""
-        return self.repeats * self.cycles.before("exchange")
+        return self.iterations * self.cycles.before("exchange")
 
     @property
     def exchange_after_cycles(self) -> int:
@@ -113,7 +115,7 @@ class StepProfile(CountedByKind):
     @property
     def total_cycles(self) -> int:
         """All of them."""
-        return self.repeats * self.cycles.total - self.hidden_cycles
+        return self.iterations * self.cycles.total - self.hidden_cycles
 
     @property
     def fitted_cycles(self) -> int:

@@ -157,7 +157,7 @@ def check_gradient(graph: Graph, program: Program, found: Any, cotangent: Any) -
     by = [*found.tensors]
     views = [found.of, *by, *([cotangent] if isinstance(cotangent, Tensor) else [])]
     needed = {*read_before_written(plan, ()), *(own for view in views for own in source_variables(view.source))}
-    inputs = [own for own in graph.variables if own in needed and own.value is None]
+    inputs = [own for own in graph.sources if own in needed and own.value is None]
     wrt = {own: k for k, own in enumerate(inputs) if any(own in source_variables(view.source) for view in by)}
     # What is emitted, before the lowering gives it slopes of its own: JAX's are what ours are held against.
     run = jax_core.jaxpr_as_fun(compile_plan(plan_graph(graph, program, inputs, [found.of])))
