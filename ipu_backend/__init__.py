@@ -9,6 +9,7 @@ from typing import Any
 _WHERE = {
     "Checkpoints": "running.checkpoints",
     "Comparison": "model.report.comparison",
+    "ComparisonError": "model.report.comparison",
     "CyclesError": "model.costs",
     "Engine": "running.engine",
     "FigureError": "model.profile",
@@ -16,7 +17,10 @@ _WHERE = {
     "Machine": "model.machine",
     "Profile": "model.profile",
     "Record": "model.report.record",
+    "RecordError": "model.report.record",
+    "ReportError": "model.report.recorded",
     "Route": "model.machine",
+    "StepProfile": "model.step_profile",
     "Tables": "model.tables",
     "TargetError": "model.machine",
     "UnknownCyclesWarning": "model.costs",

@@ -142,7 +142,7 @@ MISTAKES = [
             f"turns that are {what}",
             lambda w, turns=turns: cl.RepeatWhile(w.work, w.flag, [], trip_count=turns),
             cl.ProgramError,
-            f"turns={turns!r}",
+            f"trip_count={turns!r}",
             "leave it off where nobody knows",
         )
         for what, turns in (("below zero", -1), ("no number", 2.5), ("a truth value", True), ("too many", 2**31))
@@ -151,7 +151,7 @@ MISTAKES = [
         "more turns than max_iterations",
         lambda w: cl.RepeatWhile(w.work, w.flag, [], max_iterations=3, trip_count=4),
         cl.ProgramError,
-        "turns=4, max_iterations=3",
+        "trip_count=4, max_iterations=3",
         "a larger max_iterations",
     ),
     Mistake(
@@ -212,10 +212,8 @@ MISTAKES = [
     Mistake("a number as parameters", lambda w: w.graph.add_function([], 3), cl.ProgramError, "3", "[x, y]"),
     Mistake("a number as a name", lambda w: w.graph.add_function([], {1: w.x}), cl.ProgramError, "1", "a string"),
     # lowering
-    Mistake("a name as inputs", lambda w: cl.lower(w.graph, inputs="x", outputs=[]), cl.ProgramError, "'x'", "['x']"),
-    Mistake(
-        "a tensor as outputs", lambda w: cl.lower(w.graph, inputs=[], outputs=w.x), cl.ProgramError, "of x", "[x, "
-    ),
+    Mistake("a number as inputs", lambda w: cl.lower(w.graph, inputs=3, outputs=[]), cl.ProgramError, "3", "['x']"),
+    Mistake("a number as outputs", lambda w: cl.lower(w.graph, inputs=[], outputs=3), cl.ProgramError, "3", "[x, "),
     Mistake(
         "another graph's tensor in a program",
         lambda w: lower(w, cl.Repeat(2, cl.Copy(0.0, w.elsewhere))),

@@ -14,7 +14,7 @@ from ipu_backend.model.cost import codelet_cycles, interleaved_fields
 from ipu_backend.model.tables import POPLIBS, Tables
 
 
-class TargetError(CodeletError):
+class TargetError(CodeletError, ValueError):
     """A target that does not exist, or numbers that no machine has."""
 
 

@@ -34,7 +34,7 @@ from lowering.machine.placement import checked_tile
 from lowering.pipeline import MachinePlan
 
 
-class FigureError(CodeletError):
+class FigureError(CodeletError, ValueError):
     """A figure that a profile does not have."""
 
 

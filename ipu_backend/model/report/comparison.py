@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ipu_backend.model.profile import Profile
 
 
-class ComparisonError(CodeletError):
+class ComparisonError(CodeletError, TypeError):
     """A comparison of something that is no profile."""
 
 

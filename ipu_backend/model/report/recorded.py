@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ipu_backend.model.profile import Profile
 
 
-class ReportError(CodeletError):
+class ReportError(CodeletError, ValueError):
     """A report of something that there is none of."""
 
 
