@@ -117,7 +117,7 @@ def test_a_path_is_looked_at_before_anything_is_drawn(path, tmp_path, monkeypatc
     with pytest.raises((cl.DrawError, cl.FileError)):
         traced.diagram(path)
     with pytest.raises(SystemExit, match=r"codelet draw: a (file cannot|picture is)") as caught:
-        monkeypatch.setattr("ipu_backend.jobs.draw.find_function", _never)
+        monkeypatch.setattr("ipu_backend.jobs.adjoint.find_function", _never)
         main(["draw", "mnist", f"--output={path or '.'}"])
     assert len(str(caught.value).splitlines()) <= 5
 
@@ -125,7 +125,7 @@ def test_a_path_is_looked_at_before_anything_is_drawn(path, tmp_path, monkeypatc
 @pytest.mark.parametrize("option", ["-o", "--json"])
 def test_the_paths_of_a_report_are_looked_at_first(option, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ipu_backend.jobs.report.find_function", _never)
+    monkeypatch.setattr("ipu_backend.jobs.adjoint.find_function", _never)
     with pytest.raises(SystemExit, match="codelet report: a file cannot be written there"):
         main(["report", "mnist", option, "missing/page.html"])
 
