@@ -12,7 +12,7 @@ _WHERE = {
     "ComparisonError": "model.report.comparison",
     "CyclesError": "model.costs",
     "Engine": "running.engine",
-    "FigureError": "model.profile",
+    "FigureError": "model.step_profile",
     "IPU": "model.ipu",
     "Machine": "model.machine",
     "Profile": "model.profile",

@@ -17,8 +17,9 @@ from codelet.superstep import Copied, PlacedVertices, Traffic, copy_cycles, exch
 from codelet.target import FamilyCycles, VertexCycles
 from ipu_backend.jobs.matvec import dot_vertex_cycles, estimate_matvec, search_matvec
 from ipu_backend.model.machine import Route, TargetError
-from ipu_backend.model.profile import FigureError, Profile
+from ipu_backend.model.profile import Profile
 from ipu_backend.model.profile_plan import MemoryUse, profile_plan
+from ipu_backend.model.step_profile import FigureError
 from lowering.machine.step_cycles import StepTraffic, moving_moments
 from lowering.pipeline import plan_engine
 from lowering.plan.timeline import timeline

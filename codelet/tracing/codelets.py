@@ -302,7 +302,7 @@ class Codelet(Unchanging, Capturing):
                 f"codelet {self.name!r} fails for these fields: {type(error).__name__}: {message}",
                 given=types,
                 expected="a pure JAX function that returns an array, or a dict of arrays",
-                fix=mend_of_asking(error) or f"call `{self.name}` on arrays of these shapes to see it happen",
+                fix=mend_of_asking(error) or f"jax.make_jaxpr({self.name})(...), of such arrays, shows where",
             ) from error
         if any(isinstance(const, Tracer) for const in jaxpr.consts):
             raise CapturedTracerError(

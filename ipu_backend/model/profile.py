@@ -17,7 +17,7 @@ import numpy as np
 
 from codelet.deprecated import callable_still, old_attribute
 from codelet.display import Text, as_html, as_table
-from codelet.errors import CodeletError, TileError
+from codelet.errors import TileError
 from codelet.files import written_whole
 from codelet.graphs.family import Family
 from codelet.schema import COUNT, FLAG, FUNCTION, SIZE, TEXT, accepts
@@ -27,16 +27,11 @@ from ipu_backend.model.report.page import Page, page_of
 from ipu_backend.model.report.picture import picture_of_graph
 from ipu_backend.model.report.record import Record
 from ipu_backend.model.report.recorded import ReportError, record_of
-from ipu_backend.model.step_profile import CountedByKind, StepProfile
+from ipu_backend.model.step_profile import CountedByKind, FigureError, StepProfile, check_kinds
 from ipu_backend.model.vertex_tiles import VertexTiles
 from lowering.machine.phases import KINDS
 from lowering.machine.placement import checked_tile
 from lowering.pipeline import MachinePlan
-
-
-class FigureError(CodeletError, ValueError):
-    """A figure that a profile does not have."""
-
 
 _ARGUMENTS = {"title": TEXT, "layer_of": FUNCTION, "picture": FLAG, "most": SIZE, "height": COUNT}
 
@@ -110,11 +105,7 @@ class Profile(CountedByKind):
         Raises:
             FigureError: a kind that no phase is of.
         """
-        for kind in kinds:
-            if not isinstance(kind, str) or kind not in KINDS:
-                raise FigureError(
-                    "a profile has no such kind of phase", given=f"{kind!r:.80}", expected=", ".join(KINDS)
-                )
+        check_kinds(kinds)
         return sum(step.cycles_of(*kinds) for step in self.steps)
 
     @property

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from codelet.deprecated import old_attribute
-from lowering.machine.phases import Phase, StepCycles
+from codelet.errors import CodeletError
+from lowering.machine.phases import KINDS, Phase, StepCycles
+
+
+class FigureError(CodeletError, ValueError):
+    """A figure that a profile does not have."""
+
+
+def check_kinds(kinds: Sequence[object]) -> None:
+    """See that phases are of some kinds.
+
+    Raises:
+        FigureError: a kind that no phase is of.
+    """
+    for kind in kinds:
+        if not isinstance(kind, str) or kind not in KINDS:
+            raise FigureError("a profile has no such kind of phase", given=f"{kind!r:.80}", expected=", ".join(KINDS))
 
 
 class CountedByKind:
@@ -82,7 +99,12 @@ class StepProfile(CountedByKind):
         return self.cycles.phases
 
     def cycles_of(self, *kinds: str) -> int:
-        """Cycles of the phases of some kinds, for all turns."""
+        """Cycles of the phases of some kinds, for all turns.
+
+        Raises:
+            FigureError: a kind that no phase is of.
+        """
+        check_kinds(kinds)
         return sum(map(self.prolongs, (phase for phase in self.phases if phase.kind in kinds)))
 
     def prolongs(self, phase: Phase) -> int:
