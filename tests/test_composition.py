@@ -204,8 +204,8 @@ def test_turns_of_loops():
     with pytest.warns(cl.UnknownCyclesWarning, match="16 are counted"):
         assert estimate(down, x).guessed
     bound = lambda n, x: jax.lax.fori_loop(0, n, lambda _, x: x * 2, x)  # noqa: E731
-    assert estimate(bound, 5, x, turns=10, issue="assembly").worker == 10 * (turn + 1)
-    assert estimate(as_long_as_small, x, turns=lambda x: x.size, issue="assembly").guessed == 16 * TURN_CYCLES
+    assert estimate(bound, 5, x, trip_count=10, issue="assembly").worker == 10 * (turn + 1)
+    assert estimate(as_long_as_small, x, trip_count=lambda x: x.size, issue="assembly").guessed == 16 * TURN_CYCLES
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         found, again = (estimate(as_long_as_small, x, issue="assembly") for _ in range(2))

@@ -975,7 +975,7 @@ def test_programs_share_one_state():
     )
     told(engine.run, cl.ProgramError, "has several programs", "the name of one: 'train'")
     np.testing.assert_array_equal(engine.read("y"), [24, 4])
-    run = engine.function(inputs=["w", "x", "n"], outputs=["w", "n"], program="train")
+    run = engine.function(inputs=["w", "x", "n"], outputs=["w", "n"], program_name="train")
     np.testing.assert_array_equal(run({"w": [0, 0], **{k: VALUES[k] for k in "xn"}})["w"], [8, 1])
 
 
