@@ -361,7 +361,7 @@ def test_turns_are_of_the_time_of_adding():
         own = cl.codelet(lambda a: a, workers=6, issue="assembly", vectorised=True, trip_count=lambda a: 10 * (k + 1))
         graph.add_vertex(f"step {k}", own, a=x)
     hints = [family.codelet.codelet.hints for family in graph.families]
-    assert [own.turns(a=None) for own in hints if callable(own.turns)] == [10, 20]
+    assert [own.trip_count(a=None) for own in hints if callable(own.trip_count)] == [10, 20]
     assert [(own.workers, own.issue, own.vectorised) for own in hints] == [(6, "assembly", True)] * 2
 
 

@@ -190,8 +190,8 @@ NOT_INTERPRETED = {
         "'s' has the wrong shape",
     ),
     "an unknown name": (lambda g, x: cl.interpret(g, values={"z": 0.0}, outputs=[x]), cl.NotInGraphError, "x, s"),
-    "a name that is a tensor": (
-        lambda g, x: cl.interpret(g, values={x: np.zeros(2)}, outputs=[x]),
+    "a name that is a number": (
+        lambda g, x: cl.interpret(g, values={3: np.zeros(2)}, outputs=[x]),
         cl.NotInGraphError,
         "x, s",
     ),
@@ -216,13 +216,31 @@ NOT_INTERPRETED = {
         cl.NotInGraphError,
         "no variable 'z'",
     ),
-    "a view as output": (lambda g, x: cl.interpret(g, values={}, outputs=[x[:1]]), cl.ProgramError, "whole variable"),
+    "a view by symbols as output": (
+        lambda g, x: cl.interpret(g, values={}, outputs=[x[cl.grid(2)]]),
+        cl.ProgramError,
+        "name the whole range",
+    ),
+    "two values for one": (
+        lambda g, x: cl.interpret(g, values={x: np.zeros(2), "x": np.zeros(2)}, outputs=[x]),
+        cl.ArrayError,
+        "two values are given for 'x'",
+    ),
+    "a value for something elsewhere": (
+        lambda g, x: cl.interpret(g, values={OTHER_X: np.zeros(2)}, outputs=[x]),
+        cl.ForeignGraphError,
+        "something of another graph",
+    ),
     "an input stream as output": (
         lambda g, x: cl.interpret(g, values={}, outputs=["s"]),
         cl.ProgramError,
         "output stream",
     ),
-    "an output alone": (lambda g, x: cl.interpret(g, values={}, outputs=x), cl.ProgramError, "the outputs are no list"),
+    "a number as output": (
+        lambda g, x: cl.interpret(g, values={}, outputs=3),
+        cl.ProgramError,
+        "the outputs are no list",
+    ),
     "a program elsewhere": (
         lambda g, x: cl.interpret(g, values={}, outputs=[x], program=cl.Copy(0.0, OTHER_X)),
         cl.ForeignGraphError,
