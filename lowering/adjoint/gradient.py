@@ -162,7 +162,7 @@ def gradient(
     >>> graph.add_vertex("square", square, x=x, out=y)
     >>> found = cl.gradient(graph, of=y, wrt=x)
     >>> program = cl.Sequence(found.forward, found.backward)
-    >>> float(cl.interpret(graph, values=program, values={x: 3.0}, outputs=found[x])[found[x]])
+    >>> float(cl.interpret(graph, program, values={x: 3.0}, outputs=found[x])[found[x]])
     6.0
     """
     check_is_graph(graph)
