@@ -48,7 +48,7 @@ def lower_gradient(forward: Forward) -> Callable[..., Any]:
     """The backward pass added to a graph, and both passes lowered: from a cotangent and the inputs."""
     graph, of, wrt, program = forward
     cotangent = graph.add_variable("cotangent", of.shape)
-    found = cl.gradient(graph, of, wrt, program=program, cotangent=cotangent)
+    found = cl.gradient(graph, of=of, wrt=wrt, program=program, cotangent=cotangent)
     kept = graph.add_variable("result", of.shape)
     both = cl.Sequence(found.forward, cl.Copy(of, kept), found.backward)
     slopes = [found[own] for own in wrt]

@@ -166,7 +166,7 @@ def activation_bytes(liveness: Liveness) -> int:
 def plan_training(network: Deep, recompute: cl.Recompute | None = None) -> tuple[cl.Gradient, MachinePlan]:
     """The gradient of a network by its parameters, and the plan of forward and backward pass, placed in order."""
     graph, loss, parameters, inputs = network
-    found = cl.gradient(graph, loss, parameters, recompute=recompute)
+    found = cl.gradient(graph, of=loss, wrt=parameters, recompute=recompute)
     given = [source_variables(own.source)[0] for own in (*inputs, *parameters)]
     plan = plan_graph(graph, cl.Sequence(found.forward, found.backward), given, [loss, *found])
     return found, plan_machine(plan, "linear", allow_out_of_memory=True)

@@ -82,7 +82,7 @@ def _drawn(graph: object, size: int) -> Drawn:
 
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "graph.png")
-        picture = draw_graph(graph, path, size=size, diagram=False, note=note)
+        picture = draw_graph(graph, path=path, size=size, note=note)
         begun.append(("", time.perf_counter()))
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     assert isinstance(picture, Picture)

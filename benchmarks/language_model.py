@@ -141,7 +141,7 @@ class Trainer:
         losses = graph.add_output_stream("losses", ())
         self.sequences = graph.add_variable("batch", (batch, tokens + 1), "int32")
         self.loss = loss_of(graph, self.parameters, self.sequences)
-        self.found = cl.gradient(graph, self.loss, self.parameters)
+        self.found = cl.gradient(graph, of=self.loss, wrt=self.parameters)
         self.state = cl.ops.adam_state(graph, self.parameters)
         with graph.record(aside=True) as update:
             cl.ops.adam(graph, self.parameters, self.found[self.parameters], self.state, learning_rate=RATE)

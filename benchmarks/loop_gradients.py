@@ -65,7 +65,7 @@ def build_wave(side: int, turns: int, checkpoint: cl.Revolve | None = None) -> F
         graph.add_vertex("swing", swing, c=now[i, j, k], **around, before=before[i, j, k], out=after[i, j, k])
     inside = (slice(1, -1),) * 3
     body = cl.Sequence(turn, cl.Copy(now, before), cl.Copy(after[inside], now[inside]))
-    return Forward(graph, now, [now, before], cl.Repeat(turns, body, checkpoint=checkpoint))
+    return Forward(graph, now, [now, before], cl.Repeat(turns, body, recompute=checkpoint))
 
 
 def plain_wave(now: jax.Array, before: jax.Array, turns: int) -> jax.Array:
@@ -139,7 +139,7 @@ def is_large(rr, first):
     return rr > SMALL * first
 
 
-def build_conjugate_gradients(side: int, max_steps: int) -> Forward:
+def build_conjugate_gradients(side: int, max_iterations: int) -> Forward:
     """The solution of a system of a stencil, by its right side."""
     graph = cl.Graph()
     b, x, r, q = (graph.add_variable(name, (side, side)) for name in "bxrq")
@@ -167,7 +167,7 @@ def build_conjugate_gradients(side: int, max_steps: int) -> Forward:
     with graph.record() as look:
         goes_on = graph.add_vertex("look", is_large, rr=rr, first=first)
     begin = [cl.Copy(0.0, x), cl.Copy(b, r), cl.Copy(0.0, p), cl.Copy(b, inner), start, cl.Copy(rr, first)]
-    loop = cl.RepeatWhile(look, goes_on, cl.Sequence(turn, cl.Copy(new, rr)), max_steps=max_steps)
+    loop = cl.RepeatWhile(look, goes_on, cl.Sequence(turn, cl.Copy(new, rr)), max_iterations=max_iterations)
     return Forward(graph, x, [b], cl.Sequence(*begin, loop))
 
 

@@ -30,10 +30,11 @@ from benchmarks.messages import build_messages
 from benchmarks.messages import network as message_network
 from benchmarks.messages import plain as plain_messages
 from benchmarks.mnist_step import training_arguments
+from codelet.graphs.by_tensor import key_of
 from codelet.models.mnist import SIZES, Layer, network
 from ipu_backend.jobs.mnist import make_optimizer, make_step, plain_network, slope_of
 from ipu_backend.jobs.timing import time_in_turn
-from lowering.lower import lower_plan, named_variables
+from lowering.lower import lower_plan, named_ends
 from lowering.mesh.choose_homes import SMALL_BYTES
 from lowering.mesh.homes import Home, Homes
 from lowering.mesh.mesh_fused import MeshFused
@@ -88,16 +89,18 @@ class OverMesh:
         cuts: Mapping[str, int | None] | None = None,
         program: Any = None,
     ):
-        sources, targets = named_variables(graph, list(inputs), list(outputs))
+        sources, targets = named_ends(graph, list(inputs), list(outputs))
         chosen = graph.default_program if program is None else program
-        plan = plan_graph(graph, chosen, sources, [graph.variable(v.name) for v in targets])
+        plan = plan_graph(graph, chosen, sources, targets)
         homes = None
         if cuts is not None:
             homes = Homes(mesh.size)
             homes.update({v: Home(v, mesh.size, cuts.get(v.name)) for v in plan.variables})
         self.execution = MeshFused(plan, mesh, homes)
         self.run = jax.jit(
-            lower_plan(plan, targets, self.execution.compile_logical(plan), self.execution.key, raises=True)
+            lower_plan(
+                plan, tuple(map(key_of, targets)), self.execution.compile_logical(plan), self.execution.key, raises=True
+            )
         )
         self.crossing = sum(own.elements_crossing for own in self.execution.inner.crossed)
         self.carried = sum(own.elements_carried for own in self.execution.inner.crossed)

@@ -40,7 +40,7 @@ def report_network(network: str, grain: int | None) -> Reported:
     times = [time.perf_counter()]
     profile = traced.profile(allow_out_of_memory=True)
     times.append(time.perf_counter())
-    record = profile.record(network, traced.layer_of)
+    record = profile.tables(network, layer_of=traced.layer_of)
     times.append(time.perf_counter())
     page = page_of(record)
     times.append(time.perf_counter())

@@ -64,7 +64,7 @@ def adjoint(loss: Function, wrt: Sequence[int]) -> Function:
     def run(*arguments: Any) -> tuple[Any, ...]:
         made = cl.trace(loss, *shapes_of(arguments))
         by = [made.inputs[1 + k] for k in wrt]
-        found = cl.gradient(made.graph, made.outputs, by, program=made.program)
+        found = cl.gradient(made.graph, of=made.outputs, wrt=by, program=made.program)
         both = cl.Sequence(found.forward, found.backward)
         lowered = cl.lower(made.graph, both, inputs=made.flat_inputs, outputs=[found[own] for own in by])
         return tuple(lowered.flat(jax.tree.leaves(arguments)))

@@ -9,19 +9,26 @@ import importlib
 from typing import Any
 
 from codelet import errors
+from codelet.draw.diagram import Diagram as Diagram
 from codelet.draw.drawing import draw as draw
+from codelet.draw.picture import Picture as Picture
 from codelet.errors import *  # noqa: F403 (what `__all__` of it names)
+from codelet.graphs.by_tensor import Results as Results
+from codelet.graphs.family import Family as Family
 from codelet.graphs.graph import Graph as Graph
 from codelet.graphs.vertices import Edge as Edge
 from codelet.graphs.vertices import Vertex as Vertex
 from codelet.interpret import interpret as interpret
+from codelet.programs.compute_sets import ComputeSet as ComputeSet
 from codelet.programs.control import If as If
 from codelet.programs.control import Repeat as Repeat
 from codelet.programs.control import RepeatWhile as RepeatWhile
 from codelet.programs.control import Revolve as Revolve
 from codelet.programs.control import Switch as Switch
 from codelet.programs.copies import Copy as Copy
+from codelet.programs.copies import Stream as Stream
 from codelet.programs.functions import Call as Call
+from codelet.programs.functions import Function as Function
 from codelet.programs.program import Execute as Execute
 from codelet.programs.program import Program as Program
 from codelet.programs.program import Sequence as Sequence
@@ -48,13 +55,18 @@ __all__ = [
     "Checkpoints",
     "Codelet",
     "Comparison",
+    "ComparisonError",
+    "ComputeSet",
     "Copy",
     "CyclesError",
+    "Diagram",
     "Edge",
     "Engine",
     "Equality",
     "Execute",
+    "Family",
     "FigureError",
+    "Function",
     "Gradient",
     "GradientCheck",
     "Graph",
@@ -63,16 +75,23 @@ __all__ = [
     "Lowered",
     "LoweredFunction",
     "Machine",
+    "MachinePlan",
+    "Picture",
     "Print",
     "Profile",
     "Program",
     "Recompute",
     "Record",
+    "RecordError",
     "Repeat",
     "RepeatWhile",
+    "ReportError",
+    "Results",
     "Revolve",
     "Route",
     "Sequence",
+    "StepProfile",
+    "Stream",
     "Switch",
     "Tables",
     "TargetError",
@@ -118,9 +137,11 @@ _ELSEWHERE = {
     "lower": "lowering.builders",
     "Lowered": "lowering.lower",
     "LoweredFunction": "lowering.builders",
+    "MachinePlan": "lowering.pipeline",
     "Checkpoints": "ipu_backend",
     "compare": "ipu_backend",
     "Comparison": "ipu_backend",
+    "ComparisonError": "ipu_backend",
     "CyclesError": "ipu_backend",
     "Engine": "ipu_backend",
     "FigureError": "ipu_backend",
@@ -128,7 +149,10 @@ _ELSEWHERE = {
     "Machine": "ipu_backend",
     "Profile": "ipu_backend",
     "Record": "ipu_backend",
+    "RecordError": "ipu_backend",
+    "ReportError": "ipu_backend",
     "Route": "ipu_backend",
+    "StepProfile": "ipu_backend",
     "Tables": "ipu_backend",
     "TargetError": "ipu_backend",
     "UnknownCyclesWarning": "ipu_backend",

@@ -246,15 +246,15 @@ class SavingError(CodeletError, pickle.PicklingError):
 # --- codelets -----------------------------------------------------------------------------------------
 
 
-class CodeletDefinitionError(CodeletError):
+class CodeletDefinitionError(CodeletError, TypeError):
     """A function that cannot be a codelet: its parameters or their names do not fit."""
 
 
-class CodeletTraceError(CodeletError):
+class CodeletTraceError(CodeletError, TypeError):
     """A codelet that JAX cannot trace for the shapes and dtypes of its fields."""
 
 
-class CapturedTracerError(CodeletError):
+class CapturedTracerError(CodeletError, TypeError):
     """A codelet that closes over a value of an enclosing JAX transformation."""
 
 
@@ -265,12 +265,16 @@ class SymbolError(CodeletError, TypeError):
     """A symbol used where a plain number is needed, or an index expression that cannot be formed."""
 
 
-class ViewError(CodeletError):
+class ViewError(CodeletError, ValueError):
     """A view that cannot be formed: shapes that do not fit, or a slice of no fixed length."""
 
 
-class TensorError(CodeletError):
-    """A tensor used as the numbers that it will hold when the program runs."""
+class TensorError(CodeletError, ValueError):
+    """A tensor used as the numbers that it will hold when the program runs.
+
+    NumPy raises a ValueError as well where an array is asked for one truth value. A TypeError would not reach the user:
+    JAX words those that it meets itself.
+    """
 
 
 class UnnamedError(ViewError, AttributeError):
@@ -288,23 +292,23 @@ class OperationError(CodeletError, ValueError):
 # --- vertices and graphs ------------------------------------------------------------------------------
 
 
-class UnknownFieldError(CodeletError):
+class UnknownFieldError(CodeletError, TypeError):
     """A field that the codelet does not have."""
 
 
-class MissingFieldError(CodeletError):
+class MissingFieldError(CodeletError, TypeError):
     """A field of the codelet that was given nothing."""
 
 
-class FieldTypeError(CodeletError):
+class FieldTypeError(CodeletError, TypeError):
     """A field whose shape, dtype or kind does not fit what it was given."""
 
 
-class TileError(CodeletError):
+class TileError(CodeletError, ValueError):
     """A tile that the target does not have, or a tile mapping that does not fit its tensor."""
 
 
-class PartlyMappedError(CodeletError):
+class PartlyMappedError(CodeletError, ValueError):
     """A variable, or a graph, of which some elements have a tile and others have none."""
 
 
@@ -312,7 +316,7 @@ class StaticFamiliesWarning(UserWarning):
     """A codelet with so many static values in one compute set that compiling a family for each takes long."""
 
 
-class TraceError(CodeletError):
+class TraceError(CodeletError, TypeError):
     """Something that cannot be traced as a graph."""
 
 
@@ -328,15 +332,15 @@ class OneVertexWarning(UserWarning):
     """A primitive of a traced function that one vertex runs on one tile, since no rule spreads it."""
 
 
-class CollectiveError(CodeletError):
+class CollectiveError(CodeletError, NotImplementedError):
     """A function, traced as a graph, that speaks to other devices along a named axis."""
 
 
-class DuplicateNameError(CodeletError):
+class DuplicateNameError(CodeletError, ValueError):
     """A name used twice in one graph."""
 
 
-class ForeignGraphError(CodeletError):
+class ForeignGraphError(CodeletError, ValueError):
     """Something that belongs to another graph."""
 
 
@@ -344,30 +348,30 @@ class NotInGraphError(CodeletError, LookupError):
     """A name or a vertex that is not in the graph."""
 
 
-class VariableError(CodeletError):
+class VariableError(CodeletError, ValueError):
     """A variable or constant that cannot be made as asked."""
 
 
 # --- programs and lowering ----------------------------------------------------------------------------
 
 
-class ProgramError(CodeletError):
+class ProgramError(CodeletError, ValueError):
     """A program that is not well formed."""
 
 
-class WriteRaceError(CodeletError):
+class WriteRaceError(CodeletError, ValueError):
     """An element that two vertices of one compute set write."""
 
 
-class ReadWriteRaceError(CodeletError):
+class ReadWriteRaceError(CodeletError, ValueError):
     """An element that one vertex writes and another of the same compute set reads."""
 
 
-class SelfAliasError(CodeletError):
+class SelfAliasError(CodeletError, ValueError):
     """An output field that names one element twice."""
 
 
-class UninitializedReadError(CodeletError):
+class UninitializedReadError(CodeletError, RuntimeError):
     """An element that is read before anything has given it a value."""
 
 
@@ -375,18 +379,18 @@ class GradientError(CodeletError, ArithmeticError):
     """A gradient that is not the slope of what is computed.
 
     Attributes:
-        report: all that was found, a `GradientCheck`.
+        check: all that was found, a `GradientCheck`.
     """
 
-    def __init__(self, problem: str, report: Any, **said: Any):
+    def __init__(self, problem: str, check: Any, **said: Any):
         super().__init__(problem, **said)
-        self.report = report
+        self.check = check
 
 
 # --- the machine --------------------------------------------------------------------------------------
 
 
-class OutOfTileMemoryError(CodeletError):
+class OutOfTileMemoryError(CodeletError, MemoryError):
     """A tile that would have to hold more than its memory."""
 
 
@@ -401,19 +405,19 @@ class SizeError(CodeletError, MemoryError):
 # --- running ------------------------------------------------------------------------------------------
 
 
-class ProgramAbortedError(CodeletError):
-    """A program that aborted, with the message of its `AbortOn`, or a loop that went on beyond its `max_steps`."""
+class ProgramAbortedError(CodeletError, RuntimeError):
+    """A program that aborted, with the message of its `AbortOn`, or a loop that went on beyond its `max_iterations`."""
 
 
-class StreamError(CodeletError):
+class StreamError(CodeletError, RuntimeError):
     """A stream that is not connected, or that ends before the program is done."""
 
 
-class ArrayError(CodeletError):
+class ArrayError(CodeletError, ValueError):
     """Host data whose structure, shape or dtype does not fit the variable it is for."""
 
 
-class NotFiniteError(CodeletError):
+class NotFiniteError(CodeletError, FloatingPointError):
     """Host data or results that hold NaN or infinity where finiteness is checked."""
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from codelet.errors import ArrayError
+from codelet.errors import ArrayError, CodeletError
 from codelet.hostcopies import copied, on_device
 from codelet.views.sources import type_text
 
@@ -75,6 +75,8 @@ def as_array(value: Any, variable: Place) -> jax.Array:
     if held is None:
         try:
             held = on_device(value)
+        except CodeletError:  # a tensor, which has no numbers, and says so
+            raise
         except (TypeError, ValueError, OverflowError) as error:
             raise ArrayError(
                 f"what was given for {variable.name!r} is not an array",

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from codelet.deprecated import old_order
 from codelet.errors import (
     ArrayError,
     ForeignGraphError,
@@ -23,6 +24,7 @@ from codelet.errors import (
     UninitializedReadError,
     WriteRaceError,
 )
+from codelet.graphs.by_tensor import Named, Results, by_name, key_of, several
 from codelet.graphs.family import Family
 from codelet.graphs.graph import Graph
 from codelet.graphs.vertices import Vertex, family_vertices, gather
@@ -38,7 +40,7 @@ from codelet.programs.tensor_steps import AbortOn, Print, WriteUndef
 from codelet.programs.walk import Touched, check_program
 from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.tracing.unchanged import check_unchanged
-from codelet.views.sources import Variable, source_variables
+from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor, views_padding
 
 
@@ -52,7 +54,7 @@ class _Values(NamedTuple):
 
 def check_names(graph: Graph, values: object) -> None:
     """See that values are given by the names of variables and input streams."""
-    variables = {variable.name: variable for variable in graph.variables}
+    variables = {variable.name: variable for variable in graph.sources}
     taken = [name for name, variable in variables.items() if variable.value is None]
     taken += [stream.name for stream in graph.streams if stream.is_input]
     if not isinstance(values, Mapping):
@@ -140,8 +142,8 @@ class Interpreter:
                 stacked = _Values(stream.name, (*count, *stream.shape), stream.dtype)
                 self.incoming[stream] = iter(np.asarray(as_array(values[stream.name], stacked)))
         self.outgoing: dict[Stream, list[np.ndarray]] = {s: [] for s in graph.streams if not s.is_input}
-        self.written = np.zeros(sum(variable.size + 1 for variable in graph.variables), bool)
-        for variable in graph.variables:
+        self.written = np.zeros(sum(variable.size + 1 for variable in graph.sources), bool)
+        for variable in graph.sources:
             given = variable.value
             if variable.name in values:
                 given = as_array(values[variable.name], variable)
@@ -299,7 +301,7 @@ class Interpreter:
                 turns = 0
                 self.run(condition)
                 while bool(self.number(predicate, "the predicate of a loop", line)) != program.until:
-                    if turns == program.max_steps:
+                    if turns == program.max_iterations:
                         raise ProgramAbortedError(too_many_turns(predicate, program.bound), line=line)
                     self.run(body)
                     self.run(condition)
@@ -322,38 +324,43 @@ class Interpreter:
 
 
 def _output(graph: Graph, given: object) -> Tensor | Stream:
-    """What an output names: a whole variable, or an output stream."""
+    """What an output names: a view without symbols, or an output stream."""
     streams = {stream.name: stream for stream in graph.streams}
     found = given
     if isinstance(given, str):
         found = streams[given] if given in streams else graph.variable(given)
     if isinstance(found, (Tensor, Stream)) and found.graph is not graph:
         raise ForeignGraphError("an output belongs to another graph", given=found, expected="variables of this graph")
-    if (isinstance(found, Stream) and not found.is_input) or (isinstance(found, Tensor) and found.is_whole_variable):
+    if (isinstance(found, Stream) and not found.is_input) or (isinstance(found, Tensor) and not found.axes):
         return found
     raise ProgramError(
-        "an output is neither a whole variable nor an output stream",
+        "an output is neither a view without symbols nor an output stream",
         given=f"{given!r:.80}",
-        expected="a variable, or an output stream, or the name of one",
-        fix="take the view of what comes back, by NumPy" if isinstance(found, Tensor) else None,
+        expected="a tensor, an output stream, or the name of one",
+        fix="name the whole range: x, and not x[i]" if isinstance(found, Tensor) else None,
     )
 
 
+@old_order(("values", "outputs", "program"), lambda second: isinstance(second, Mapping))
 def interpret(
-    graph: Graph, values: Mapping[str, Any], outputs: Sequence[Tensor | Stream | str], program: object = None
-) -> dict[str, np.ndarray]:
+    graph: Graph,
+    program: object = None,
+    *,
+    values: Mapping[Any, Any],
+    outputs: Named | Iterable[Named],
+) -> Results:
     """Run a graph one vertex at a time.
 
     Args:
         graph: what to run.
-        values: an array for each variable that is given a value, by name; for each input stream its values,
-            stacked along a first axis.
-        outputs: the variables to return, whole, by tensor or name; and output streams, for all their values.
         program: what to run when: a program, a compute set, or a list of them; all compute sets in the order they
             were added when left off.
+        values: an array for each variable that is given a value, by tensor or name; for each input stream its values,
+            stacked along a first axis.
+        outputs: what to return, one or several: views, by tensor or name; and output streams, for all their values.
 
     Returns:
-        The values of the outputs, by name; of a stream all that was sent, stacked along a first axis.
+        The values of the outputs, by tensor or name; of a stream all that was sent, stacked along a first axis.
 
     Raises:
         ProgramError, ForeignGraphError: a program or an output that is none of this graph.
@@ -370,29 +377,29 @@ def interpret(
     >>> y = graph.add_variable("y", (3,))
     >>> i = cl.grid(3)
     >>> graph.add_vertex("double", double, x=x[i], out=y[2 - i])
-    >>> cl.interpret(graph, {"x": np.arange(3.0)}, [y])["y"].tolist()
+    >>> cl.interpret(graph, values={x: np.arange(3.0)}, outputs=y)[y].tolist()
     [4.0, 2.0, 0.0]
     """
     if not isinstance(graph, Graph):
         raise ProgramError(
             "only a graph can be interpreted",
             given=f"{graph!r:.80}",
-            expected="cl.interpret(graph, values, outputs)",
+            expected="cl.interpret(graph, program, values=..., outputs=...)",
             fix="cl.lower(function) lowers a function that builds a graph" if callable(graph) else None,
         )
-    if isinstance(outputs, (str, Tensor, Stream)) or not isinstance(outputs, Iterable):
+    listed = several(outputs)
+    if listed is None:
         raise ProgramError("the outputs are no list", given=f"{outputs!r:.80}", expected="a list: [y], or ['y']")
-    wanted = [_output(graph, output) for output in outputs]
+    wanted = [_output(graph, output) for output in listed]
     chosen = graph.default_program if program is None else as_program(program)
     check_program(chosen, graph)
-    memory = Interpreter(graph, values)
+    memory = Interpreter(graph, by_name(graph, values))
     memory.run(chosen)
-    results = {}
+    results = Results()
     for output in wanted:
         if isinstance(output, Stream):
             sent = memory.outgoing[output]
             results[output.name] = np.stack(sent) if sent else np.zeros((0, *output.shape), output.dtype)
         else:
-            variable = next(iter(source_variables(output.source)))
-            results[variable.name] = memory.read(output, "the caller")
+            results[key_of(output)] = memory.read(output, "the caller")
     return results

@@ -53,7 +53,9 @@ def measured(network: str, recompute: cl.Recompute | None) -> Point:
     arguments = eqx.filter_eval_shape(step_arguments, network, batch=1, key=jax.random.key(0))
     traced = cl.trace(loss_apart, *arguments, grain=COARSE_GRAIN)
     parameters = jax.tree.leaves(traced.inputs[0].parameters)
-    found = cl.gradient(traced.graph, traced.flat_outputs[0], parameters, program=traced.program, recompute=recompute)
+    found = cl.gradient(
+        traced.graph, of=traced.flat_outputs[0], wrt=parameters, program=traced.program, recompute=recompute
+    )
     inputs = [source_variables(own.source)[0] for own in traced.flat_inputs]
     both = cl.Sequence(found.forward, found.backward)
     plan = without_calls(plan_graph(traced.graph, both, inputs, [*traced.flat_outputs, *found]))

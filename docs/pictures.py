@@ -34,7 +34,7 @@ def network(name: str, title: str, **options: object) -> Picture:
 
 def drawn(graph: object, **options: object) -> Picture:
     """A picture, however small the graph."""
-    picture = cl.draw(graph, **{"size": SIZE, **options}, diagram=False)
+    picture = cl.draw(graph, **{"size": SIZE, **options})
     assert isinstance(picture, Picture)
     return picture
 
@@ -82,7 +82,7 @@ def report() -> None:
     traced = trace(function, *examples)
     with tempfile.TemporaryDirectory() as directory:
         page, image = Path(directory, "report.html"), Path(directory, "report.png")
-        traced.profile(allow_out_of_memory=True).report(page, "AlexNet", layer_of=traced.layer_of, picture=False)
+        traced.profile(allow_out_of_memory=True).write_report(page, "AlexNet", layer_of=traced.layer_of, picture=False)
         chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
         options = ["--headless=new", "--no-sandbox", "--window-size=1400,1180", "--virtual-time-budget=20000"]
         address = f"{page.as_uri()}#view=execution"
@@ -119,7 +119,7 @@ def main() -> None:
             report()
             continue
         for file, picture in PICTURES[name]():
-            picture.save(FOLDER / f"{file}.webp")
+            picture.write_picture(FOLDER / f"{file}.webp")
             print(f"{file}: {picture}", flush=True)
 
 

@@ -176,8 +176,8 @@ def once_and_each(network: str, turns: int = 2) -> tuple[Cycles, Cycles]:
     arguments = eqx.filter_eval_shape(step_arguments, network, key=jax.random.key(0))
     step = functools.partial(step_in_turns, turns=turns)
     profile = cl.trace(step, *arguments, target=cl.IPU()).profile(allow_out_of_memory=True)
-    assert {own.repeats for own in profile.steps} == {1, turns}
-    of_turns = functools.reduce(operator.add, (cycles(own) for own in profile.steps if own.repeats == turns))
+    assert {own.iterations for own in profile.steps} == {1, turns}
+    of_turns = functools.reduce(operator.add, (cycles(own) for own in profile.steps if own.iterations == turns))
     each = Cycles(*(own // turns for own in of_turns))
     return cycles(profile) + of_turns * -1, each
 

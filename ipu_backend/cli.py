@@ -6,6 +6,7 @@ import argparse
 import importlib.metadata
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 
 def _version() -> str:
@@ -25,8 +26,40 @@ def _at_least(least: int) -> Callable[[str], int]:
     return whole_number
 
 
-def _mnist(arguments: argparse.Namespace) -> None:
+def _put(arguments: argparse.Namespace, shown: object, as_json: Callable[[], Any]) -> None:
+    """Print what a command found; as JSON where `--json` names no file, and to the file that it names."""
     import json
+
+    if arguments.json == _STANDARD_OUTPUT:
+        print(json.dumps(as_json()))
+        return
+    print(shown)
+    if arguments.json is not None:
+        from codelet.files import written_whole
+
+        with written_whole(arguments.json) as file:
+            json.dump(as_json(), file)
+
+
+def _check_json(arguments: argparse.Namespace) -> None:
+    """See that JSON can be written where it is to be, before anything that takes long."""
+    if arguments.json not in (None, _STANDARD_OUTPUT):
+        from codelet.files import check_writable
+
+        check_writable(arguments.json)
+
+
+def _built(arguments: argparse.Namespace, *more: str) -> dict[str, Any]:
+    """What all commands that build a graph are told, and further options that were given."""
+    from ipu_backend.model.ipu import IPU
+
+    size = {} if arguments.tiles is None else {"num_tiles": arguments.tiles}
+    found = {name: value for name in more if (value := getattr(arguments, name)) is not None}
+    common = {name: getattr(arguments, name) for name in ("grain", "batch", "adjoint")}
+    return {**common, "target": IPU(arguments.chip, **size), **found}
+
+
+def _mnist(arguments: argparse.Namespace) -> None:
     from contextlib import suppress
     from dataclasses import asdict
 
@@ -34,59 +67,52 @@ def _mnist(arguments: argparse.Namespace) -> None:
 
     from ipu_backend.jobs.mnist import train
 
-    devices = arguments.devices
+    devices, batch = arguments.devices, arguments.batch or _MNIST_BATCH
     if devices > 1:
         with suppress(RuntimeError):  # JAX has begun: it has the devices that it has
             jax.config.update("jax_num_cpu_devices", devices)
     print("784-128-10 with relu, on 4,000 real digits of MNIST; 1,000 are held out", flush=True)
-    result = train(arguments.epochs, arguments.batch, arguments.seed, adjoint=arguments.adjoint, devices=devices)
+    result = train(arguments.epochs, batch, arguments.seed, adjoint=arguments.adjoint, devices=devices)
     ours, plain = 1e3 * result.step_seconds, 1e3 * result.plain_jax_step_seconds
     passes = ", forward and backward" if arguments.adjoint else ""
     over = f", over {devices} devices" if devices > 1 else ""
-    print(f"graph of a batch of {arguments.batch}{passes}{over}: {result.vertices:,} vertices, {result.edges:,} edges")
+    print(f"graph of a batch of {batch}{passes}{over}: {result.vertices:,} vertices, {result.edges:,} edges")
     print(f"held-out accuracy: {result.accuracy:.1%}")
-    print(f"a training step: {ours:.3f} ms; in plain JAX: {plain:.3f} ms; ratio {ours / plain:.2f}")
-    if arguments.json:
-        print(json.dumps(asdict(result)))
+    step = f"a training step: {ours:.3f} ms; in plain JAX: {plain:.3f} ms; ratio {ours / plain:.2f}"
+    if arguments.json == _STANDARD_OUTPUT:
+        print(step)
+    _put(arguments, step, lambda: asdict(result))
 
 
 def _build(arguments: argparse.Namespace) -> None:
-    import json
-
     from ipu_backend.jobs.build import build
-    from ipu_backend.model.ipu import IPU
 
-    target = IPU(arguments.chip) if arguments.tiles is None else IPU(arguments.chip, num_tiles=arguments.tiles)
-    sizes = {"grain": arguments.grain, "batch": arguments.batch}
-    result = build(arguments.name, **sizes, target=target, adjoint=arguments.adjoint)
-    print(json.dumps(result.as_json()) if arguments.json else result)
+    result = build(arguments.name, **_built(arguments))
+    _put(arguments, result, result.as_json)
 
 
 def _draw(arguments: argparse.Namespace) -> None:
     from ipu_backend.jobs.draw import draw_function
 
-    chosen = ("size", "style", "colour", "palette", "highlight", "grain", "batch", "profile")
-    options = {name: value for name in chosen if (value := getattr(arguments, name)) is not None}
+    options = _built(arguments, "size", "style", "colour", "palette", "highlight", "profile")
     path = arguments.output or f"{arguments.name.replace(':', '.')}.png"
-    print(f"{draw_function(arguments.name, path, **options)!r}: {path}")
+    drawn = draw_function(arguments.name, path, **options)
+    _put(arguments, f"{drawn!r}: {path}", lambda: {"name": arguments.name, "path": path, "picture": repr(drawn)})
 
 
 def _report(arguments: argparse.Namespace) -> None:
     from ipu_backend.jobs.report import report_function
 
     path = arguments.output or f"{arguments.name.replace(':', '.')}.html"
-    chosen = {name: getattr(arguments, name) for name in ("grain", "batch", "picture", "json")}
-    print(f"{report_function(arguments.name, path, **chosen)!r}: {path}")
+    profile, record = report_function(arguments.name, path, **_built(arguments, "picture"))
+    _put(arguments, f"{profile!r}: {path}", record.to_dict)
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    import json
-
     from ipu_backend.jobs.check import check_function
 
-    chosen = {name: getattr(arguments, name) for name in ("grain", "batch", "vertices")}
-    found = check_function(arguments.name, **chosen)
-    print(json.dumps(found.as_json()) if arguments.json else found)
+    found = check_function(arguments.name, **_built(arguments, "vertices"))
+    _put(arguments, found, found.as_json)
     if not found:
         sys.exit(1)
 
@@ -97,44 +123,36 @@ def _take_counts(job: argparse.ArgumentParser, **meanings: str) -> None:
         job.add_argument(f"--{name}", type=_at_least(1), metavar="N", help=meaning)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="codelet", description="Graphs of millions of small differentiable programs, on JAX."
-    )
-    parser.add_argument("--version", action="version", version=f"codelet {_version()}")
-    jobs = parser.add_subparsers(title="jobs", metavar="JOB", dest="job")
-    mnist = jobs.add_parser(
-        "mnist",
-        help="train a digit classifier made of vertices, on real MNIST",
-        description=(
-            "Train a fully connected network, built from one vertex for each dot product of 16 inputs, on "
-            "real digits; test it on digits held out; time a step beside the same network in plain JAX. "
-            "Needs the extra `demo`: pip install 'codelet[demo]'."
-        ),
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    for option, least, default, meaning in (
-        ("--epochs", 1, 40, "turns through the digits"),
-        ("--batch", 1, 32, "digits in a step"),
-        ("--seed", 0, 0, "of all that is random"),
-        ("--devices", 1, 1, "devices that the graph is cut over; a CPU is taken for as many"),
-    ):
-        mnist.add_argument(option, type=_at_least(least), default=default, metavar="N", help=meaning)
-    mnist.add_argument(
-        "--adjoint", action="store_true", help="make the gradient by vertices, too, and not by JAX of the forward pass"
-    )
-    mnist.add_argument("--json", action="store_true", help="end with one line of JSON")
-    mnist.set_defaults(run=_mnist)
-    build = jobs.add_parser(
-        "build",
-        help="trace a network's training step, or any function of JAX, into a graph, and say what it costs",
-        description=(
-            "Trace a function into a graph of vertices, lower it and profile it: its counts, the memory of the tiles, "
-            "the cycles of every layer, forward and backward, and the time of every stage. Stages that take more than "
-            "a second show on the standard error stream, with the extra `progress` as a bar."
+_STANDARD_OUTPUT = "-"
+_MNIST_BATCH = 32
+
+
+def _common() -> argparse.ArgumentParser:
+    """The options that all commands have."""
+    common = argparse.ArgumentParser(add_help=False)
+    _take_counts(common, batch="inputs in a training step (default: the network's own)")
+    common.add_argument(
+        "--adjoint",
+        action="store_true",
+        help=(
+            "make the backward pass of the graph, by cl.gradient, and trace the loss alone; of another function than a "
+            "network's, that of its first result with respect to its first argument"
         ),
     )
-    build.add_argument(
+    common.add_argument(
+        "--json",
+        nargs="?",
+        const=_STANDARD_OUTPUT,
+        metavar="PATH",
+        help="write what was found to a file, as JSON; without PATH one line of it takes the place of the text",
+    )
+    return common
+
+
+def _of_graphs(common: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """The options of commands that build a graph of a function that is named."""
+    graphs = argparse.ArgumentParser(add_help=False, parents=[common])
+    graphs.add_argument(
         "name",
         metavar="NAME",
         help=(
@@ -144,38 +162,67 @@ def _parser() -> argparse.ArgumentParser:
         ),
     )
     _take_counts(
-        build,
+        graphs,
         grain="about how many elements or multiply-adds a vertex has (default: as the planners choose)",
         tiles="of the machine (default: all of the chip)",
-        batch="inputs in a training step (default: 1)",
     )
-    build.add_argument("--chip", choices=("mk1", "mk2", "bow"), default="mk2", help="which IPU (default: mk2)")
-    build.add_argument(
-        "--adjoint",
-        action="store_true",
-        help=(
-            "trace the loss alone, and make its backward pass of the graph, by cl.gradient; of another function than a "
-            "network's, that of its first result by its first argument"
+    graphs.add_argument("--chip", choices=("mk1", "mk2", "bow"), default="mk2", help="which IPU (default: mk2)")
+    return graphs
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="codelet", description="Graphs of millions of small differentiable programs, on JAX."
+    )
+    parser.add_argument("--version", action="version", version=f"codelet {_version()}")
+    jobs = parser.add_subparsers(title="jobs", metavar="JOB", dest="job")
+    common = _common()
+    graphs = _of_graphs(common)
+    mnist = jobs.add_parser(
+        "mnist",
+        parents=[common],
+        help="train a digit classifier made of vertices, on real MNIST",
+        description=(
+            "Train a fully connected network, built from one vertex for each dot product of 16 inputs, on "
+            "real digits; test it on digits held out; time a step beside the same network in plain JAX. "
+            "Needs the extra `demo`: pip install 'codelet[demo]'."
         ),
     )
-    build.add_argument("--json", action="store_true", help="print one line of JSON instead")
+    for option, least, default, meaning in (
+        ("--epochs", 1, 40, "passes through the digits"),
+        ("--seed", 0, 0, "of all that is random"),
+        ("--devices", 1, 1, "devices in the mesh; on a CPU, creates as many host devices"),
+    ):
+        meaning = f"{meaning} (default: {default})"
+        mnist.add_argument(option, type=_at_least(least), default=default, metavar="N", help=meaning)
+    mnist.set_defaults(run=_mnist)
+    build = jobs.add_parser(
+        "build",
+        parents=[graphs],
+        help="trace a network's training step, or any function of JAX, into a graph, and say what it costs",
+        description=(
+            "Trace a function into a graph of vertices, lower it and profile it: its counts, the memory of the tiles, "
+            "the cycles of every layer, forward and backward, and the time of every stage. Stages that take more than "
+            "a second show on the standard error stream, with the extra `progress` as a bar."
+        ),
+    )
     build.set_defaults(run=_build)
     draw = jobs.add_parser(
         "draw",
+        parents=[graphs],
         help="draw the graph of a network's training step, or of any function of JAX",
         description=(
             "Trace a function into a graph of vertices, and draw every vertex and every link between two. "
             "Needs the extra `draw`: pip install 'codelet[draw]'."
         ),
     )
-    draw.add_argument("name", metavar="NAME", help="what is drawn, as `codelet build` takes it")
-    draw.add_argument("-o", "--output", metavar="PATH", help="where to: .png, .webp, .jpg or .html (default: NAME.png)")
-    _take_counts(
-        draw,
-        size="height and width in pixels, a multiple of 64 (default: 2048)",
-        grain="as of `codelet build`",
-        batch="as of `codelet build`",
+    draw.add_argument(
+        "-o",
+        "--output",
+        metavar="PATH",
+        help="where to: .png, .webp, .jpg, .html, or .svg for a diagram (default: NAME.png)",
     )
+    _take_counts(draw, size="height and width in pixels, a multiple of 64 (default: 2048)")
     draw.add_argument("--style", choices=("dark", "light"), help="the ground (default: dark); light for paper")
     draw.add_argument(
         "--colour", choices=("layer", "codelet", "tile", "cycles"), help="what colours say (default: layer)"
@@ -190,41 +237,33 @@ def _parser() -> argparse.ArgumentParser:
     draw.set_defaults(run=_draw)
     report = jobs.add_parser(
         "report",
+        parents=[graphs],
         help="what a network's training step, or any function of JAX, costs, as a page of HTML",
         description=(
             "Trace a function into a graph of vertices, place it on tiles, and write what it costs to one page that "
             "needs no server and no network. Needs the extra `report`: pip install 'codelet[report]'."
         ),
     )
-    report.add_argument("name", metavar="NAME", help="what is profiled, as `codelet build` takes it")
     report.add_argument("-o", "--output", metavar="PATH", help="where to (default: NAME.html)")
-    _take_counts(
-        report,
-        grain="about how many multiplications or elements a vertex has (default: planned for the tiles)",
-        batch="how many examples a network takes (default: its own)",
-    )
     report.add_argument(
         "--picture",
         action=argparse.BooleanOptionalAction,
         default=None,
         help="draw the graph (default: if it is small)",
     )
-    report.add_argument("--json", metavar="PATH", help="write all that the page shows there as well, as JSON")
     report.set_defaults(run=_report)
     check = jobs.add_parser(
         "check",
+        parents=[graphs],
         help="whether what a network's training step, or any function of JAX, is lowered to is equal to it",
         description=(
             "Trace a function into a graph of vertices, lower it, and evaluate both at random points of a prime field: "
             "equal, different with a witness, or undecided with the reason. Exit status 1 where it is not equal."
         ),
     )
-    check.add_argument("name", metavar="NAME", help="what is compared, as `codelet build` takes it")
-    _take_counts(check, grain="as of `codelet build`", batch="as of `codelet build`")
     check.add_argument(
         "--vertices", action="store_true", help="compare the graph itself as well, one family of vertices at a time"
     )
-    check.add_argument("--json", action="store_true", help="print one line of JSON instead")
     check.set_defaults(run=_check)
     return parser
 
@@ -246,6 +285,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         from codelet.errors import CodeletError
 
         try:
+            _check_json(arguments)
             arguments.run(arguments)
         except CodeletError as error:
             sys.exit(f"codelet {arguments.job}: {error}")

@@ -7,7 +7,7 @@ for each kind of arguments.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, overload
 
@@ -19,6 +19,7 @@ from jax.sharding import Mesh
 from codelet.display import as_html
 from codelet.errors import ArrayError, FieldTypeError, ForeignGraphError, ProgramError
 from codelet.frontends.traced import Traced
+from codelet.graphs.by_tensor import Named, several
 from codelet.graphs.graph import Graph
 from codelet.hostdata import as_array, is_of_keys
 from codelet.programs.compute_sets import ComputeSet
@@ -262,11 +263,8 @@ def _names_of(shared: Any) -> list[str]:
     Raises:
         ProgramError: something that is no tensor, stream or name.
     """
-    one = (str, Tensor, Stream)
-    listed: list[Any] = [shared]
-    if isinstance(shared, Iterable) and not isinstance(shared, one):
-        listed = list(shared)
-    if not all(isinstance(own, one) for own in listed):
+    listed = several(shared)
+    if listed is None or not all(isinstance(own, (str, Tensor, Stream)) for own in listed):
         raise ProgramError(
             "shared names something that is no input",
             given=f"shared={shared!r:.80}",
@@ -280,11 +278,11 @@ def lower(
     graph: Graph,
     program: Program | None = None,
     *,
-    inputs: Sequence[Tensor | Stream | str],
-    outputs: Sequence[Tensor | Stream | str],
+    inputs: Named | Iterable[Named],
+    outputs: Named | Iterable[Named],
     mesh: Mesh | None = None,
     replicas: str | None = None,
-    shared: Sequence[Tensor | Stream | str] = (),
+    shared: Named | Iterable[Named] = (),
     check: str | None = None,
 ) -> Lowered: ...
 @overload
@@ -294,19 +292,19 @@ def lower(
     target: Target | None = None,
     mesh: Mesh | None = None,
     replicas: str | None = None,
-    shared: Sequence[str] = (),
+    shared: str | Iterable[str] = (),
     check: str | None = None,
 ) -> LoweredFunction: ...
 def lower(
     graph: Graph | Callable[..., Any],
     program: object = None,
     *,
-    inputs: Sequence[Tensor | Stream | str] | None = None,
-    outputs: Sequence[Tensor | Stream | str] | None = None,
+    inputs: Named | Iterable[Named] | None = None,
+    outputs: Named | Iterable[Named] | None = None,
     target: Target | None = None,
     mesh: Mesh | None = None,
     replicas: str | None = None,
-    shared: Sequence[Tensor | Stream | str] = (),
+    shared: Named | Iterable[Named] = (),
     check: str | None = None,
 ) -> Lowered | LoweredFunction:
     """A graph, or a function that builds one, as a pure JAX function.
@@ -317,9 +315,9 @@ def lower(
             second part is a program, a compute set or a list of these, this is what runs, and the first part is
             what comes out; without one, all compute sets run in the order in which they were added.
         program: what runs when; all compute sets in the order they were added when left off.
-        inputs: the variables that are arguments, for a graph. The program's input streams are arguments in
-            any case, and may be named among them or not.
-        outputs: the variables that are results, for a graph. The program's output streams are in any case.
+        inputs: the variables that are arguments, one or several, for a graph. The program's input streams are
+            arguments in any case, and may be named among them or not.
+        outputs: the views that are results, one or several, for a graph. The program's output streams are in any case.
         target: the machine that graphs are built for by a function; `cl.Engine(layer.at(x).graph, layer.at(x).program)`
             plans them on it.
         mesh: a `jax.sharding.Mesh` of devices of this process, all its axes taken together; one device when left off.
@@ -335,7 +333,7 @@ def lower(
 
     Raises:
         NotEqualError: it does not, where that is to be checked.
-        ProgramError: a graph without inputs and outputs, or ones that are not variables; something that is no mesh, or
+        ProgramError: a graph without inputs and outputs, or ones that are none of it; something that is no mesh, or
             replicas along no axis of it.
         ForeignGraphError: a program, input or output of another graph.
         WriteRaceError, ReadWriteRaceError, SelfAliasError: vertices of a compute set that meet.

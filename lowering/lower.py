@@ -17,6 +17,7 @@ from jax.sharding import Mesh
 
 from codelet.display import as_html
 from codelet.errors import ArrayError, ForeignGraphError, ProgramError, SavingError
+from codelet.graphs.by_tensor import Named, Results, by_name, key_of, several
 from codelet.graphs.family import Family
 from codelet.graphs.graph import Graph
 from codelet.hostdata import Place, as_array
@@ -25,7 +26,7 @@ from codelet.programs.program import Program, as_program
 from codelet.programs.walk import check_program
 from codelet.saving import Unchanging
 from codelet.tracing.statics import Settings, restored, trace_settings
-from codelet.views.sources import Variable, source_text, source_variables
+from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor
 from lowering.aborting import raising
 from lowering.fast.work import work_of
@@ -46,7 +47,7 @@ class _Compiled:
     def __init__(
         self,
         plan: Plan,
-        outputs: tuple[Variable, ...] | None,
+        outputs: tuple[str, ...] | None,
         closed: jax_core.ClosedJaxpr | None = None,
         how: Hashable = "fused",
         places: Sequence[Place] | None = None,
@@ -80,7 +81,7 @@ class _Compiled:
 
 @jax.tree_util.register_pytree_node_class
 class Lowered(Unchanging):
-    """A graph as a pure function: a dict of arrays by variable name in, a dict by name out.
+    """A graph as a pure function: a dict of arrays by tensor or name in, a `Results` by tensor or name out.
 
     It is good under `jax.jit`, `jax.grad`, `jax.vmap` and inside `lax.scan`, and is not jitted itself.
     Two that were lowered from graphs of equal structure are equal, so that neither JAX nor Equinox
@@ -128,14 +129,7 @@ class Lowered(Unchanging):
         results = list(self._compiled.function(*self._tables, *arrays))
         return raising(results, self._compiled.plan.messages) if self._compiled.has_flag else results
 
-    def _name(self, key: Any) -> Any:
-        """The name of a variable or stream of the graph that is given itself; anything else as it is."""
-        own = isinstance(key, (Tensor, Stream)) and key.graph is self.graph
-        if own and isinstance(key, Tensor) and key.is_whole_variable:
-            return source_text(key.source)
-        return key.name if own and isinstance(key, Stream) else key
-
-    def __call__(self, values: Mapping[Any, Any]) -> dict[str, Any]:
+    def __call__(self, values: Mapping[Any, Any]) -> Results:
         """Run the graph.
 
         Args:
@@ -143,28 +137,30 @@ class Lowered(Unchanging):
                 first axis.
 
         Returns:
-            The outputs by name, and for every output stream its values, stacked along a first axis. Where data
-            decide how many values are sent, in a choice or a loop, they come as `Sent(values, count)`: room for
+            The outputs by tensor or name, and for every output stream its values, stacked along a first axis. Where
+            data decide how many values are sent, in a choice or a loop, they come as `Sent(values, count)`: room for
             the most there may be, filled up with zeros behind the first `count`, which were sent. Where data decide
             how many values of an input stream are taken, the most there may be are given, and `Taken(count)` comes
             under its name: the values behind the first `count` were not looked at.
 
         Raises:
             ArrayError: inputs missing or unknown, or of the wrong shape or dtype.
+            ForeignGraphError: a tensor of another graph.
         """
         plan, outputs = self._compiled.plan, self._compiled.outputs
         assert outputs is not None
         inputs = self.arguments
         names = [variable.name for variable in inputs]
         if isinstance(values, Mapping) and not all(isinstance(key, str) for key in values):
-            values = {self._name(key): value for key, value in values.items()}
+            values = by_name(self.graph, values)
         if not isinstance(values, Mapping) or set(values) != set(names):
             given = list(values) if isinstance(values, Mapping) else type(values).__name__
             raise ArrayError("the inputs are not those the graph was lowered for", given=given, expected=names)
         results = self.flat([as_array(values[variable.name], variable) for variable in inputs])
-        made = {variable.name: result for variable, result in zip(outputs, results, strict=False)}
+        made = Results(zip(outputs, results, strict=False))
         sent = copied_by_stream(plan, results[len(outputs) :])
-        return made | {stream.name: values for stream, values in sent.items()}
+        made.update({stream.name: values for stream, values in sent.items()})
+        return made
 
     @property
     def arguments(self) -> list[Place]:
@@ -212,8 +208,8 @@ class Lowered(Unchanging):
         return as_html(repr(self), folded={"plan": self.plan, "jaxpr": self.jaxpr})
 
 
-def whole_variable(graph: Graph, given: Tensor | Stream | str, what: str) -> Variable:
-    """The variable that an input or an output names.
+def _whole_variable(graph: Graph, given: Tensor | Stream | str) -> Variable:
+    """The variable that an input names.
 
     Raises:
         ForeignGraphError: a tensor of another graph.
@@ -223,32 +219,58 @@ def whole_variable(graph: Graph, given: Tensor | Stream | str, what: str) -> Var
     if not isinstance(tensor, Tensor) or not tensor.is_whole_variable:
         is_view = isinstance(tensor, Tensor)
         raise ProgramError(
-            f"an {what} is not a variable",
+            "an input is not a variable",
             given=given,
             expected="a whole variable, or its name",
-            fix=f"make the variable the {what}, and view or write a part of its array" if is_view else None,
+            fix="make the variable the input, and write a part of its array" if is_view else None,
         )
     if tensor.graph is not graph:
-        raise ForeignGraphError(f"an {what} belongs to another graph", given=given)
+        raise ForeignGraphError("an input belongs to another graph", given=given)
     assert isinstance(tensor.source, Variable)
     return tensor.source
 
 
-def named_variables(
-    graph: Graph, inputs: Sequence[Tensor | Stream | str], outputs: Sequence[Tensor | Stream | str]
-) -> tuple[tuple[Variable, ...], tuple[Variable, ...]]:
-    """The variables that a graph's inputs and outputs name; streams, which are arguments anyway, are passed over.
+def _listed(given: Any, what: str) -> list[Any]:
+    found = several(given)
+    if found is None:
+        raise ProgramError(
+            f"the {what} are no list", given=f"{given!r:.80}", expected=f"{what}=[x, ...], or by name {what}=['x']"
+        )
+    return found
+
+
+def _viewed(graph: Graph, given: Tensor | str) -> Tensor:
+    """The view that an output is.
 
     Raises:
         ForeignGraphError: a tensor of another graph.
-        ProgramError: a view that is not all of a variable, or a constant as an input.
+        ProgramError: something that is no tensor, or a view that depends on symbols.
     """
-    for what, given in (("inputs", inputs), ("outputs", outputs)):
-        if isinstance(given, (str, Tensor, Stream)) or not isinstance(given, Iterable):
-            raise ProgramError(
-                f"the {what} are no list", given=f"{given!r:.80}", expected=f"{what}=[x, ...], or by name {what}=['x']"
-            )
-    inputs, outputs = list(inputs), list(outputs)
+    tensor = graph.variable(given) if isinstance(given, str) else given
+    if not isinstance(tensor, Tensor) or tensor.axes or tensor.rows is not None:
+        raise ProgramError(
+            "an output is not a view without symbols",
+            given=given,
+            expected="a tensor of the graph, or the name of a variable",
+            fix="name the whole range: x, and not x[i]" if isinstance(tensor, Tensor) else None,
+        )
+    if tensor.graph is not graph:
+        raise ForeignGraphError("an output belongs to another graph", given=given)
+    return tensor
+
+
+def named_ends(
+    graph: Graph, inputs: Named | Iterable[Named], outputs: Named | Iterable[Named]
+) -> tuple[tuple[Variable, ...], tuple[Tensor, ...]]:
+    """The variables that a graph's inputs name, and the views that its outputs are, one or several of each.
+
+    Streams, which are arguments and results anyway, are passed over.
+
+    Raises:
+        ForeignGraphError: a tensor of another graph.
+        ProgramError: an input that is not all of a variable or is a constant, or an output that depends on symbols.
+    """
+    inputs, outputs = _listed(inputs, "inputs"), _listed(outputs, "outputs")
     streams = {stream.name: stream for stream in graph.streams}
     for what, chosen in (("input", inputs), ("output", outputs)):
         for each in chosen:
@@ -258,8 +280,8 @@ def named_variables(
             if isinstance(stream, Stream) and stream.is_input != (what == "input"):
                 raise ProgramError(f"a stream that goes the other way is an {what}", given=stream)
     is_stream = lambda given: isinstance(given, Stream) or (isinstance(given, str) and given in streams)  # noqa: E731
-    sources = [whole_variable(graph, given, "input") for given in inputs if not is_stream(given)]
-    targets = [whole_variable(graph, given, "output") for given in outputs if not is_stream(given)]
+    sources = [_whole_variable(graph, given) for given in inputs if not is_stream(given)]
+    targets = [_viewed(graph, given) for given in outputs if not is_stream(given)]
     for variable in sources:
         if variable.value is not None:
             raise ProgramError("an input is a constant", given=variable, expected="a variable")
@@ -267,7 +289,7 @@ def named_variables(
 
 
 def _lowered_again(
-    plan: Plan, outputs: tuple[Variable, ...] | None, settings: Settings, tables: tuple[Any, ...] | None
+    plan: Plan, outputs: tuple[str, ...] | None, settings: Settings, tables: tuple[Any, ...] | None
 ) -> Lowered:
     """A pickled function, compiled anew: a plan is pickled, and a jaxpr cannot be."""
     with restored(settings):
@@ -277,7 +299,7 @@ def _lowered_again(
 
 def lower_plan(
     plan: Plan,
-    outputs: tuple[Variable, ...] | None,
+    outputs: tuple[str, ...] | None,
     closed: jax_core.ClosedJaxpr | None = None,
     how: Hashable = "fused",
     places: Sequence[Place] | None = None,
@@ -287,7 +309,7 @@ def lower_plan(
 
     Args:
         plan: what to run.
-        outputs: the variables that its outputs are; None where these may be any views, and `flat` alone is called.
+        outputs: what its outputs are called; None where `flat` alone is called.
         closed: what runs, from its inputs to its outputs; what `compile_plan` makes of it when left off.
         how: tells apart what differs in `closed` for plans of one structure.
         places: what its arrays are for; the plan's arguments when left off.
@@ -298,7 +320,7 @@ def lower_plan(
 
 
 def lower_over(
-    plan: Plan, outputs: tuple[Variable, ...] | None, mesh: Mesh | None, replicas: Replicas | None = None
+    plan: Plan, outputs: tuple[str, ...] | None, mesh: Mesh | None, replicas: Replicas | None = None
 ) -> Lowered:
     """A checked plan as a pure function, over a mesh of devices if one is given; see `lower_plan`."""
     if mesh is None:
@@ -315,14 +337,13 @@ def lower_over(
 def lower_graph(
     graph: Graph,
     program: object,
-    inputs: Sequence[Tensor | Stream | str],
-    outputs: Sequence[Tensor | Stream | str],
+    inputs: Named | Iterable[Named],
+    outputs: Named | Iterable[Named],
     mesh: Mesh | None = None,
     replicas: Replicas | None = None,
 ) -> Lowered:
     """A graph and program as a pure function of some variables to others; see `lower`."""
     chosen = graph.default_program if program is None else as_program(program)
     check_program(chosen, graph)
-    sources, targets = named_variables(graph, inputs, outputs)
-    plan = plan_graph(graph, chosen, sources, [graph.variable(v.name) for v in targets])
-    return lower_over(plan, targets, mesh, replicas)
+    sources, targets = named_ends(graph, inputs, outputs)
+    return lower_over(plan_graph(graph, chosen, sources, targets), tuple(map(key_of, targets)), mesh, replicas)

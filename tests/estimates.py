@@ -24,7 +24,7 @@ def estimate(function, *arguments, target=MK2, **hints):
     """What a vertex of a codelet of a function takes."""
     made = cl.codelet(function, **hints)
     types = [FieldType(np.shape(own), jnp.result_type(own)) for own in arguments]
-    return target.estimate_cycles(made.trace(dict(zip(made.inputs, types, strict=True))))
+    return target.estimate_cycles(made.specialise(dict(zip(made.inputs, types, strict=True))))
 
 
 def ones(*shape: int, dtype: Any = F32):

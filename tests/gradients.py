@@ -56,13 +56,13 @@ def compare(
     cotangent = random.uniform(-1, 1, of.shape).astype(np.float32)
     run = cl.lower(graph, inputs=[*values], outputs=[of])
     expected = jax.jit(jax.grad(lambda own: jnp.vdot(run(own)[of.name], cotangent)))(values)
-    found = cl.gradient(graph, of, wrt, cotangent=cotangent)
+    found = cl.gradient(graph, of=of, wrt=wrt, cotangent=cotangent)
     both = cl.Sequence(found.forward, found.backward)
     lowered = cl.lower(graph, both, inputs=[*values], outputs=[*found])
     made = jax.jit(lowered)(values)
     for own in wrt:
         agree(made[found[own].source.name], expected[own.name], own.name)
-    simple = cl.interpret(graph, values, [*found], both)
+    simple = cl.interpret(graph, values=values, outputs=[*found], program=both)
     for own in wrt:
         agree(simple[found[own].source.name], expected[own.name], own.name)
     if holds is not None:
@@ -77,7 +77,7 @@ def prove(graph: cl.Graph, of: cl.Tensor, wrt: list[cl.Tensor]) -> None:
     """See that the gradient of a tensor by others, as vertices, is JAX's of what it is lowered to: by `cl.equal`."""
     run = cl.lower(graph, inputs=wrt, outputs=[of])
     cotangent = graph.add_variable("cotangent", of.shape)
-    found = cl.gradient(graph, of, wrt, cotangent=cotangent)
+    found = cl.gradient(graph, of=of, wrt=wrt, cotangent=cotangent)
     both = cl.Sequence(found.forward, found.backward)
     lowered = cl.lower(graph, both, inputs=[cotangent, *wrt], outputs=[*found])
     examples = [np.ones(own.shape, np.float32) for own in (cotangent, *wrt)]

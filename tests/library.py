@@ -79,7 +79,7 @@ def operated(builder: Any) -> list[Any]:
     last, step = x.flatten(), graph.add_compute_set(f"by hand{next(builder.numbers)}")
     i = cl.grid(last.size)
     graph.add_vertex(step, bounded, x=last[i], out=builder.variable((last.size,))[i])
-    for variable in graph.variables[before[1] :]:
+    for variable in graph.sources[before[1] :]:
         if variable.value is None and variable.name not in builder.case.inputs:  # where it is read but not run
             builder.case.inputs[variable.name] = np.zeros(variable.shape, variable.dtype)
     return [cl.Execute(own) for own in graph.compute_sets[before[0] :]]

@@ -134,7 +134,7 @@ def check(case: Case, *, interpreted: bool = False, on_tiles: bool = False, targ
     written = [name for name in sources if name not in constants]
     results = []
     if interpreted:
-        results.append(cl.interpret(lowered.graph, given, written, lowered.program))
+        results.append(cl.interpret(lowered.graph, values=given, outputs=written, program=lowered.program))
     if on_tiles:
         engine = cl.Engine(lowered.graph, lowered.program, execution="tiles")
         run = engine.function(inputs=names, outputs=written)

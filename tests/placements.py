@@ -28,10 +28,16 @@ def plan_of(case: Case) -> Plan:
 
 
 @st.composite
-def placements(draw: Any, max_steps: int = 3, loops: bool = False) -> Placement:
+def placements(draw: Any, max_iterations: int = 3, loops: bool = False) -> Placement:
     """A generated graph, placed by one of the methods or at random."""
     plan = plan_of(
-        draw(cases(dtype=draw(st.sampled_from([np.float32, np.int32, np.float16])), max_steps=max_steps, loops=loops))
+        draw(
+            cases(
+                dtype=draw(st.sampled_from([np.float32, np.int32, np.float16])),
+                max_iterations=max_iterations,
+                loops=loops,
+            )
+        )
     )
     method = draw(st.sampled_from([*METHODS, "random", "random", "sorted"]))
     if method in METHODS:
@@ -148,7 +154,7 @@ def quiet(draw: Any) -> Placement:
             case "repeat":
                 return cl.Repeat(draw(st.integers(0, 3)), body())
             case "while":
-                return cl.RepeatWhile(body(), p, body(), turns=draw(st.integers(0, 3)))
+                return cl.RepeatWhile(body(), p, body(), trip_count=draw(st.integers(0, 3)))
             case "if":
                 return cl.If(p, body(), body())
             case "switch":

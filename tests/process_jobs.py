@@ -220,7 +220,7 @@ def check_graphs(mesh: Mesh, few: int) -> None:
     drawn(few, lambda case, how: check_engine_of(case, how, mesh), cases(np.int32), st.sampled_from(["fused", "tiles"]))
     drawn(few, lambda case: check_floats(case, mesh), cases(np.float32))
     with jax.enable_x64(True):
-        drawn(few, lambda case: check_gradients(case, mesh), cases(np.float64, max_steps=2, bounded=True))
+        drawn(few, lambda case: check_gradients(case, mesh), cases(np.float64, max_iterations=2, bounded=True))
 
 
 # --- checkpoints ----------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def check_checkpoints(folder: Path, mesh: Mesh) -> None:
     assert {shard.data.shape for shard in engine._state.arrays[engine._names.by_name["x"]].addressable_shards} == {(4,)}
     engine.run()
     checkpoints.save(engine, 2)
-    assert checkpoints.steps() == [1, 2]
+    assert checkpoints.steps == [1, 2]
     with pytest.raises(cl.CheckpointError, match="there is a checkpoint of step 2 already"):
         checkpoints.save(engine, 2)
     np.testing.assert_array_equal(engine.read("x"), 2 * np.arange(16.0))
@@ -254,7 +254,7 @@ def check_full_disk(folder: Path, mesh: Mesh) -> None:
         checkpoints.save(engine, 3)
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     checkpoints.save(engine, 4)
-    assert checkpoints.steps() == [1, 2, 4]
+    assert checkpoints.steps == [1, 2, 4]
 
 
 # --- faults -----------------------------------------------------------------------------------------------------

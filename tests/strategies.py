@@ -195,7 +195,7 @@ class FromJaxprs(JaxprCodelet):
 
     def fitting(self, kinds: Sequence[FieldType]) -> tuple[jax_core.ClosedJaxpr, tuple[FieldType, ...]]:
         if not any(kind.is_ragged for kind in kinds) and tuple(kinds) not in self.types:
-            traced = self.of.trace(dict(zip(self.inputs, kinds, strict=True)), self.settled)
+            traced = self.of.specialise(dict(zip(self.inputs, kinds, strict=True)), self.settled)
             self.outputs = tuple(traced.outputs)
             self.types, self.jaxprs = (*self.types, tuple(kinds)), (*self.jaxprs, traced.jaxpr)
         return super().fitting(kinds)
@@ -892,7 +892,7 @@ class _Builder:
         if self.draw(st.booleans()):
             # The same variable counts within: what it holds afterwards is for the rest of the turn.
             body = [cl.Repeat(self.draw(st.integers(0, 2)), cl.Sequence(*body), index=turn), *body[1:]]
-        return [cl.Repeat(self.draw(st.integers(0, 3)), body, index=turn, checkpoint=self.draw(checkpoints))]
+        return [cl.Repeat(self.draw(st.integers(0, 3)), body, index=turn, recompute=self.draw(checkpoints))]
 
     def passing(self) -> list[Any]:
         """A repeat that steps from a variable to another and copies it back, maybe two turns back, and variations.
@@ -929,7 +929,7 @@ class _Builder:
             body += [cl.Copy(kept[1:], kept[:2]), cl.Copy(turn.reshape(1), kept[2:])]
         alike = draw(st.sampled_from([[], [cl.Copy(now, new)], [cl.Copy(now, old), cl.Copy(now, new)]]))
         kept = draw(checkpoints)
-        return [*alike, cl.Repeat(draw(st.integers(0, 9)), cl.Sequence(*body), index=turn, checkpoint=kept)]
+        return [*alike, cl.Repeat(draw(st.integers(0, 9)), cl.Sequence(*body), index=turn, recompute=kept)]
 
     def number(self, value: int) -> cl.Tensor:
         """A variable that comes from outside and holds a whole number."""
@@ -962,7 +962,7 @@ class _Builder:
         self.unbounded -= is_many
         self.static -= 1
         turns = draw(st.sampled_from([None, 0, 2]))  # which changes no value
-        return [cl.RepeatWhile(look, goes_on, body, max_steps=most, turns=turns)]
+        return [cl.RepeatWhile(look, goes_on, body, max_iterations=most, trip_count=turns)]
 
     def choice(self, depth: int) -> list[Any]:
         draw = self.draw
@@ -981,7 +981,7 @@ class _Builder:
         """
         draw, graph, number = self.draw, self.case.graph, next(self.numbers)
         own = {name: graph.add_variable(f"parameter{number}{name}", (size,), self.dtype) for name in "abc"}
-        alike = [v.name for v in graph.variables if v.shape == (size,) and v.dtype == self.dtype and v.value is None]
+        alike = [v.name for v in graph.sources if v.shape == (size,) and v.dtype == self.dtype and v.value is None]
         alike = [name for name in alike if not name.startswith(UNSURE)]
         outside = (
             graph.variable(draw(st.sampled_from(alike))) if alike and draw(st.booleans()) else self.variable((size,))
@@ -1028,7 +1028,7 @@ class _Builder:
                     cl.Repeat(
                         draw(st.integers(0, 3)),
                         cl.Sequence(mix(own["c"], held, local), mix(local, own["a"], own["c"])),
-                        checkpoint=draw(checkpoints),
+                        recompute=draw(checkpoints),
                     )
                 ],
                 "choice": lambda: [cl.If(self.number(draw(st.integers(0, 1))), mix(local, own["a"], own["c"]))],
@@ -1070,7 +1070,7 @@ class _Builder:
         ]
         if draw(st.booleans()):
             cut = draw(st.integers(0, count))
-            calls = [*calls[:cut], cl.Repeat(draw(st.integers(1, 3)), calls[cut:], checkpoint=draw(checkpoints))]
+            calls = [*calls[:cut], cl.Repeat(draw(st.integers(1, 3)), calls[cut:], recompute=draw(checkpoints))]
         if draw(st.integers(0, 2)) == 0:
             # Several calls in a branch, in a loop there perhaps; the other has one of them, or none.
             control, cut = self.number(draw(st.integers(0, 1))), draw(st.integers(0, 1))
@@ -1177,7 +1177,7 @@ class _Builder:
             self.times *= count
             body = self.body(depth)
             self.times //= count
-            return [cl.Repeat(count, body, checkpoint=self.draw(checkpoints))]
+            return [cl.Repeat(count, body, recompute=self.draw(checkpoints))]
         return self.compute_set()
 
 
@@ -1193,7 +1193,7 @@ def written_first(case: Case) -> set[str]:
 def cases(
     draw: Any,
     dtype: Any = np.float32,
-    max_steps: int = 3,
+    max_iterations: int = 3,
     loops: bool = False,
     bounded: bool = False,
     ragged: bool = False,
@@ -1210,13 +1210,13 @@ def cases(
     case = builder.case
     only = [("passing", loops), ("ragged", ragged), ("updated", updates)]
     step = getattr(builder, next((kind for kind, is_only in only if is_only), "step"))
-    for _ in range(draw(st.integers(1, max_steps))):
+    for _ in range(draw(st.integers(1, max_iterations))):
         case.program += step()
         case.program += builder.calls() if calls else []
     if loops and draw(st.booleans()):
         case.program = [cl.Repeat(draw(st.integers(1, 3)), cl.Sequence(*case.program))]
     unwritten = {v.name for v in case.graph.variables if v.name.startswith(("turn", *UNSURE))}
-    names = [v.name for v in case.graph.variables if v.value is None and v.name not in unwritten]
+    names = [v.name for v in case.graph.sources if v.value is None and v.name not in unwritten]
     own = [name for name in names if case.graph.variable(name).dtype == np.dtype(dtype)]
     # All, or few: what no output needs is not run.
     few = {draw(st.sampled_from(own)), draw(st.sampled_from(names))}

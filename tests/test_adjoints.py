@@ -194,7 +194,7 @@ class TestFields:
         assert capfd.readouterr().out == ""
 
     def test_it_is_one_object(self):
-        traced = dot.trace({"x": FieldType((3,), np.dtype("float32")), "w": FieldType((3,), np.dtype("float32"))})
+        traced = dot.specialise({"x": FieldType((3,), np.dtype("float32")), "w": FieldType((3,), np.dtype("float32"))})
         assert adjoint_of(traced, ["x"], ["out"]) is adjoint_of(traced, ["x"], ["out"])
         own = adjoint_of(traced, ["x"], ["out"])
         assert own is not None
@@ -202,7 +202,7 @@ class TestFields:
         assert own.adding(["x"]).adding(["x"]) is own.adding(["x"])
 
     def test_there_is_none_of_integers(self):
-        traced = dot.trace({"x": FieldType((3,), np.dtype("int32")), "w": FieldType((3,), np.dtype("int32"))})
+        traced = dot.specialise({"x": FieldType((3,), np.dtype("int32")), "w": FieldType((3,), np.dtype("int32"))})
         assert adjoint_of(traced, ["x", "w"], ["out"]) is None
 
 
@@ -286,10 +286,10 @@ class TestValues:
         shapes = {"x": ((n,), "float32"), "acc": ((n,), "int8"), "k": ((n,), "int16"), "z": ((m,), "bool")}
         types = {name: FieldType(shape, np.dtype(kind)) for name, (shape, kind) in shapes.items()}
         types["y"] = FieldType((), np.dtype("float32"))
-        adjoint = adjoint_of(counted.trace(types), ["x", "y"], ["out"])
+        adjoint = adjoint_of(counted.specialise(types), ["x", "y"], ["out"])
         assert adjoint is not None
         assert list(adjoint.inputs) == ["z", "k", "d_out"]
-        moved = cl.codelet(lambda x, y: x + y).trace({"x": types["x"], "y": types["y"]})
+        moved = cl.codelet(lambda x, y: x + y).specialise({"x": types["x"], "y": types["y"]})
         adjoint = adjoint_of(moved, ["y"], ["out"])
         assert adjoint is not None
         assert list(adjoint.inputs) == ["d_out"]
@@ -304,7 +304,7 @@ class TestValues:
 
 @pytest.mark.parametrize("turns", [7, lambda x, n, *, more: x.size + more], ids=["a number", "a function"])
 def test_loops_turn_as_often_as_the_user_says(turns):
-    @cl.codelet(turns=turns)
+    @cl.codelet(trip_count=turns)
     def powers(x, n, *, more=4):
         return x * jax.lax.while_loop(lambda k: k < more + n, lambda k: k + 1, n).astype(x.dtype)
 

@@ -37,7 +37,7 @@ def functions(graph, size=2):
 
 def same_everywhere(graph, program, values, outputs):
     """What `interpret` gives, which every execution of the engine gives as well."""
-    expected = cl.interpret(graph, values, outputs, program)
+    expected = cl.interpret(graph, values=values, outputs=outputs, program=program)
     for execution in ("fused", "tiles", "addresses"):
         engine = cl.Engine(graph, program, execution=execution)
         engine.write(values)
@@ -88,7 +88,7 @@ def test_what_is_written_twice_is_told(mistake):
     program = make(graph, x, stream)
     values = {"x": np.zeros(4), "y": np.zeros(2), "z": np.zeros(4), "n": 1, "stream": np.zeros((1, 2))}
     with pytest.raises(cl.SelfAliasError):
-        cl.interpret(graph, values, ["x"], program)
+        cl.interpret(graph, values=values, outputs=["x"], program=program)
     for run in (
         lambda: cl.lower(graph, program, inputs=["x", "y", "z", "n"], outputs=["x"]),
         lambda: cl.Engine(graph, program),
@@ -165,11 +165,14 @@ def test_calls_are_checked_exactly(first, second, both_are_written):
     elements = list(itertools.chain(*(tensor.elements().tolist() for tensor in written)))
     values = {"x": np.arange(4.0), "y": 10 + np.arange(4.0)}
     if len(set(elements)) < len(elements):
-        for run in (lambda: plan_engine(graph, program), lambda: cl.interpret(graph, values, ["x"], program)):
+        for run in (
+            lambda: plan_engine(graph, program),
+            lambda: cl.interpret(graph, values=values, outputs=["x"], program=program),
+        ):
             with pytest.raises(cl.SelfAliasError):
                 run()
         return
     run = cl.lower(graph, program, inputs=[x, y], outputs=[x, y])
-    expected = cl.interpret(graph, values, ["x", "y"], program)
+    expected = cl.interpret(graph, values=values, outputs=["x", "y"], program=program)
     for name, got in run({name: jnp.asarray(value, "float32") for name, value in values.items()}).items():
         np.testing.assert_array_equal(got, expected[name])

@@ -65,7 +65,7 @@ def test_all_mean_what_is_interpreted(graph_of_variants):
     graph, run, outputs = graph_of_variants
     values = {name: np.random.default_rng(k).normal(size=16).astype(np.float32) for k, name in enumerate("abcd")}
     made = jax.jit(run)(values)
-    for name, expected in cl.interpret(graph, values, outputs).items():
+    for name, expected in cl.interpret(graph, values=values, outputs=outputs).items():
         np.testing.assert_allclose(made[name], expected, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
@@ -105,7 +105,7 @@ def test_stages_that_are_alike_are_composed():
         held = made
     run = cl.lower(graph, inputs=[first], outputs=[held])
     x = np.arange(9.0, dtype=np.float32) ** 2
-    expected = cl.interpret(graph, {"x": x}, [held])["stage 2"]
+    expected = cl.interpret(graph, values={"x": x}, outputs=[held])["stage 2"]
     np.testing.assert_allclose(jax.jit(run)({"x": x})["stage 2"], expected, rtol=1e-6)
 
 

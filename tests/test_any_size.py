@@ -86,7 +86,7 @@ def test_what_is_said_of_other_sizes_is_what_their_traces_say(
             name: FieldType(shape, dtype) for name, shape, dtype in zip(codelet.inputs, shapes, dtypes, strict=True)
         }
         try:
-            expected = codelet.trace(types, static)
+            expected = codelet.specialise(types, static)
         except cl.CodeletTraceError:
             continue
         found = OfSizes(codelet, static).traced(types)
@@ -105,7 +105,7 @@ def test_few_sizes_are_traced() -> None:
     total, own = cl.codelet(add_up.function, workers=3), by_size
     for n in range(2, 40):
         kind = FieldType((n,), np.dtype(np.float32))
-        assert OfSizes(own).traced({"x": kind}) is own.trace({"x": kind})
+        assert OfSizes(own).traced({"x": kind}) is own.specialise({"x": kind})
         OfSizes(total, {"dtype": "float32"}).traced({"partials": kind._replace(shape=(n, n + 3))})
     assert len(total._traced) <= 4
 
@@ -140,7 +140,7 @@ def test_blocks_of_elements_are_traced_once(name: str) -> None:
             before = len(codelet._traced)
             found = OfSizes(codelet, static).traced(types)
             assert len(codelet._traced) == before
-            expected = codelet.trace(types, static)
+            expected = codelet.specialise(types, static)
             assert (found.inputs, found.outputs) == (expected.inputs, expected.outputs)
             assert _outline(found.jaxpr.jaxpr) == _outline(expected.jaxpr.jaxpr)
             assert MACHINE.estimate_cycles(found) == MACHINE.estimate_cycles(expected)

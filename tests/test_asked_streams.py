@@ -36,38 +36,38 @@ def a_graph():
     return graph, x, total, feed, look, going, step
 
 
-def until_negative(max_steps: int | None = 8):
+def until_negative(max_iterations: int | None = 8):
     """The squares of what the host feeds, added up until it feeds a negative number."""
     graph, x, total, feed, look, going, step = a_graph()
-    loop = cl.RepeatWhile([cl.Copy(feed, x), look], going, step, max_steps=max_steps)
+    loop = cl.RepeatWhile([cl.Copy(feed, x), look], going, step, max_iterations=max_iterations)
     return graph, [cl.Copy(0.0, total), loop], ["total", "x"]
 
 
-def in_the_body(max_steps: int | None = 8):
+def in_the_body(max_iterations: int | None = 8):
     """The first value before the loop, the others in its body."""
     graph, x, total, feed, look, going, step = a_graph()
-    loop = cl.RepeatWhile(look, going, [step, cl.Copy(feed, x)], max_steps=max_steps)
+    loop = cl.RepeatWhile(look, going, [step, cl.Copy(feed, x)], max_iterations=max_iterations)
     return graph, [cl.Copy(0.0, total), cl.Copy(feed, x), loop], ["total", "x"]
 
 
-def in_a_choice(max_steps: int | None = 8):
+def in_a_choice(max_iterations: int | None = 8):
     """A large number has another behind it."""
     graph, x, total, feed, look, going, step = a_graph()
     with graph.record() as look_again:
         large = graph.add_vertex("large", is_large, x=x)
     more = [look_again, cl.If(large, [cl.Copy(feed, x), step])]
-    loop = cl.RepeatWhile([cl.Copy(feed, x), look], going, [step, more], max_steps=max_steps)
+    loop = cl.RepeatWhile([cl.Copy(feed, x), look], going, [step, more], max_iterations=max_iterations)
     return graph, [cl.Copy(0.0, total), loop], ["total", "x"]
 
 
-def nested(max_steps: int | None = 8):
+def nested(max_iterations: int | None = 8):
     """Two rounds of the loop, in a function, each of whose values is sent as well."""
     graph, x, total, feed, look, going, step = a_graph()
     sent = graph.add_output_stream("sent", ())
-    body = cl.Sequence([step, cl.Copy(x, sent)]) if max_steps is not None else step
-    function = graph.add_function(cl.RepeatWhile([cl.Copy(feed, x), look], going, body, max_steps=max_steps))
+    body = cl.Sequence([step, cl.Copy(x, sent)]) if max_iterations is not None else step
+    function = graph.add_function(cl.RepeatWhile([cl.Copy(feed, x), look], going, body, max_iterations=max_iterations))
     ends = [cl.Copy(0.0, total), cl.Repeat(2, [cl.Call(function)])]
-    return graph, ends, ["total", "x"] if max_steps is None else ["total", "x", "sent"]
+    return graph, ends, ["total", "x"] if max_iterations is None else ["total", "x", "sent"]
 
 
 KINDS = {own.__name__: own for own in (until_negative, in_the_body, in_a_choice, nested)}
@@ -79,7 +79,7 @@ TAKEN = {"until_negative": 4, "in_the_body": 4, "in_a_choice": 4, "nested": 6}
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_engine_asks_for_as_many_values_as_are_taken(kind, bounded):
     graph, program, outputs = KINDS[kind](8 if bounded else None)
-    expected = cl.interpret(graph, {"feed": np.array(VALUES, np.float32)}, outputs, program)
+    expected = cl.interpret(graph, values={"feed": np.array(VALUES, np.float32)}, outputs=outputs, program=program)
     for execution in ("fused", "tiles", "addresses"):
         engine = cl.Engine(graph, program, execution=execution)
         engine.connect("feed", (np.float32(v) for v in VALUES[: TAKEN[kind]]))
@@ -87,7 +87,7 @@ def test_an_engine_asks_for_as_many_values_as_are_taken(kind, bounded):
         for name in outputs:
             np.testing.assert_allclose(engine.read(name), expected[name], rtol=1e-6, err_msg=execution)
         if kind == "nested":
-            assert set(engine.state()) == {"x", "total", "look/out"}
+            assert set(engine.state) == {"x", "total", "look/out"}
 
 
 @few("kind", KINDS, quick=["until_negative"])
@@ -97,7 +97,7 @@ def test_a_lowered_function_takes_the_most_there_may_be_and_counts(kind):
     (place,) = run.arguments
     given = np.full(place.shape, 50.0, np.float32)
     given[: len(VALUES)] = VALUES
-    expected = cl.interpret(graph, {"feed": given}, outputs, program)
+    expected = cl.interpret(graph, values={"feed": given}, outputs=outputs, program=program)
     found = jax.jit(run)({"feed": given})
     assert isinstance(found["feed"], Taken)
     assert int(found["feed"].count) == TAKEN[kind]
@@ -137,7 +137,7 @@ def test_a_loop_that_goes_on_beyond_its_bound_aborts():
     graph, program, _ = until_negative(2)
     engine = cl.Engine(graph, program)
     engine.connect("feed", np.array([1, 2, 3, 4, -1], np.float32))
-    with pytest.raises(cl.ProgramAbortedError, match="max_steps=2"):
+    with pytest.raises(cl.ProgramAbortedError, match="max_iterations=2"):
         engine.run()
     engine.connect("feed", np.array([1, 2, -1], np.float32))
     engine.run(progress=False)
@@ -149,7 +149,7 @@ def test_a_function_has_to_know_a_bound():
     with pytest.raises(cl.ProgramError, match="without a bound") as caught:
         cl.lower(graph, program, inputs=[], outputs=["total"])
     assert "cl.Engine runs it as it is" in str(caught.value)
-    assert "max_steps=" in str(caught.value)
+    assert "max_iterations=" in str(caught.value)
 
 
 def test_profiles_count_the_turns_that_are_said():
@@ -171,10 +171,10 @@ def test_over_a_mesh(execution):
         going = graph.add_vertex("look", cl.codelet(lambda x: x >= 0), x=x[0])
     with graph.record() as step:
         graph.add_vertex("step", add, x=x[i], total=total[i])
-    program = [cl.Copy(0.0, total), cl.RepeatWhile([cl.Copy(feed, x), look], going, step, max_steps=5)]
+    program = [cl.Copy(0.0, total), cl.RepeatWhile([cl.Copy(feed, x), look], going, step, max_iterations=5)]
     values = np.arange(36, dtype=np.float32).reshape(6, 6)
     values[3, 0] = -1
-    expected = cl.interpret(graph, {"feed": values}, ["total"], program)["total"]
+    expected = cl.interpret(graph, values={"feed": values}, outputs=["total"], program=program)["total"]
     engine = cl.Engine(graph, program, mesh=mesh, execution=execution)
     engine.connect("feed", iter(values[:4]))
     engine.run()
@@ -196,8 +196,8 @@ def test_a_gradient_as_vertices_goes_back_through_the_turns_that_took_values():
         going = graph.add_vertex("look", goes_on, x=x)
     with graph.record() as step:
         graph.add_vertex("step", cl.codelet(lambda x, w, total: {"total": total + w * w * x}), x=x, w=w, total=total)
-    loop = cl.RepeatWhile([cl.Copy(feed, x), look], going, step, max_steps=8)
-    found = cl.gradient(graph, total, [w], program=[cl.Copy(0.0, total), loop])
+    loop = cl.RepeatWhile([cl.Copy(feed, x), look], going, step, max_iterations=8)
+    found = cl.gradient(graph, of=total, wrt=[w], program=[cl.Copy(0.0, total), loop])
     both = cl.Sequence([found.forward, found.backward])
     values = np.array([3, 12, 4, -1, *[9.0] * 5], np.float32)
     for execution in ("fused", "tiles"):
@@ -207,5 +207,5 @@ def test_a_gradient_as_vertices_goes_back_through_the_turns_that_took_values():
         engine.run()
         assert engine.read(found[w]) == 2 * 3 * 19
     name = found[w].source.name
-    assert cl.interpret(graph, {"w": 3.0, "feed": values}, [name], both)[name] == 2 * 3 * 19
+    assert cl.interpret(graph, values={"w": 3.0, "feed": values}, outputs=[name], program=both)[name] == 2 * 3 * 19
     assert cl.lower(graph, both, inputs=[w], outputs=[found[w]])({"w": 3.0, "feed": values})[name] == 2 * 3 * 19

@@ -94,7 +94,7 @@ def _check(found, expected, made):
 @pytest.mark.slow
 def test_interpret_runs_them_as_jax_does(every):
     x, expected, graph, made = every
-    _check(cl.interpret(graph, {"x": x}, [*made.values()]), expected, made)
+    _check(cl.interpret(graph, values={"x": x}, outputs=[*made.values()]), expected, made)
 
 
 @few("execution", ["fused", "tiles", "addresses"], quick=["fused", "tiles"])
@@ -111,7 +111,7 @@ def test_slopes_are_those_of_differences():
         x[:, 0] = 1.3, 0.7  # on both sides of the branch
         graph, made = _of_all(names, x, np.float64)
         total = cl.ops.sum(graph, cl.concat([own.reshape(own.size) for own in made.values() if own.size]))
-        found = cl.gradient(graph, total, ["x"])
+        found = cl.gradient(graph, of=total, wrt=["x"])
         run = cl.lower(graph, cl.Sequence(found.forward, found.backward), inputs=["x"], outputs=[*found])
         slopes = np.asarray(jax.jit(run)({"x": x})[next(iter(found)).source.name])
         # Not jitted: XLA loses beginnings where it makes one sum of two.
@@ -133,7 +133,7 @@ def test_beginnings_of_rows_of_many_lengths():
     fold = cl.codelet(lambda a, b: lax.reduce(0.5 * a, b, turned, (0,)))
     made = graph.add_vertex("run", fold, a=given[rows[i]], b=first[i])
     values = {"x": x, "first": np.arange(1, 1 + len(lengths), dtype=np.float32)}
-    expected = cl.interpret(graph, values, [made])["run/out"]
+    expected = cl.interpret(graph, values=values, outputs=[made])["run/out"]
     for execution in ("fused", "tiles", "addresses"):
         run = cl.Engine(graph, execution=execution).function(inputs=["x", "first"], outputs=[made])
         np.testing.assert_allclose(jax.jit(run)(values)["run/out"], expected, rtol=1e-5)
@@ -145,7 +145,7 @@ def test_beginnings_that_no_input_decides_stay_as_they_are():
         outer = lax.reduce(a, 2 * half, turned, (0,))
         return lax.scan(lambda c, x: (c, lax.reduce(a * x, half, turned, (0,))), outer, a)[1]
 
-    traced = cl.codelet(function).trace({"a": FieldType((5,), np.dtype(np.float32))})
+    traced = cl.codelet(function).specialise({"a": FieldType((5,), np.dtype(np.float32))})
     assert str(traced.jaxpr).count(" reduce[") == 2
 
 
@@ -192,7 +192,7 @@ def test_every_function_of_lax_traces_to_what_jax_batches():
         listed = f"{{f'out{{k}}': own for k, own in enumerate(jax.tree.leaves(function({', '.join(parameters)})))}}"
         own = cl.codelet(eval(f"lambda {', '.join(parameters)}: {listed}", spread))
         kinds = {p: FieldType(leaf.shape, leaf.dtype) for p, leaf in zip(parameters, leaves, strict=True)}
-        traced = own.trace(kinds)
+        traced = own.specialise(kinds)
         structs = [jax.ShapeDtypeStruct((2, *leaf.shape), leaf.dtype) for leaf in leaves]
         try:
             jax.eval_shape(jax.vmap(lambda *fields, traced=traced: traced.call(*fields)), *structs)

@@ -41,7 +41,7 @@ def pushed(most, *, until=False, scale=0.3):
     graph.add_vertex("less", less, left=left)
     graph.add_vertex("look", is_left, left=left, out=goes_on, until=until)
     turn, count, look = graph.compute_sets
-    return graph, cl.RepeatWhile(look, goes_on, [turn, count], until=until, max_steps=most)
+    return graph, cl.RepeatWhile(look, goes_on, [turn, count], until=until, max_iterations=most)
 
 
 def plain(x, w, turns, scale=0.3):
@@ -66,7 +66,7 @@ def by_gradient(most, **options):
     """The same by a backward pass of vertices."""
     graph, program = pushed(most, **options)
     x, w, cotangent = graph.variable("x"), graph.variable("w"), graph.add_variable("cotangent", (5,), "float64")
-    found = cl.gradient(graph, x, [x, w], program=program, cotangent=cotangent)
+    found = cl.gradient(graph, of=x, wrt=[x, w], program=program, cotangent=cotangent)
     both = cl.lower(graph, found.forward, inputs=["x", "w", "left"], outputs=["x"])
     made = graph.add_variable("made", (5,), "float64")
     whole = cl.Sequence(found.forward, cl.Copy(x, made), found.backward)
@@ -99,7 +99,7 @@ def test_gradients_are_equal_where_the_number_of_turns_is_known(monkeypatch, lea
         graph, program = pushed(9)
         x, w, left = map(graph.variable, ("x", "w", "left"))
         counted = cl.Sequence(cl.Copy(5, left), program)
-        cl.gradient(graph, x, [x, w], program=counted, cotangent=np.ones(5), check="equal")
+        cl.gradient(graph, of=x, wrt=[x, w], program=counted, cotangent=np.ones(5), check="equal")
 
 
 @few("turns", [[3, 0, 9], [1, 1, 1], [12, 5, 4]], quick=["(3, 0, 9)"])
@@ -135,7 +135,7 @@ def test_turns_run_twice_whatever_the_bound(most):
     graph.add_vertex("turn", counted, x=x)
     graph.add_vertex("look", cl.codelet(lambda x: x < 100.0), x=x, out=goes_on)
     turn, look = graph.compute_sets
-    run = cl.lower(graph, cl.RepeatWhile(look, goes_on, turn, max_steps=most), inputs=["x"], outputs=["x"])
+    run = cl.lower(graph, cl.RepeatWhile(look, goes_on, turn, max_iterations=most), inputs=["x"], outputs=["x"])
     slope = jax.jit(jax.grad(lambda x: run.flat([x])[0]))(1.0)
     jax.effects_barrier()
     turns = round(float(np.log(slope) / np.log(1.5)))
@@ -156,16 +156,16 @@ def test_a_loop_that_goes_on_says_the_bound_it_was_given(monkeypatch):
     with jax.enable_x64(True):
         graph, program = pushed(11)
         x = graph.variable("x")
-        found = cl.gradient(graph, x, [x], program=program, cotangent=np.ones(5))
-        assert "max_steps=3" in str(found.forward)  # stretches of as many turns
+        found = cl.gradient(graph, of=x, wrt=[x], program=program, cotangent=np.ones(5))
+        assert "max_iterations=3" in str(found.forward)  # stretches of as many turns
         values = {"x": X, "w": W, "left": 12}
         engine = cl.Engine(graph, found.forward)
         engine.write(values)
-        with pytest.raises(cl.ProgramAbortedError, match="went on beyond its max_steps=11"):
+        with pytest.raises(cl.ProgramAbortedError, match="went on beyond its max_iterations=11"):
             engine.run()
-        with pytest.raises(cl.ProgramAbortedError, match="went on beyond its max_steps=11"):
-            cl.interpret(graph, values, ["left"], found.forward)
-        assert cl.interpret(graph, {**values, "left": 11}, ["left"], found.forward)["left"] == 0
+        with pytest.raises(cl.ProgramAbortedError, match="went on beyond its max_iterations=11"):
+            cl.interpret(graph, values=values, outputs=["left"], program=found.forward)
+        assert cl.interpret(graph, values={**values, "left": 11}, outputs=["left"], program=found.forward)["left"] == 0
 
 
 def test_products_with_a_hessian_in_forward_mode_over_reverse():
@@ -186,7 +186,7 @@ def test_integers_and_conditions_on_what_is_differentiated():
     graph.add_vertex("turn", cl.codelet(lambda x, n: {"x": x * (n + 1.0), "n": n + 1}), x=x, n=n)
     graph.add_vertex("look", cl.codelet(lambda x: x < 100.0), x=x, out=goes_on)
     turn, look = graph.compute_sets
-    run = cl.lower(graph, cl.RepeatWhile(look, goes_on, turn, max_steps=99), inputs=["x", "n"], outputs=["x", "n"])
+    run = cl.lower(graph, cl.RepeatWhile(look, goes_on, turn, max_iterations=99), inputs=["x", "n"], outputs=["x", "n"])
     value, slope = jax.jit(jax.value_and_grad(lambda x: run.flat([x, 1])[0]))(0.5)
     expected = lax.while_loop(lambda at: at[0] < 100.0, lambda at: (at[0] * (at[1] + 1.0), at[1] + 1), (0.5, 1))[0]
     np.testing.assert_allclose([value, slope], [expected, expected / 0.5], rtol=1e-6)

@@ -37,7 +37,7 @@ def least_bytes(differentiate: Any) -> int:
 
 def gradients(network: Deep, recompute: cl.Recompute | None) -> list[np.ndarray]:
     graph, loss, parameters, _ = network
-    found = cl.gradient(graph, loss, parameters, recompute=recompute)
+    found = cl.gradient(graph, of=loss, wrt=parameters, recompute=recompute)
     values = network.random()
     both = cl.Sequence(found.forward, found.backward)
     run = jax.jit(cl.lower(graph, both, inputs=[*values], outputs=[*found]))
@@ -74,11 +74,11 @@ class TestGenerated:
 
         def differentiate(again: cl.Recompute | None) -> cl.Gradient:
             given = {"program": case.sequence(), "cotangent": cotangent, "recompute": again}
-            return cl.gradient(case.graph, of, floats, **given)
+            return cl.gradient(case.graph, of=of, wrt=floats, **given)
 
         def most(found: cl.Gradient) -> int:
             both = cl.Sequence(found.forward, found.backward)
-            inputs = [variable for variable in case.graph.variables if variable.name in case.inputs]
+            inputs = [variable for variable in case.graph.sources if variable.name in case.inputs]
             plan = plan_graph(case.graph, both, inputs, [*found])
             return plan_machine(plan, "linear", allow_out_of_memory=True).liveness.most_bytes_at_times
 
@@ -145,7 +145,7 @@ class TestInputsThatAreOverwritten:
         program += [cl.WriteUndef(graph.variable(name)) for name in ends]
 
         def differentiated(again: cl.Recompute | None) -> cl.Gradient:
-            return cl.gradient(graph, y, [x], program=program, cotangent=1.0, recompute=again)
+            return cl.gradient(graph, of=y, wrt=[x], program=program, cotangent=1.0, recompute=again)
 
         def most(found: cl.Gradient, inputs: list[cl.Tensor]) -> int:
             both = cl.Sequence(found.forward, found.backward)
@@ -178,7 +178,9 @@ class TestNetworks:
             arguments = step_arguments("mnist", batch=8, key=jax.random.key(0))
             traced = cl.trace(network_loss, *arguments, target=cl.IPU(num_tiles=64))
             wrt = jax.tree.leaves(traced.inputs[0].parameters)
-            found = cl.gradient(traced.graph, traced.flat_outputs[0], wrt, program=traced.program, recompute=again)
+            found = cl.gradient(
+                traced.graph, of=traced.flat_outputs[0], wrt=wrt, program=traced.program, recompute=again
+            )
             both = cl.Sequence(found.forward, found.backward)
             inputs = [source_variables(own.source)[0] for own in traced.flat_inputs]
             plan = plan_graph(traced.graph, both, inputs, [*traced.flat_outputs, *found])
@@ -190,8 +192,9 @@ class TestNetworks:
 
     def test_enough_bytes_make_nothing_again(self):
         graph, loss, parameters, _ = layers(3)
-        found = cl.gradient(graph, loss, parameters, recompute=cl.Recompute.bytes(10**9))
-        assert str(found.backward) == str(cl.gradient(*layers(3)[:3]).backward)
+        found = cl.gradient(graph, of=loss, wrt=parameters, recompute=cl.Recompute.bytes(10**9))
+        other, its, own, _ = layers(3)
+        assert str(found.backward) == str(cl.gradient(other, of=its, wrt=own).backward)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("build", [layers, recurrent])

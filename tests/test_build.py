@@ -54,7 +54,7 @@ def test_a_network_is_counted_and_profiled():
     assert sum(layer.total_cycles for layer in result.layers) == result.cycles
     profile = traced.profile(allow_out_of_memory=True)
     assert (profile.total_cycles, profile.memory_by_tile.max()) == (result.cycles, result.memory.fullest_tile_bytes)
-    every = traced.profile(keep=[own.name for own in graph.variables], allow_out_of_memory=True)
+    every = traced.profile(host_visible=[own.name for own in graph.variables], allow_out_of_memory=True)
     assert every.memory_by_tile.max() > result.memory.fullest_tile_bytes
     both_ways = [layer.name[-1] for layer in result.layers if {"forward", "backward"} <= set(layer.phases)]
     assert {"0", "1"} <= set(both_ways)

@@ -42,7 +42,7 @@ def watched(graph, x):
         graph.add_vertex("step", newton, y=y[i], x=x[i])
     with graph.record() as look:
         graph.add_vertex("look", is_off, y=y, x=x, out=off)
-    loop = cl.RepeatWhile(look, off, [step, cl.Copy(y, seen)], max_steps=9)
+    loop = cl.RepeatWhile(look, off, [step, cl.Copy(y, seen)], max_iterations=9)
     return {"seen": seen, "y": y, "ends": ends}, [cl.Copy(1.0, y), loop, cl.Copy(y[0], ends)]
 
 
@@ -92,7 +92,7 @@ def test_a_function_returns_what_it_sends():
     assert not np.any(made["seen"].values[count:])
     np.testing.assert_allclose(made["ends"], [2], rtol=1e-3)
     run = layer.at(X)
-    expected = cl.interpret(run.graph, {"x": X}, ["seen", "y"], run.program)
+    expected = cl.interpret(run.graph, values={"x": X}, outputs=["seen", "y"], program=run.program)
     np.testing.assert_allclose(made["seen"].values[:count], expected["seen"], rtol=1e-6)
 
 

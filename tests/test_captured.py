@@ -35,10 +35,10 @@ def _agree(graph, x, y, expected):
     """Every way to run says the same."""
     values = {x.name: np.arange(1, 1 + x.size, dtype=np.float32)}
     expected = np.asarray(expected, np.float32)
-    vertices = [vertex.run(values)["out"] for vertex in graph.vertices()]
+    vertices = [vertex.run(values)["out"] for vertex in graph.iter_vertices()]
     found = {
         "lowered": cl.lower(graph, inputs=[x], outputs=[y])(values)[y.name],
-        "interpret": cl.interpret(graph, values, [y])[y.name],
+        "interpret": cl.interpret(graph, values=values, outputs=[y])[y.name],
         "vertices": np.stack(vertices).reshape(y.shape),
     }
     for way, result in found.items():
@@ -87,7 +87,7 @@ def test_a_global_that_changes(world, codelet, monkeypatch):
         graph.add_vertex("a", codelet, x=x[k], out=y[k])
     monkeypatch.setitem(globals(), "FACTOR", 7.0)
     assert [family.num_vertices for family in graph.families] == [2, 1]
-    np.testing.assert_array_equal(cl.interpret(graph, {"x": np.ones(3)}, [y])["y"], [2, 3, 2])
+    np.testing.assert_array_equal(cl.interpret(graph, values={"x": np.ones(3)}, outputs=[y])["y"], [2, 3, 2])
     np.testing.assert_array_equal(cl.lower(graph, inputs=[x], outputs=[y])({"x": np.ones(3)})["y"], [2, 3, 2])
     with pytest.raises(cl.CodeletError, match="have changed since"):
         pickle.dumps(graph)
@@ -201,7 +201,7 @@ def test_what_changes_inside_of_what_is_captured_is_told(world, kind):
     i = cl.grid(3)
     graph.add_vertex("a", cl.codelet(function), a=x[i], out=y[i])
     given = {"x": np.full(3, 3.0, np.float32)}
-    found = lambda: float(cl.interpret(graph, given, [y])["y"][0])  # noqa: E731
+    found = lambda: float(cl.interpret(graph, values=given, outputs=[y])["y"][0])  # noqa: E731
     assert found() == 6
     for k in (5.0, None):
         change(k)
@@ -234,10 +234,10 @@ def test_what_changes_is_told_by_vertices_and_gradients_too(make, held, ragged, 
     rows = cl.table(np.arange(5), offsets=[0, 2, 5])[i] if ragged else slice(2 * i, 2 * i + 2)
     y = graph.add_vertex("run", cl.codelet(function), a=x[rows])
     given = {"x": np.ones(5, np.float32)}
-    found = lambda: cl.interpret(graph, given, [y])["run/out"].tolist()  # noqa: E731
+    found = lambda: cl.interpret(graph, values=given, outputs=[y])["run/out"].tolist()  # noqa: E731
     expected = [4, 6] if ragged else [4, 4]
     before = cl.lower(graph, inputs=[x], outputs=[y])
-    assert found() == [float(own.run(given)["out"]) for own in graph.vertices()] == expected
+    assert found() == [float(own.run(given)["out"]) for own in graph.iter_vertices()] == expected
     own = named["k"]
     if isinstance(own, np.ndarray) and held == "dict":
         own[...] = 5
@@ -246,8 +246,8 @@ def test_what_changes_is_told_by_vertices_and_gradients_too(make, held, ragged, 
     for run in (before, *(cl.Engine(graph, execution=e).function(inputs=[x], outputs=[y]) for e in EXECUTIONS)):
         assert run(given)["run/out"].tolist() == expected
     message = "uses a value that has changed since its vertices were added|computes something else when it is called"
-    vertex = next(iter(graph.vertices()))
-    for tell in (found, lambda: vertex.run(given), lambda: cl.gradient(graph, y, [x], cotangent=1.0)):
+    vertex = next(iter(graph.iter_vertices()))
+    for tell in (found, lambda: vertex.run(given), lambda: cl.gradient(graph, of=y, wrt=[x], cotangent=1.0)):
         with pytest.raises(cl.CodeletTraceError, match=message):
             tell()
     if ragged:
@@ -295,14 +295,14 @@ def test_an_array_that_is_written_to_is_told_whatever_jax_remembers(dtype, held,
     graph = cl.Graph()
     x = graph.add_variable("x", (3,))
     y = graph.add_vertex("run", cl.codelet(function), a=x)
-    found = cl.gradient(graph, y, [x], cotangent=1.0)
+    found = cl.gradient(graph, of=y, wrt=[x], cotangent=1.0)
     both, given = cl.Sequence(found.forward, found.backward), {"x": np.ones(3, np.float32)}
-    run = lambda: cl.interpret(graph, given, [y, *found], both)  # noqa: E731
+    run = lambda: cl.interpret(graph, values=given, outputs=[y, *found], program=both)  # noqa: E731
     before = {name: own.tolist() for name, own in run().items()}
     array += 10
     lowered = cl.lower(graph, both, inputs=[x], outputs=[y, *found])(given)
     assert {name: own.tolist() for name, own in lowered.items()} == before
-    for tell in (run, lambda: cl.gradient(graph, y, [x], cotangent=1.0)):
+    for tell in (run, lambda: cl.gradient(graph, of=y, wrt=[x], cotangent=1.0)):
         with pytest.raises(cl.CodeletTraceError, match="uses a value that has changed since its vertices were added"):
             tell()
     array -= 10
@@ -320,7 +320,7 @@ def test_what_prints_is_told_as_well(world):
     graph.add_vertex("a", cl.codelet(printed), a=x[i], out=y[i])
     named["k"] = 5.0
     with pytest.raises(cl.CodeletTraceError, match="uses a value that has changed"):
-        cl.interpret(graph, {"x": np.ones(3)}, [y])
+        cl.interpret(graph, values={"x": np.ones(3)}, outputs=[y])
 
 
 def test_constants_of_a_solve_are_copied(world):
@@ -358,10 +358,10 @@ def test_turns_are_of_the_time_of_adding():
     graph = cl.Graph()
     x = graph.add_variable("x", (4,))
     for k in range(2):
-        own = cl.codelet(lambda a: a, workers=6, issue="assembly", vectorised=True, turns=lambda a: 10 * (k + 1))
+        own = cl.codelet(lambda a: a, workers=6, issue="assembly", vectorised=True, trip_count=lambda a: 10 * (k + 1))
         graph.add_vertex(f"step {k}", own, a=x)
     hints = [family.codelet.codelet.hints for family in graph.families]
-    assert [own.turns(a=None) for own in hints if callable(own.turns)] == [10, 20]
+    assert [own.trip_count(a=None) for own in hints if callable(own.trip_count)] == [10, 20]
     assert [(own.workers, own.issue, own.vectorised) for own in hints] == [(6, "assembly", True)] * 2
 
 
@@ -416,7 +416,7 @@ def test_what_cannot_change_is_not_called_again(world, function, monkeypatch):
     graph.add_vertex("a", cl.codelet(own), a=x[i], out=y[i])
     graph.add_vertex("b", cl.codelet(lambda a: own(a) + len(seen) * 0), a=x[2], out=y[2])
     given = {"x": np.ones(3, np.float32)}
-    assert cl.interpret(graph, given, [y])["y"].tolist() == [function(2, np.float32(1))] * 3
+    assert cl.interpret(graph, values=given, outputs=[y])["y"].tolist() == [function(2, np.float32(1))] * 3
     assert seen == [graph.families[1].codelet]
 
 
@@ -432,6 +432,6 @@ def test_vertices_inside_and_outside_x64_are_apart():
         graph.add_vertex("b", cl.codelet(lambda a, n: a * (n > 0)), a=x[0], n=2**40, out=graph.add_variable("z", ()))
     assert [family.num_vertices for family in graph.families] == [4, 2, 1]
     values, expected = {"x": np.zeros(6, np.float32)}, [0, 0, 2**20, 2**20, 0, 0]
-    assert cl.interpret(graph, values, [y])["y"].tolist() == expected
+    assert cl.interpret(graph, values=values, outputs=[y])["y"].tolist() == expected
     with jax.enable_x64(True):
         assert jax.jit(cl.lower(graph, inputs=[x], outputs=[y]))(values)["y"].tolist() == expected

@@ -42,7 +42,7 @@ class TestRight:
         of = data.draw(st.sampled_from(outputs))
         wrt = data.draw(st.lists(st.sampled_from(floats), min_size=1, max_size=3, unique=True))
         before = str(case.graph)
-        report = cl.check_gradient(case.graph, of, wrt, case.inputs, program=case.sequence())
+        report = cl.check_gradient(case.graph, of=of, wrt=wrt, values=case.inputs, program=case.sequence())
         assert str(case.graph) == before
         kinds = {verdict.kind for own in report.checked for verdict in own.verdicts}
         event(", ".join(sorted(kinds)) or "nothing")
@@ -59,7 +59,7 @@ class TestRight:
         outputs = [name for name in case.outputs if case.graph_dtype(name) == np.float32]
         if floats and outputs:
             of = data.draw(st.sampled_from(outputs))
-            cl.check_gradient(case.graph, of, floats[:3], case.inputs, program=case.sequence())
+            cl.check_gradient(case.graph, of=of, wrt=floats[:3], values=case.inputs, program=case.sequence())
 
     def test_all_of_a_family_that_is_small(self):
         report = check(cl.codelet(jnp.sin), [1.0, 2.0, 3.0])
@@ -84,7 +84,7 @@ class TestRight:
         graph.add_vertex("step", step, x=x[i], acc=acc[i], n=n[i], site=2 * i, scale=0.5, power=3)
         values = {"x": np.linspace(-1, 1, 5, dtype=np.float32), "acc": np.ones(5, np.float32), "n": np.arange(5)}
         values["n"] = values["n"].astype(np.int32)
-        report = cl.check_gradient(graph, acc, ["x", acc], values)
+        report = cl.check_gradient(graph, of=acc, wrt=["x", acc], values=values)
         assert [len(own.verdicts) for own in report.checked] == [10, 2]
 
     def test_an_empty_family_and_what_is_not_on_the_way(self):
@@ -95,7 +95,9 @@ class TestRight:
         graph.add_vertex("own", cl.codelet(jnp.sin), x=x[i], out=y[i])
         graph.add_vertex("aside", doubled_wrongly, x=x[i], out=z[i])
         graph.add_vertex("none", cl.codelet(jnp.sin), x=x[cl.grid(0)], out=y[cl.grid(0)])
-        report = cl.check_gradient(graph, y, [x], {"x": np.ones(3, np.float32)}, program=graph.compute_sets[:2])
+        report = cl.check_gradient(
+            graph, of=y, wrt=[x], values={"x": np.ones(3, np.float32)}, program=graph.compute_sets[:2]
+        )
         assert [own.compute_set for own in report.checked] == ["own", "the whole program"]
 
     def test_loops_and_choices(self):
@@ -108,11 +110,11 @@ class TestRight:
             graph.add_vertex("other", cl.codelet(lambda x: {"x": x * x}), x=x)
         program = [cl.Repeat(3, turn), cl.If(is_so, other, cl.Sequence())]
         values = {"x": np.float32(0.3), "is so": False}
-        report = cl.check_gradient(graph, x, [x], values, program=program)
+        report = cl.check_gradient(graph, of=x, wrt=[x], values=values, program=program)
         rows = {own.compute_set: own for own in report.checked}
         assert rows["turn"].notes == ("values of the first turn",)
         assert (rows["other"].count, rows["other"].notes) == (0, ("not run",))
-        report = cl.check_gradient(graph, x, [x], {**values, "is so": True}, program=program)
+        report = cl.check_gradient(graph, of=x, wrt=[x], values={**values, "is so": True}, program=program)
         assert [own.count for own in report.checked] == [1, 1, 2]
 
     def test_the_values_of_the_first_turn(self):
@@ -121,9 +123,9 @@ class TestRight:
         x = graph.add_variable("x", ())
         with graph.record() as turn:
             graph.add_vertex("turn", cl.codelet(lambda x: {"x": jnp.abs(x) + 1}), x=x)
-        report = cl.check_gradient(graph, x, [x], {"x": np.float32(0)}, program=cl.Repeat(3, turn))
+        report = cl.check_gradient(graph, of=x, wrt=[x], values={"x": np.float32(0)}, program=cl.Repeat(3, turn))
         assert [(own.kind, own.field) for own in report.kinks][:1] == [("kink", "x")]
-        report = cl.check_gradient(graph, x, [x], {"x": np.float32(-1)}, program=cl.Repeat(3, turn))
+        report = cl.check_gradient(graph, of=x, wrt=[x], values={"x": np.float32(-1)}, program=cl.Repeat(3, turn))
         assert not report.findings
 
     @pytest.mark.slow
@@ -136,7 +138,9 @@ class TestRight:
         graph.add_vertex("add", kind, x=x[i], w=w[i], total=total[i])
         program = cl.Repeat(3, [cl.Copy(feed, x), graph.compute_sets[0]])
         values = {"feed": np.arange(6, dtype=np.float32).reshape(3, 2), "w": np.ones(2, np.float32)}
-        report = cl.check_gradient(graph, total, [w], {**values, "total": np.zeros(2, np.float32)}, program=program)
+        report = cl.check_gradient(
+            graph, of=total, wrt=[w], values={**values, "total": np.zeros(2, np.float32)}, program=program
+        )
         assert [own.num("right") for own in report.checked] == [4, 2]
 
     def test_a_function_with_a_derivative(self):
@@ -145,12 +149,14 @@ class TestRight:
         graph.add_vertex("body", cl.codelet(lambda a: jnp.sin(a)), a=a, out=b)
         own = cl.codelet(lambda a: {"b": jnp.sin(a)})
         function = graph.add_function(graph.compute_sets[-1], [a, b], derivative=own)
-        report = cl.check_gradient(graph, y, [x], {"x": np.float32(1)}, program=cl.Call(function, a=x, b=y))
+        report = cl.check_gradient(
+            graph, of=y, wrt=[x], values={"x": np.float32(1)}, program=cl.Call(function, a=x, b=y)
+        )
         assert [len(own.verdicts) for own in report.checked] == [1, 2]
         other = cl.codelet(lambda a: {"b": jnp.cos(a)})
         wrong = graph.add_function(graph.compute_sets[-1], [a, b], derivative=other)
         with pytest.raises(cl.GradientError) as error:
-            cl.check_gradient(graph, y, [x], {"x": np.float32(1)}, program=cl.Call(wrong, a=x, b=y))
+            cl.check_gradient(graph, of=y, wrt=[x], values={"x": np.float32(1)}, program=cl.Call(wrong, a=x, b=y))
         assert "the gradient by x is wrong, while those of all vertices looked at are right" in str(error.value)
         assert "of a function with derivative=, see that its codelet computes what its body does" in str(error.value)
 
@@ -159,7 +165,7 @@ class TestRight:
             graph = cl.Graph()
             x, y = graph.add_variable("x", (4,), "float64"), graph.add_variable("y", (4,), "float64")
             graph.add_vertex("own", cl.codelet(jnp.exp), x=x, out=y)
-            report = cl.check_gradient(graph, y, [x], {"x": np.linspace(0, 1, 4)})
+            report = cl.check_gradient(graph, of=y, wrt=[x], values={"x": np.linspace(0, 1, 4)})
         assert [own.dtype for own in report.checked] == ["float64", "float64"]
         assert max(own.greatest_error for own in report.checked) < 1e-7
 
@@ -168,7 +174,7 @@ class TestRight:
         x, y = graph.add_variable("x", (4,), "complex64"), graph.add_variable("y", (4,))
         graph.add_vertex("own", cl.codelet(lambda x: jnp.abs(x * x + 1j * x)), x=x, out=y)
         values = {"x": np.array([1, 2j, 1 + 1j, -0.5 - 2j], np.complex64)}
-        assert not cl.check_gradient(graph, y, [x], values).findings
+        assert not cl.check_gradient(graph, of=y, wrt=[x], values=values).findings
 
     def test_a_part_of_a_variable_and_padding(self):
         graph = cl.Graph()
@@ -177,7 +183,7 @@ class TestRight:
         i = cl.grid(6)
         graph.add_vertex("own", cl.codelet(lambda x: jnp.sum(x**3)), x=padded[i : i + 3], out=y[i])
         values = {"x": np.linspace(-1, 1, 6, dtype=np.float32)}
-        report = cl.check_gradient(graph, y[2:], [x[1:3], padded], values, cotangent=np.ones(4))
+        report = cl.check_gradient(graph, of=y[2:], wrt=[x[1:3], padded], values=values, cotangent=np.ones(4))
         assert not report.findings
 
     @pytest.mark.slow
@@ -189,7 +195,7 @@ class TestRight:
         graph.add_vertex("squash", cl.codelet(jnp.tanh), x=x[i], out=y[i])
         graph.add_vertex("sum", cl.codelet(lambda x: jnp.sum(x**2)), x=y.reshape(1000, 1000)[j], out=z[j])
         start = time.perf_counter()
-        report = cl.check_gradient(graph, z, [x], {"x": np.linspace(-2, 2, count, dtype=np.float32)})
+        report = cl.check_gradient(graph, of=z, wrt=[x], values={"x": np.linspace(-2, 2, count, dtype=np.float32)})
         assert [own.count for own in report.checked] == [16, 16, 2]
         assert time.perf_counter() - start < 20  # 3 s, of which most is compiling
 
@@ -217,7 +223,7 @@ def check(codelet: cl.Codelet, *arrays, **options) -> cl.GradientCheck:
     result = graph.add_variable("result", (count,))
     graph.add_vertex("own", codelet, **{name: own[i] for name, own in fields.items()}, out=result[i])
     values = dict(zip(fields, arrays, strict=True))
-    return cl.check_gradient(graph, result, list(fields), values, **options)
+    return cl.check_gradient(graph, of=result, wrt=list(fields), values=values, **options)
 
 
 def found(codelet: cl.Codelet, *arrays, **options) -> cl.GradientError:
@@ -229,10 +235,10 @@ def found(codelet: cl.Codelet, *arrays, **options) -> cl.GradientError:
 class TestWrong:
     def test_by_a_factor(self):
         error = found(doubled_wrongly, [1.0, 5.0])
-        for finding in error.report.wrong:
+        for finding in error.check.wrong:
             assert finding.field == "x"
             np.testing.assert_allclose(finding.verdict.slope / finding.verdict.difference, 1.01, 1e-6)
-        one = error.report.wrong[0]
+        one = error.check.wrong[0]
         assert (one.quantity, repr(one.vertex)) == ("d out / d x", "vertex of own / <lambda> at i=0")
         np.testing.assert_allclose([one.verdict.slope, one.verdict.difference], [2.02, 2], 1e-6)
 
@@ -248,19 +254,19 @@ class TestWrong:
 
     def test_a_term_that_is_missing(self):
         own = cl.codelet(with_rule(lambda x: x * jnp.exp(x), lambda x, g: (g * jnp.exp(x),)))
-        one = found(own, [0.5]).report.wrong[0]
+        one = found(own, [0.5]).check.wrong[0]
         np.testing.assert_allclose([one.verdict.slope, one.verdict.difference], np.exp(0.5) * np.array([1, 1.5]), 1e-6)
 
     def test_the_sign_of_one_field(self):
         own = cl.codelet(with_rule(lambda x, y, z: x * y - z, lambda x, y, z, g: (g * y, g * x, g)))
-        wrong = found(own, [1.0, 2.0], [3.0, 4.0], [5.0, 6.0]).report.wrong
+        wrong = found(own, [1.0, 2.0], [3.0, 4.0], [5.0, 6.0]).check.wrong
         assert [one.field for one in wrong] == ["z", "z"]
         assert wrong[0].quantity == "d out / d z"
         np.testing.assert_allclose([wrong[0].verdict.slope, wrong[0].verdict.difference], [1, -1], 1e-6)
 
     def test_at_the_values_of_one_vertex(self):
         own = cl.codelet(with_rule(lambda x: x * x, lambda x, g: (jnp.where(x > 100, x, 2 * x) * g,)))
-        wrong = found(own, [1.0, 2.0, 101.0, 3.0]).report.wrong
+        wrong = found(own, [1.0, 2.0, 101.0, 3.0]).check.wrong
         assert [repr(one.vertex) for one in wrong] == ["vertex of own / <lambda> at i=2"]
         np.testing.assert_allclose([wrong[0].verdict.slope, wrong[0].verdict.difference], [101, 202], 1e-6)
 
@@ -272,7 +278,7 @@ class TestWrong:
         cube.defjvp(lambda given, slopes: (cube(*given), 2 * given[0] ** 2 * slopes[0]))
         error = found(cl.codelet(lambda x: cube(x)), [2.0])
         assert "correct the jax.custom_jvp in it" in str(error)
-        one = error.report.wrong[0]
+        one = error.check.wrong[0]
         np.testing.assert_allclose([one.verdict.slope, one.verdict.difference], [8, 12], 1e-6)
 
     def test_one_element_of_many(self):
@@ -286,7 +292,7 @@ class TestWrong:
         x, y = graph.add_variable("x", (3, 2)), graph.add_variable("y", (3,))
         graph.add_vertex("own", own, x=x, out=y)
         with pytest.raises(cl.GradientError, match=r"d out\[2\] / d x\[2, 1\] is 1.5,"):
-            cl.check_gradient(graph, y, [x], {"x": np.ones((3, 2), np.float32)})
+            cl.check_gradient(graph, of=y, wrt=[x], values={"x": np.ones((3, 2), np.float32)})
 
     def test_a_gradient_that_is_stopped(self):
         own = cl.codelet(lambda x: jax.lax.stop_gradient(x) ** 2)
@@ -299,15 +305,15 @@ class TestWrong:
     def test_a_gradient_that_is_no_number(self):
         """The root of what is not there: zero of a branch that is not taken, times infinity."""
         own = cl.codelet(lambda x: jnp.where(x > 0, jnp.sqrt(jnp.maximum(x, 0)), 0.0))
-        one = found(own, [-1.0], directions=0).report.wrong[0]
+        one = found(own, [-1.0], directions=0).check.wrong[0]
         assert np.isnan(one.verdict.slope)
         assert one.verdict.difference == 0
 
     def test_one_that_makes_narrower_numbers(self):
         own = cl.codelet(with_rule(lambda x: 3 * x.astype(jnp.float32), lambda x, g: (3.3 * g.astype(x.dtype),)))
         error = found(own, [1.0])
-        assert error.report.checked[0].dtype == "its own dtypes"
-        np.testing.assert_allclose(error.report.wrong[0].verdict.difference, 3, 1e-2)
+        assert error.check.checked[0].dtype == "its own dtypes"
+        np.testing.assert_allclose(error.check.wrong[0].verdict.difference, 3, 1e-2)
         right = cl.codelet(lambda x: jnp.sin(x.astype(jnp.float32)))
         assert not check(right, np.linspace(-2, 2, 9)).findings
 
@@ -336,11 +342,11 @@ class TestWrong:
             "y": random.normal(size=(5, 4)).astype(np.float32),
         }
         graph.add_vertex("right", cl.codelet(function), x=x[i], y=y[i], out=z[i])
-        assert not cl.check_gradient(graph, z, [x, y], values).findings
+        assert not cl.check_gradient(graph, of=z, wrt=[x, y], values=values).findings
         graph.add_vertex("wrong", cl.codelet(with_rule(function, backward)), x=x[i], y=y[i], out=z[i])
         with pytest.raises(cl.GradientError) as error:
-            cl.check_gradient(graph, z, [x, y], values, program=graph.compute_sets[1])
-        wrong = error.value.report.wrong
+            cl.check_gradient(graph, of=z, wrt=[x, y], values=values, program=graph.compute_sets[1])
+        wrong = error.value.check.wrong
         assert {one.field for one in wrong} == {"xy"[fault]}
         assert wrong[0].quantity.endswith(f"d {'xy'[fault]}[{place}]")
         assert len(wrong) == 4  # of five vertices, the first few
@@ -389,8 +395,8 @@ class TestKinks:
     def test_a_kink_does_not_hide_what_is_wrong(self):
         own = cl.codelet(with_rule(jnp.abs, lambda x, g: (1.5 * jnp.sign(x) * g,)))
         error = found(own, [0.0, 1.0])
-        assert [repr(one.vertex) for one in error.report.wrong] == ["vertex of own / abs at i=1"]
-        assert [repr(one.vertex) for one in error.report.kinks] == ["vertex of own / abs at i=0"]
+        assert [repr(one.vertex) for one in error.check.wrong] == ["vertex of own / abs at i=1"]
+        assert [repr(one.vertex) for one in error.check.kinks] == ["vertex of own / abs at i=0"]
 
 
 def drawn_by(x):
@@ -420,7 +426,7 @@ class TestUnstable:
         i = cl.grid(3)
         graph.add_vertex("sort", cl.codelet(lambda x: jnp.sort(x) * jnp.arange(4.0)), x=x[i], out=y[i])
         values = {"x": np.array([[3, 1, 2, 0], [1, 1, 2, 2], [0, 0, 0, 0]], np.float32)}
-        report = cl.check_gradient(graph, y, [x], values, directions=0)
+        report = cl.check_gradient(graph, of=y, wrt=[x], values=values, directions=0)
         assert report.checked[0].num("right") >= 1
         assert not report.wrong
 
@@ -482,5 +488,5 @@ class TestReport:
         x = graph.add_variable("x", ())
         graph.add_vertex("own", cl.codelet(lambda x: {"x": x * x}), x=x)
         program = [cl.Print(x), cl.Repeat(2, [graph.compute_sets[0], cl.Print(x)])]
-        cl.check_gradient(graph, x, [x], {"x": np.float32(1)}, program=program)
+        cl.check_gradient(graph, of=x, wrt=[x], values={"x": np.float32(1)}, program=program)
         assert capfd.readouterr().out == ""

@@ -66,3 +66,35 @@ def test_its_exit_status(capsys, monkeypatch):
 def test_networks_have_names(capsys):
     main(["check", "mnist"])
     assert "equal: 203,541 elements" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("job", ["build", "draw", "report", "check"])
+def test_all_commands_of_graphs_take_the_same_options(job, capsys):
+    with pytest.raises(SystemExit):
+        main([job, "--help"])
+    said = capsys.readouterr().out
+    for option in ("--batch", "--grain", "--tiles", "--chip", "--adjoint", "--json [PATH]"):
+        assert option in said
+
+
+def loss(batch=3):
+    """A loss, and examples of its arguments."""
+    return (lambda w, x: jnp.mean(jnp.tanh(x @ w) ** 2)), jnp.ones((4, 2)), jnp.ones((batch, 4))
+
+
+def test_a_gradient_by_vertices_is_compared(tmp_path, capsys):
+    path = tmp_path / "found.json"
+    main(["check", f"{__name__}:loss", "--adjoint", "--tiles", "8", "--json", str(path)])
+    assert "the gradient by vertices" in capsys.readouterr().out
+    found = json.loads(path.read_text())
+    assert [own["verdict"] for own in found.values()] == ["equal", "equal"]
+
+
+def test_a_report_and_a_picture_of_a_gradient(tmp_path, capsys):
+    common = [f"{__name__}:loss", "--adjoint", "--chip", "mk1", "--tiles", "8"]
+    main(["report", *common, "-o", str(tmp_path / "own.html"), "--json", str(tmp_path / "own.json"), "--no-picture"])
+    record = json.loads((tmp_path / "own.json").read_text())
+    assert record["about"]["num_tiles"] == 8
+    main(["draw", *common, "-o", str(tmp_path / "own.svg"), "--json"])
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["path"].endswith("own.svg")
+    assert "backward/" in (tmp_path / "own.svg").read_text()

@@ -49,15 +49,15 @@ def check_goes_on(case: Case, one: tuple[str, int], other: tuple[str, int], fold
             before.write({case.graph.variable(name)[1:]: value[1:]})
     checkpoints.save(before, 3)
     assert checkpoints.restore(after) == 3
-    held, found = before.state(), after.state()
+    held, found = before.state, after.state
     assert held.keys() == found.keys()
     for name, value in held.items():
         assert found[name].dtype == value.dtype
         assert same(found[name], value), name
     after.run()
     before.run()
-    for name, value in before.state().items():
-        assert same(after.state()[name], value), name
+    for name, value in before.state.items():
+        assert same(after.state[name], value), name
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def test_some_values_of_some_variables(tmp_path, uneven):
         other = counting(devices, uneven=uneven)
         other.write({"none": np.ones(3)})
         checkpoints.restore(other)
-        state = other.state()
+        state = other.state
         assert list(state) == ["n", "some"]
         np.testing.assert_array_equal(state["n"], np.arange(10))
         assert state["some"].tolist() == [None, 1.5, -2.0, None, None]
@@ -129,23 +129,23 @@ def test_an_engine_that_holds_nothing(tmp_path):
     checkpoints, other = cl.Checkpoints(tmp_path), filled(counting())
     checkpoints.save(counting(), 1)
     checkpoints.restore(other)
-    assert other.state() == {}
+    assert other.state == {}
 
 
 # --- steps --------------------------------------------------------------------------------------------------
 
 
 def test_so_many_are_kept(tmp_path):
-    checkpoints, every = cl.Checkpoints(tmp_path / "a" / "b", keep=2), cl.Checkpoints(tmp_path, None)
+    checkpoints, every = cl.Checkpoints(tmp_path / "a" / "b", max_to_keep=2), cl.Checkpoints(tmp_path, max_to_keep=None)
     engine = counting()
-    assert checkpoints.steps() == []
+    assert checkpoints.steps == []
     for step in (1, 20, 3, 100):
         checkpoints.save(filled(engine, step), step)
         every.save(engine, step)
-    assert checkpoints.steps() == [20, 100]
-    assert every.steps() == [1, 3, 20, 100]
+    assert checkpoints.steps == [20, 100]
+    assert every.steps == [1, 3, 20, 100]
     checkpoints.save(filled(engine, 2), 2)  # gone back to before: what was saved last is kept
-    assert checkpoints.steps() == [2, 100]
+    assert checkpoints.steps == [2, 100]
     other = counting()
     assert checkpoints.restore(other, step=2) == 2
     assert other.read("n")[0] == 2
@@ -159,7 +159,7 @@ def test_what_was_never_finished_is_not_there(tmp_path):
     shutil.copytree(tmp_path / "4", tmp_path / "5.writing")
     shutil.copytree(tmp_path / "4", tmp_path / "3.deleted")
     (tmp_path / "6").mkdir()
-    assert checkpoints.steps() == [4]
+    assert checkpoints.steps == [4]
     checkpoints.save(filled(counting()), 5)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["4", "5", "6"]
 
@@ -255,8 +255,8 @@ def test_steps_that_are_not_there_or_there_already(tmp_path):
     with refused("is no checkpoint of codelet", given="no file codelet.json in it"):
         checkpoints.restore(engine, step=9)
     for keep in (0, 1.5):
-        with refused("so many checkpoints cannot be kept", given=f"keep={keep!r}"):
-            cl.Checkpoints(tmp_path, keep=keep)  # type: ignore[arg-type]
+        with refused("so many checkpoints cannot be kept", given=f"max_to_keep={keep!r}"):
+            cl.Checkpoints(tmp_path, max_to_keep=keep)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("devices", [0, 4])
@@ -281,7 +281,7 @@ def test_a_disk_that_has_no_room_is_told_and_what_was_there_is_whole(tmp_path, d
     checkpoints.restore(engine)
     np.testing.assert_array_equal(engine.read("x"), values)
     checkpoints.save(engine, 2)
-    assert checkpoints.steps() == [1, 2]
+    assert checkpoints.steps == [1, 2]
 
 
 def test_a_checkpoint_without_orbax(tmp_path, monkeypatch):
@@ -367,10 +367,10 @@ def test_what_a_checkpoint_says_of_itself_is_looked_at(name, tmp_path):
     change = WRONG[name]
     made = change(told) if "checksum" in name or name in ("a list", "nothing") else _with(change)(told)
     (path / ABOUT).write_text(json.dumps(made))
-    before = engine.state()
+    before = engine.state
     with pytest.raises(cl.CheckpointError, match=r"is damaged"):
         checkpoints.restore(engine)
-    assert all(same(engine.state()[own], value) for own, value in before.items())
+    assert all(same(engine.state[own], value) for own, value in before.items())
 
 
 def test_every_byte_of_what_it_says_is_looked_at(tmp_path):
@@ -422,7 +422,7 @@ def test_a_checkpoint_of_the_first_format_is_read(tmp_path):
     (path / ABOUT).write_text(json.dumps({**told, "format": 1}))
     other = cl.Engine(_two())
     assert checkpoints.restore(other) == 7
-    assert same(other.state()["a"], engine.state()["a"])
+    assert same(other.state["a"], engine.state["a"])
 
 
 @pytest.mark.parametrize("directory", [None, 3, "nul\0", object(), ["a"]])

@@ -89,15 +89,15 @@ def test_eight_chips_to_the_cycle():
     assert step.external_exchange_cycles == math.ceil(4 * 40_000 / 2 / LINK * CLOCK)
     assert step.external_sync_cycles == 120
     assert profile.external_exchange_cycles == step.external_exchange_cycles
-    frame = profile.step_frame()
+    frame = profile.step_frame
     assert frame["external_sync_cycles"].tolist() == [120]
     summary = str(profile.summary())
     assert "external exchange" in summary
     assert "external sync" in summary
     assert "host" not in summary.split("Cycles")[1]
-    tracks = [e["args"]["name"] for e in profile.trace()["traceEvents"] if e["name"] == "thread_name"]
+    tracks = [e["args"]["name"] for e in profile.chrome_trace()["traceEvents"] if e["name"] == "thread_name"]
     assert tracks == ["sync", "external sync", "exchange", "external exchange", "compute"]
-    blocks = [event for event in profile.trace()["traceEvents"] if event["ph"] == "X"]
+    blocks = [event for event in profile.chrome_trace()["traceEvents"] if event["ph"] == "X"]
     assert sum(event["args"]["cycles"] for event in blocks) == profile.total_cycles
     pytest.importorskip("matplotlib").use("Agg")
     profile.plot("timeline")

@@ -53,8 +53,11 @@ OUTPUTS = ["w", "g", "size", "sizes"]
 def test_it_is_what_the_function_is(rate):
     ours, theirs = learned(learning(), rate), learned(cl.codelet(learn), rate)
     assert (ours.num_vertices, ours.num_edges) == (theirs.num_vertices, theirs.num_edges)
-    meant = cl.interpret(theirs, VALUES, OUTPUTS)
-    found = [cl.interpret(ours, VALUES, OUTPUTS), cl.lower(ours, inputs=["w", "g"], outputs=OUTPUTS)(VALUES)]
+    meant = cl.interpret(theirs, values=VALUES, outputs=OUTPUTS)
+    found = [
+        cl.interpret(ours, values=VALUES, outputs=OUTPUTS),
+        cl.lower(ours, inputs=["w", "g"], outputs=OUTPUTS)(VALUES),
+    ]
     for execution in ("fused", "tiles", "addresses") if np.ndim(rate) else ():
         engine = cl.Engine(ours, execution=execution)
         engine.write(VALUES)
@@ -82,9 +85,9 @@ def test_it_costs_what_the_function_costs():
 def test_it_is_not_traced_again_where_it_fits():
     kind = learning()
     types = {"w": FieldType((3,), np.dtype("f4")), "g": FieldType((3,), np.dtype("f4"))}
-    traced = kind.trace({**types, "rate": FieldType((), np.dtype("f4"))})
+    traced = kind.specialise({**types, "rate": FieldType((), np.dtype("f4"))})
     assert traced.jaxpr is kind.jaxprs[0]
-    plain = kind.trace({**types, "rate": FieldType((), np.dtype("i4"), weak=True)})
+    plain = kind.specialise({**types, "rate": FieldType((), np.dtype("i4"), weak=True)})
     assert "convert_element_type" in str(plain.jaxpr)
     assert repr(kind) == "codelet learn(w, g, rate)"
     assert str(kind).startswith("codelet learn(w: float32[3], g: float32[3], rate: float32[]) -> w: float32[3], size:")
@@ -107,8 +110,8 @@ def test_a_length_that_depends_on_the_vertex_has_a_jaxpr_each():
 
     jaxprs = [jaxpr_of(scaled, jax.ShapeDtypeStruct((n,), np.float32)) for n in (1, 2, 3)]
     graph, x = built(cl.codelet_from_jaxpr(jaxprs, ["x"], name="scaled")), np.arange(1.0, 7, dtype=np.float32)
-    meant = cl.interpret(built(cl.codelet(scaled)), {"x": x}, ["y"])["y"]
-    np.testing.assert_array_equal(cl.interpret(graph, {"x": x}, ["y"])["y"], meant)
+    meant = cl.interpret(built(cl.codelet(scaled)), values={"x": x}, outputs=["y"])["y"]
+    np.testing.assert_array_equal(cl.interpret(graph, values={"x": x}, outputs=["y"])["y"], meant)
     run = cl.lower(graph, inputs=["x"], outputs=["y"])
     np.testing.assert_array_equal(run({"x": x})["y"], meant)
     np.testing.assert_array_equal(jax.grad(lambda x: run({"x": x})["y"].sum())(x), meant / x)
@@ -139,7 +142,7 @@ def test_equations_of_a_function_as_vertices():
     result = tensors[jaxpr.outvars[0]]
     run = cl.lower(graph, inputs=["x", "y"], outputs=[result])
     values = {"x": x0, "y": y0}
-    for found in (run(values), cl.interpret(graph, values, [result])):
+    for found in (run(values), cl.interpret(graph, values=values, outputs=[result])):
         np.testing.assert_allclose(next(iter(found.values())), function(x0, y0), rtol=1e-5)
     slope = jax.grad(lambda x: next(iter(run({"x": x, "y": y0}).values())))(x0)
     np.testing.assert_allclose(slope, jax.grad(function)(x0, y0), rtol=1e-5)

@@ -32,12 +32,12 @@ def test_it_is_traced_once_for_each_combination():
         traces.append(k)
         return x + k
 
-    first = seen.trace({"x": FLOATS}, {"k": 1})
-    assert seen.trace({"x": FLOATS}, {"k": 1}) is first
-    assert seen.trace({"x": FLOATS}, {"k": 2}) is not first
-    assert seen.trace({"x": NUMBER}, {"k": 1}) is not first
+    first = seen.specialise({"x": FLOATS}, {"k": 1})
+    assert seen.specialise({"x": FLOATS}, {"k": 1}) is first
+    assert seen.specialise({"x": FLOATS}, {"k": 2}) is not first
+    assert seen.specialise({"x": NUMBER}, {"k": 1}) is not first
     # 1 and 1.0 are equal, but the second makes floats of integers.
-    assert seen.trace({"x": FLOATS}, {"k": 1.0}) is not first
+    assert seen.specialise({"x": FLOATS}, {"k": 1.0}) is not first
     assert traces == [1, 2, 1, 1.0]
 
 
@@ -46,7 +46,7 @@ def test_its_trace_prints():
     def axpy(x, y, *, a):
         return {"y": a * x + y}
 
-    assert str(axpy.trace({"x": FLOATS, "y": FLOATS}, {"a": 2.0})) == (
+    assert str(axpy.specialise({"x": FLOATS, "y": FLOATS}, {"a": 2.0})) == (
         "codelet axpy(x: float32[4], y: float32[4], a=2.0) -> y: float32[4]\n"
         "{ lambda ; a:f32[4] b:f32[4]. let\n"
         "    c:f32[4] = mul 2.0:f32[] a\n"
@@ -61,14 +61,14 @@ def test_outputs_are_named_and_in_out_by_name():
     def several(x, w, out):
         return {"w": w + x, "sum": x + out}
 
-    traced = several.trace({"x": NUMBER, "w": NUMBER, "out": NUMBER})
+    traced = several.specialise({"x": NUMBER, "w": NUMBER, "out": NUMBER})
     assert traced.field_names == ("x", "w", "out", "sum")
 
     @cl.codelet
     def in_place(out):
         return out + 1
 
-    assert list(in_place.trace({"out": NUMBER}).outputs) == ["out"]
+    assert list(in_place.specialise({"out": NUMBER}).outputs) == ["out"]
 
 
 def test_derivative_rules_of_ones_own_survive():
@@ -137,7 +137,10 @@ def test_python_numbers_are_returned_as_arrays_of_their_default_dtype(x64):
         values = {"x": np.arange(3, dtype=np.float32)}
         run = cl.lower(graph, inputs=[x], outputs=list(made.values()))
         assert not any(aval.weak_type for aval in run.jaxpr.out_avals)
-        found, meant = jax.device_get(jax.jit(run)(values)), cl.interpret(graph, values, list(made.values()))
+        found, meant = (
+            jax.device_get(jax.jit(run)(values)),
+            cl.interpret(graph, values=values, outputs=list(made.values())),
+        )
         called = graph.vertex("a", 1).run(values)
         for name, tensor in made.items():
             expected = jnp.asarray(2.0 if name == "weak" else returned[name])
@@ -189,7 +192,7 @@ def test_what_cannot_be_a_codelet(function, says):
 )
 def test_what_does_not_trace(function, says):
     with pytest.raises(cl.CodeletTraceError, match=says) as caught:
-        cl.codelet(function).trace({"x": FLOATS})
+        cl.codelet(function).specialise({"x": FLOATS})
     assert "test_codelets.py" in str(caught.value)
 
 
@@ -201,7 +204,7 @@ def test_functions_of_jax_are_codelets():
     seven = cl.codelet(jnp.exp, cycles=lambda x: 7)
     graph.add_vertex("exp", seven, x=z, out=x[0], tile=0)
     assert seven.hints.cycles is not None
-    found = cl.interpret(graph, {"x": np.ones(4)}, [x, y])
+    found = cl.interpret(graph, values={"x": np.ones(4)}, outputs=[x, y])
     np.testing.assert_allclose(found["sin/out"], np.sin(np.ones(4)), rtol=1e-6)
 
 
@@ -218,6 +221,6 @@ def test_a_captured_tracer_is_told():
 def test_static_values_must_be_given_and_hashable():
     needs = cl.codelet(lambda x, *, k: x)
     with pytest.raises(cl.MissingFieldError, match="no value for its static 'k'"):
-        needs.trace({"x": FLOATS})
+        needs.specialise({"x": FLOATS})
     with pytest.raises(cl.FieldTypeError, match="cannot be hashed"):
-        needs.trace({"x": FLOATS}, {"k": [1]})  # type: ignore[dict-item]
+        needs.specialise({"x": FLOATS}, {"k": [1]})  # type: ignore[dict-item]

@@ -113,11 +113,11 @@ def test_a_path_is_looked_at_before_anything_is_drawn(path, tmp_path, monkeypatc
     (tmp_path / "folder.png").mkdir()
     traced = cl.trace(jnp.tanh, jnp.ones(4000), target=cl.IPU(num_tiles=64))
     with pytest.raises((cl.DrawError, cl.FileError)):
-        cl.draw(traced, path, diagram=False, note=_never)
+        cl.draw(traced, path=path, note=_never)
     with pytest.raises((cl.DrawError, cl.FileError)):
-        cl.draw(traced, path, diagram=True)
+        traced.diagram(path)
     with pytest.raises(SystemExit, match=r"codelet draw: a (file cannot|picture is)") as caught:
-        monkeypatch.setattr("ipu_backend.jobs.draw.find_function", _never)
+        monkeypatch.setattr("ipu_backend.jobs.adjoint.find_function", _never)
         main(["draw", "mnist", f"--output={path or '.'}"])
     assert len(str(caught.value).splitlines()) <= 5
 
@@ -125,7 +125,7 @@ def test_a_path_is_looked_at_before_anything_is_drawn(path, tmp_path, monkeypatc
 @pytest.mark.parametrize("option", ["-o", "--json"])
 def test_the_paths_of_a_report_are_looked_at_first(option, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ipu_backend.jobs.report.find_function", _never)
+    monkeypatch.setattr("ipu_backend.jobs.adjoint.find_function", _never)
     with pytest.raises(SystemExit, match="codelet report: a file cannot be written there"):
         main(["report", "mnist", option, "missing/page.html"])
 
@@ -135,6 +135,6 @@ def test_what_was_there_stays_where_a_picture_cannot_be_written(tmp_path):
     path.write_text("before")
     graph = cl.Graph()
     graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", (4,)))
-    cl.draw(graph, path)
+    graph.diagram(path)
     assert path.read_text().startswith("<svg")
     assert [own.name for own in tmp_path.iterdir()] == ["diagram.svg"]

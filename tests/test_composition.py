@@ -204,8 +204,8 @@ def test_turns_of_loops():
     with pytest.warns(cl.UnknownCyclesWarning, match="16 are counted"):
         assert estimate(down, x).guessed
     bound = lambda n, x: jax.lax.fori_loop(0, n, lambda _, x: x * 2, x)  # noqa: E731
-    assert estimate(bound, 5, x, turns=10, issue="assembly").worker == 10 * (turn + 1)
-    assert estimate(as_long_as_small, x, turns=lambda x: x.size, issue="assembly").guessed == 16 * TURN_CYCLES
+    assert estimate(bound, 5, x, trip_count=10, issue="assembly").worker == 10 * (turn + 1)
+    assert estimate(as_long_as_small, x, trip_count=lambda x: x.size, issue="assembly").guessed == 16 * TURN_CYCLES
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         found, again = (estimate(as_long_as_small, x, issue="assembly") for _ in range(2))
@@ -214,7 +214,7 @@ def test_turns_of_loops():
     assert len(told) == 1
     assert (told[0].filename, told[0].lineno) == (__file__, as_long_as_small.__code__.co_firstlineno)
     assert "codelet 'as_long_as_small' (" in str(told[0].message)
-    assert "16 are counted; cl.codelet(turns=...) says how many" in str(told[0].message)
+    assert "16 are counted; cl.codelet(trip_count=...) says it" in str(told[0].message)
 
 
 def test_calls_and_derivative_rules_are_inlined():

@@ -80,7 +80,7 @@ def check_gradient(
 ) -> None:
     """`cl.gradient` is what differences say, or, where these say nothing, what JAX says."""
     cotangent = weights(made.shape, made.dtype)
-    found = cl.gradient(graph, made, [name], program=program, cotangent=cotangent)
+    found = cl.gradient(graph, of=made, wrt=[name], program=program, cotangent=cotangent)
     run = cl.lower(graph, cl.Sequence(found.forward, found.backward), inputs=[name], outputs=[*found])
     slope = np.asarray(jax.jit(run)({name: x})[next(iter(found)).source.name])
     if x.dtype != np.float64 or not own.by_differences:
@@ -127,7 +127,7 @@ def run(data: Any, own: Convention, form: str, x: np.ndarray) -> None:
         graph, name, made, plain = built(own, x)
         expected = jax.jit(plain)(x)
         out = "apply/out"
-        assert_near(cl.interpret(graph, {name: x}, [made])[out], expected, rounded)
+        assert_near(cl.interpret(graph, values={name: x}, outputs=[made])[out], expected, rounded)
         for execution in ("fused", "tiles", "addresses"):
             function = cl.Engine(graph, execution=execution).function(inputs=[name], outputs=[made])
             assert_near(jax.jit(function)({name: x})[out], expected, rounded)

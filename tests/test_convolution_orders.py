@@ -186,7 +186,7 @@ def check_gradients(drawn):
         if overlaps:
             assert "runs as a convolution" in str(run.plan)
         given_ = {own.source.name: value for own, value in zip(traced.inputs, (x, w), strict=True)}
-        (values,) = cl.interpret(traced.graph, given_, [traced.outputs]).values()
+        (values,) = cl.interpret(traced.graph, values=given_, outputs=[traced.outputs]).values()
         assert_alike(values, f(x, w), 1e-12)
         every = jax.jit(lambda x, w: [loss(f)(x, w), loss(traced)(x, w), cl.trace(loss(f), x, w)(x, w)])
         plain, *others = every(x, w)

@@ -229,7 +229,7 @@ def test_convolutions_mean_what_their_vertices_mean(data):
     values = {"x": normal(*bare), "w": normal(*shape)}
     name = "y"
     result = jax.jit(cl.lower(graph, inputs=[own, w], outputs=[y]))(values)[name]
-    np.testing.assert_allclose(result, cl.interpret(graph, values, [y])[name], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(result, cl.interpret(graph, values=values, outputs=[y])[name], rtol=1e-4, atol=1e-4)
 
 
 # --- small windows, element by element ------------------------------------------------------------------
@@ -243,7 +243,7 @@ def _windowed(function, dtype: type = np.float32):
     y = graph.add_vertex("windows", cl.codelet(function), window=x[i : i + 2, j : j + 3])
     run = cl.lower(graph, inputs=[x], outputs=[y])
     values = {"x": np.random.default_rng(0).integers(-9, 9, (5, 6)).astype(dtype)}
-    ((name, expected),) = cl.interpret(graph, values, [y]).items()
+    ((name, expected),) = cl.interpret(graph, values=values, outputs=[y]).items()
     return {eqn.primitive.name for eqn in run.jaxpr.jaxpr.eqns}, jax.jit(run)(values)[name], expected
 
 
@@ -312,7 +312,7 @@ def test_windows_that_lie_wholly_in_padding(mode):
     program = cl.Sequence(*program, graph.default_program)
     run = cl.lower(graph, program, inputs=[x, plane], outputs=outputs)
     results, slopes = at_once(run, jax.grad(lambda v: sum(jnp.sum(y) for y in run(v).values())))(values)
-    for name, expected in cl.interpret(graph, values, outputs, program).items():
+    for name, expected in cl.interpret(graph, values=values, outputs=outputs, program=program).items():
         np.testing.assert_allclose(results[name], expected, rtol=1e-5, atol=1e-5)
     for name, slope in slopes.items():
         assert np.isfinite(slope).all(), name

@@ -70,13 +70,13 @@ def test_a_codelets_own_cycles_override():
     def dot(x, w):
         return jnp.dot(x, w)
 
-    assert MK2.estimate_cycles(dot.trace({"x": VECTOR, "w": VECTOR})).worker == 68
+    assert MK2.estimate_cycles(dot.specialise({"x": VECTOR, "w": VECTOR})).worker == 68
 
     @cl.codelet(cycles=lambda x, *, rate: x.shape[0] * x.dtype.itemsize * rate)
     def descend(x, *, rate):
         return x * rate
 
-    assert MK2.estimate_cycles(descend.trace({"x": VECTOR}, {"rate": 0.1})).worker == 50
+    assert MK2.estimate_cycles(descend.specialise({"x": VECTOR}, {"rate": 0.1})).worker == 50
 
 
 def _user(cycles):
@@ -84,7 +84,7 @@ def _user(cycles):
     def own(x, *, rate=1):
         return x * rate
 
-    return own.trace({"x": VECTOR})
+    return own.specialise({"x": VECTOR})
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_every_vertex_takes_what_its_codelet_takes_for_its_fields(case: Case):
             fields = Vertex(family, number).fields
             shape = lambda held: held.shape if isinstance(held, cl.Tensor) else np.shape(held)  # noqa: E731
             types = {f.name: f.type._replace(shape=shape(fields[f.name])) for f in family.fields if f.name in fields}
-            traced = family.codelet.codelet.trace(
+            traced = family.codelet.codelet.specialise(
                 {name: types[name] for name in family.codelet.inputs}, family.codelet.static
             )
             assert each[number] == MK2.estimate_cycles(traced).counted

@@ -40,7 +40,7 @@ def test_places_are_made_again(function, reverse, turns):
     x = np.random.default_rng(0).uniform(0.2, 1.2, (7, 3)).astype(np.float32)
     loss = lambda x: jnp.sum(function(x, reverse, turns) ** 2)  # noqa: E731
     traced = cl.trace(loss, x, target=cl.IPU(num_tiles=4))
-    made = cl.gradient(traced.graph, traced.outputs, list(traced.inputs), program=traced.program)
+    made = cl.gradient(traced.graph, of=traced.outputs, wrt=list(traced.inputs), program=traced.program)
     tables = [own for own in traced.graph.variables if "/saved/" in own.name and own.dtype == np.int32 and own.shape]
     assert not tables or function is counted  # which carries its own counter
     run = cl.lower(traced.graph, cl.Sequence(made.forward, made.backward), inputs=["x"], outputs=[*made])
@@ -71,7 +71,9 @@ def test_what_is_large_or_of_something_else_is_saved(is_alone):
         by = graph.add_vertex("wide", wide, turn=turn) if is_alone else graph.add_vertex("mean", mean, x=x)
         i = cl.grid(100)
         graph.add_vertex("scale", scaled, x=x[i], by=by[i] if is_alone else by)
-    made = cl.gradient(graph, x, ["x"], cotangent=np.ones(100, np.float32), program=cl.Repeat(4, body, index=turn))
+    made = cl.gradient(
+        graph, of=x, wrt=["x"], cotangent=np.ones(100, np.float32), program=cl.Repeat(4, body, index=turn)
+    )
     saved = [own.name.split("/saved/")[1] for own in graph.variables if "/saved/" in own.name]
     assert ("wide/out" if is_alone else "mean/out") in saved
     given = np.linspace(0.5, 1, 100, dtype=np.float32)

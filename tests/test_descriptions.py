@@ -92,18 +92,18 @@ def drawn(graph: cl.Graph, seed: int = 0) -> dict[str, np.ndarray]:
     """Values for all variables of a graph; of integers and flags small ones."""
     random = np.random.default_rng(seed)
     kind = lambda own: random.uniform(-2, 2, own.shape) if own.dtype.kind in "fc" else random.integers(0, 2, own.shape)  # noqa: E731
-    return {own.name: kind(own).astype(own.dtype) for own in graph.variables if own.value is None}
+    return {own.name: kind(own).astype(own.dtype) for own in graph.sources if own.value is None}
 
 
 def constants(graph: cl.Graph) -> dict[str, np.ndarray]:
-    return {own.name: own.value for own in graph.variables if own.value is not None}
+    return {own.name: own.value for own in graph.sources if own.value is not None}
 
 
 def run_descriptions(graph: cl.Graph) -> int:
     """See that the descriptions of a graph, one after another, are what its compute sets compute; how many."""
     values, found = drawn(graph), cl.describe(graph)
     written = [own.name for each in found if isinstance(each, Description) for own in written_by(each)]
-    expected = cl.interpret(graph, values, [*dict.fromkeys(written)])
+    expected = cl.interpret(graph, values=values, outputs=[*dict.fromkeys(written)])
     state = {**values, **constants(graph)}
     for each in found:
         assert isinstance(each, Description), each
@@ -145,14 +145,14 @@ def test_descriptions_of_operations_are_what_they_compute(name, tiles):
     assert run_descriptions(graph) == (count or len(cl.describe(graph)))
 
 
-@given(cases(max_steps=2))
+@given(cases(max_iterations=2))
 def test_descriptions_of_drawn_compute_sets_are_what_they_compute(case):
     graph = case.graph
     values = drawn(graph)
     for compute_set in graph.compute_sets:
         found = [own for own in cl.describe(graph, [compute_set]) if isinstance(own, Description)]
         names = [own.name for each in found for own in written_by(each)]
-        expected = cl.interpret(graph, values, names, compute_set) if names else {}
+        expected = cl.interpret(graph, values=values, outputs=names, program=compute_set) if names else {}
         before = {**values, **constants(graph)}
         after = dict(before)
         for each in found:  # all of which read what there was before

@@ -26,7 +26,7 @@ pytest.importorskip("PIL", reason="pictures are drawn by libraries of the extra 
 
 from codelet.draw.coarse import coarsen
 from codelet.draw.colours import _TO_CONES, _TO_RGB, KIND_SHIFTS, class_colours, from_hex, oklch, to_hex
-from codelet.draw.diagram import Diagram
+from codelet.draw.drawing import draw_small
 from codelet.draw.groups import group_points
 from codelet.draw.layout import lay_out
 from codelet.draw.libraries import need
@@ -60,7 +60,7 @@ def stencil(length: int = 400) -> cl.Graph:
 
 def pictured(graph, **options) -> Picture:
     """A picture, however small the graph."""
-    drawn = cl.draw(graph, diagram=False, **options)
+    drawn = cl.draw(graph, **options)
     assert isinstance(drawn, Picture)
     return drawn
 
@@ -76,7 +76,7 @@ def picture():
 
 
 @examples(3)
-@given(cases(np.int32, max_steps=3))
+@given(cases(np.int32, max_iterations=3))
 def test_every_point_lies_inside_and_stretches_keep_all_links(case: Case):
     links = find_links(case.graph, case.sequence())
     groups = group_points(links)
@@ -94,7 +94,7 @@ def test_every_point_lies_inside_and_stretches_keep_all_links(case: Case):
 
 @pytest.mark.slow
 @examples(3)
-@given(cases(np.int32, max_steps=3), st.integers(1, 9), st.sampled_from([np.int16, np.int32]), st.integers(0, 99))
+@given(cases(np.int32, max_iterations=3), st.integers(1, 9), st.sampled_from([np.int16, np.int32]), st.integers(0, 99))
 def test_groups_are_cut_in_the_order_of_tiles(case: Case, tiles: int, kind: type, seed: int):
     links = find_links(case.graph, case.sequence())
     groups = group_points(links)
@@ -145,9 +145,7 @@ def test_a_profile_says_where_vertices_are():
     assert [name for name, _ in drawn.colouring.legend] == ["tile 0", "tile 15"]
     given, _ = shuffled(given_tiles=True)
     np.testing.assert_array_equal(drawn.pixels, pictured(given, size=256, colour="tile").pixels)
-    told, plain = cl.draw(graph, profile=profile, diagram=True), cl.draw(given, diagram=True)
-    assert isinstance(told, Diagram)
-    assert isinstance(plain, Diagram)
+    told, plain = graph.diagram(profile=profile), given.diagram()
     assert f"placed on tile {tile[3]}" in told.svg
     assert "placed on tile" not in plain.svg
 
@@ -256,7 +254,7 @@ def test_it_is_saved_and_shown(picture, tmp_path):
     from PIL import Image
 
     for ending in ("png", "webp", "jpg"):
-        picture.save(tmp_path / f"line.{ending}")
+        picture.write_picture(tmp_path / f"line.{ending}")
         assert Image.open(tmp_path / f"line.{ending}").size == (512, 512)
     assert picture._repr_png_().startswith(b"\x89PNG")
     assert repr(picture) == "<Picture of 420 vertices   ·   1,600 links, 512 x 512>"
@@ -282,7 +280,7 @@ def test_the_console_knows_tiles(tmp_path, capsys):
     name, path = f"{__name__}:whole_and_in_parts", str(tmp_path / "own.png")
 
     def tiles(**options) -> np.ndarray:
-        drawn = draw_function(name, path, size=256, diagram=False, **options)
+        drawn = draw_function(name, path, size=256, **options)
         assert isinstance(drawn, Picture)
         assert drawn.layout.tile is not None
         return drawn.layout.tile
@@ -360,12 +358,12 @@ def test_vertices_have_colours_by_their_kind_and_links_by_their_layer():
 )
 def test_what_there_is_none_of(options, told):
     with pytest.raises(cl.DrawError, match=told):
-        cl.draw(stencil(40), **{"size": 256, "diagram": False, **options})
+        cl.draw(stencil(40), **{"size": 256, **options})
 
 
 def test_a_small_graph_is_a_diagram(tmp_path):
     graph = stencil(40)
-    drawn = graph.draw(title="a < b")
+    drawn = graph.diagram(title="a < b")
     links = find_links(graph)
     assert repr(drawn) == f"<Diagram of 42 vertices and {links.num_links} links>"
     assert ElementTree.fromstring(drawn.svg).tag.endswith("svg")
@@ -373,19 +371,17 @@ def test_a_small_graph_is_a_diagram(tmp_path):
     assert "a < b" in texts
     assert "→ left: x[3]" in texts
     assert "to left of heat" in texts
-    drawn.save(tmp_path / "line.svg")
+    drawn.write_picture(tmp_path / "line.svg")
     assert (tmp_path / "line.svg").read_text(encoding="utf-8") == drawn.svg
     with pytest.raises(cl.DrawError, match="a diagram is saved as something else"):
-        drawn.save(tmp_path / "line.png")
+        drawn.write_picture(tmp_path / "line.png")
 
 
 def test_long_names_end_within_their_boxes():
     graph = cl.Graph()
     x, i = graph.add_variable("a variable of which the name is long", (6,)), cl.grid(4)
     graph.add_vertex("heat", heat, left=x[i], here=x[i + 1], right=x[i + 2])
-    diagram = cl.draw(graph)
-    assert isinstance(diagram, Diagram)
-    drawn = ElementTree.fromstring(diagram.svg)
+    drawn = ElementTree.fromstring(graph.diagram().svg)
     names = [text.text for text in drawn.iter() if text.tag.endswith("text")]
     assert max(map(len, filter(None, names))) <= 26
     assert "→ left: a variable of whi…" in names
@@ -393,11 +389,19 @@ def test_long_names_end_within_their_boxes():
     assert any("left: a variable of which the name is long[2]" in text for text in drawn.itertext())
 
 
-@pytest.mark.parametrize("diagram", [True, False])
-def test_a_program_of_another_graph(diagram):
+@pytest.mark.parametrize("draw", [cl.draw, draw_small])
+def test_a_program_of_another_graph(draw):
     other = stencil(40)
     with pytest.raises(cl.ForeignGraphError, match="a program names something of another graph"):
-        cl.draw(stencil(40), program=other.default_program, diagram=diagram)
+        draw(stencil(40), other.default_program)
+
+
+def test_a_diagram_was_drawn_by_an_option():
+    graph = stencil(40)
+    with pytest.warns(DeprecationWarning, match=r"draw\(diagram=True\) is now graph\.diagram\(\)"):
+        assert cl.draw(graph, diagram=True).svg == graph.diagram().svg  # type: ignore[attr-defined]
+    with pytest.raises(cl.DrawError, match=r"graph\.diagram\(path=\.\.\.\) writes SVG"):
+        cl.draw(graph, path="line.svg")
 
 
 def test_what_is_no_graph():
@@ -420,7 +424,7 @@ def test_what_is_missing_is_told_before_anything_is_drawn(monkeypatch, tmp_path)
     drawing = importlib.import_module("codelet.draw.drawing")
     monkeypatch.setattr(drawing, "find_links", lambda *given: pytest.fail("links are looked for"))
     with pytest.raises(cl.MissingExtraError, match="a Python without matplotlib"):
-        cl.draw(graph, tmp_path / "picture.png", diagram=False)
+        cl.draw(graph, path=tmp_path / "picture.png")
 
 
 def test_many_layers_have_names_of_fewer_parts():

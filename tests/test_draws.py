@@ -80,7 +80,7 @@ def test_numbers_are_the_same_over_any_axes(monkeypatch, extents, tabled):
     graph, run = grid_graph(extents, random.permutation(extents[0]) if tabled else None)
     assert in_blocks(run)
     values = {"x": random.normal(size=extents).astype(np.float32), "seed": SEED}
-    expected = cl.interpret(graph, values, ["out", "twice"])
+    expected = cl.interpret(graph, values=values, outputs=["out", "twice"])
     results = jax.jit(run)(values)
     for name in expected:
         np.testing.assert_array_equal(results[name], expected[name])
@@ -160,7 +160,9 @@ def test_keys_that_are_handed_on(monkeypatch):
     run = cl.lower(graph, cl.Repeat(3, list(graph.compute_sets)), inputs=[seed, out], outputs=[seed, out])
     assert in_blocks(run)
     values = {"seed": np.arange(46, dtype=np.uint32).reshape(23, 2), "out": np.zeros(23, np.float32)}
-    expected = cl.interpret(graph, values, ["seed", "out"], cl.Repeat(3, list(graph.compute_sets)))
+    expected = cl.interpret(
+        graph, values=values, outputs=["seed", "out"], program=cl.Repeat(3, list(graph.compute_sets))
+    )
     results = jax.jit(run)(values)
     np.testing.assert_array_equal(results["seed"], expected["seed"])
     np.testing.assert_allclose(results["out"], expected["out"], rtol=1e-6)

@@ -72,10 +72,10 @@ def _check(name, execution):
             assert engine.read(view).tobytes() == given.tobytes(), kind
             held = {"x": engine.read(x), "y": engine.read(y)}
     other = cl.Engine(graph, program, execution=execution)
-    other.load_state(engine.state())
+    other.load_state(engine.state)
     assert other.read(x).tobytes() == engine.read(x).tobytes()
     values = {"x": first, "feed": second[None]}
-    expected = cl.interpret(graph, values, [y, z, sent], program)
+    expected = cl.interpret(graph, values=values, outputs=[y, z, sent], program=program)
     found = cl.lower(graph, program, inputs=[x], outputs=[y, z])(values)
     for own, array in expected.items():
         assert np.asarray(found[own]).tobytes() == array.tobytes(), own

@@ -40,7 +40,7 @@ TOGETHER = {
 
 def traced(function, *shapes):
     kinds = dict(zip("xyz", [FieldType(shape, F32) for shape in shapes], strict=False))
-    return cl.codelet(function).trace(kinds)
+    return cl.codelet(function).specialise(kinds)
 
 
 def observed(function, number):

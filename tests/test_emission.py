@@ -451,7 +451,7 @@ def test_a_run_that_two_axes_write_from_an_odd_place_on_is_a_box(alone):
     run = cl.lower(graph, inputs=[x, y], outputs=[y])
     assert "scatter" not in str(run.jaxpr)
     values = {"x": np.arange(6.0).reshape(3, 2), "y": -np.ones(7)}
-    np.testing.assert_array_equal(run(values)["y"], cl.interpret(graph, values, ["y"])["y"])
+    np.testing.assert_array_equal(run(values)["y"], cl.interpret(graph, values=values, outputs=["y"])["y"])
 
 
 @pytest.mark.parametrize(("row", "size", "count", "start"), [(16, 6, 2, 0), (17, 5, 3, 2), (13, 3, 4, 0)])
@@ -466,4 +466,4 @@ def test_blocks_that_leave_some_of_every_row_are_a_box_of_it(row, size, count, s
     assert "scatter" not in str(run.jaxpr)
     assert "gather" not in str(run.jaxpr)
     values = {"x": np.arange(6.0 * row).reshape(3, -1), "y": -np.ones((3, 2 * row))}
-    np.testing.assert_array_equal(run(values)["y"], cl.interpret(graph, values, ["y"])["y"])
+    np.testing.assert_array_equal(run(values)["y"], cl.interpret(graph, values=values, outputs=["y"])["y"])

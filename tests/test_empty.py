@@ -82,7 +82,7 @@ def test_fields_and_rows_without_elements(case):
     graph, names = CASES[case]()
     inputs = [v.name for v in graph.variables if v.name in ("x", "none")]
     values = {name: np.ones(graph.variable(name).shape, np.float32) for name in inputs}
-    expected = cl.interpret(graph, values, names)
+    expected = cl.interpret(graph, values=values, outputs=names)
     run = cl.lower(graph, inputs=inputs, outputs=names)
 
     def total(values):
@@ -101,7 +101,7 @@ def test_fields_and_rows_without_elements(case):
         for name in names:
             np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, err_msg=f"{execution}: {name}")
     assert cl.Engine(graph).profile().total_cycles > 0
-    assert graph.num_edges == sum(1 for _ in graph.edges())
+    assert graph.num_edges == sum(1 for _ in graph.iter_edges())
     assert all(list(graph.writers(graph.variable(name))) for name in names if graph.variable(name).size)
     assert str(graph)
     assert repr(graph.families)

@@ -123,7 +123,7 @@ def test_what_the_host_holds_stays(way, first):
     program = cl.Sequence([*program, cl.WriteUndef(state["made"]), cl.WriteUndef(state["ended"])])
     values = {"kept": np.arange(8, dtype=np.float32) + 1, "other": -np.arange(8, dtype=np.float32) - 3}
     fed = {"feed": np.array([[50.0, 51.0]], np.float32)} if way == "from_a_stream" else {}
-    expected = cl.interpret(graph, {**values, **fed}, [kept, other], program)
+    expected = cl.interpret(graph, values={**values, **fed}, outputs=[kept, other], program=program)
     for execution in ("fused", "tiles", "addresses"):
         engine = cl.Engine(graph, program, execution=execution)
         for stream in fed:
@@ -176,14 +176,14 @@ def test_an_input_that_is_written_before_it_is_read_has_no_place_of_its_own(ends
     program = cl.Sequence(busy, *later, *([cl.WriteUndef(made)] * ends))
     values = {"kept": np.arange(8, dtype=np.float32) + 1, "other": -np.arange(8, dtype=np.float32) - 3}
     values["short"] = values["kept"] + 50
-    expected = cl.interpret(graph, values, [short, kept, state["ended"]], program)
+    expected = cl.interpret(graph, values=values, outputs=[short, kept, state["ended"]], program=program)
     for execution in ("fused", "tiles", "addresses"):
         engine = cl.Engine(graph, program, execution=execution)
         for outputs in (["short"], ["short", "kept"], ["ended"]):
             run = engine.function(inputs=[*values], outputs=outputs)
             for name, own in run(values).items():
                 np.testing.assert_array_equal(own, expected[name], err_msg=execution)
-    inputs = [variable for variable in graph.variables if variable.name in values]
+    inputs = [variable for variable in graph.sources if variable.name in values]
     is_always = {}
     for outputs in ([short], [short, kept]):
         held = lifetimes(without_calls(plan_graph(graph, program, inputs, outputs)))

@@ -206,7 +206,7 @@ def test_hidden_variables_collide_with_no_name(stream_bytes, execution):
     value, total = s.engine.read(list(names))
     np.testing.assert_array_equal(value, FEED[4])
     np.testing.assert_array_equal(total, FEED[:5].sum(0))
-    assert set(s.engine.state()) == set(names)
+    assert set(s.engine.state) == set(names)
 
 
 def test_a_hidden_counter_beside_one_of_its_name():
@@ -246,7 +246,7 @@ def test_a_run_that_fails_gives_its_values_back(source, stream_bytes):
     s.engine.connect("start", SOURCES[source](ZEROS))
     s.engine.connect("sums", sink)
     s.engine.run()
-    before = s.engine.state()
+    before = s.engine.state
     fails[0], got[:] = True, []
     error = written(s.engine.run, KeyboardInterrupt)
     for name, value in before.items():
@@ -275,7 +275,7 @@ def test_a_stream_that_raises_or_ends_or_gives_something_else():
                 s.engine.run()
             if error is ZeroDivisionError:
                 break
-    assert not s.engine.state()
+    assert not s.engine.state
     s.engine.connect("feed", iter(FEED))
     for k in range(2):
         s.engine.run()
@@ -343,8 +343,8 @@ def test_tensors_and_views_are_names(execution):
     # What comes later overwrites what comes before.
     engine.write({x[0]: 1.0, "x": np.zeros(4), x[1:3]: [1, 2], x[cl.table(np.array([2]))]: [3.0]})
     assert engine.read("x").tolist() == [0, 1, 3, 0]
-    kept = engine.profile(keep=[x[1:2]], allow_out_of_memory=True)
-    assert (kept.memory_by_tile == engine.profile(keep="x").memory_by_tile).all()
+    kept = engine.profile(host_visible=[x[1:2]], allow_out_of_memory=True)
+    assert (kept.memory_by_tile == engine.profile(host_visible="x").memory_by_tile).all()
 
 
 def test_writing_is_all_or_nothing():
@@ -355,7 +355,7 @@ def test_writing_is_all_or_nothing():
         with pytest.raises(cl.CodeletError):
             engine.write({x: np.zeros(4), x[1]: 5, bad: np.zeros(5)})
         assert engine.read(x).tolist() == [1, 2, 3, 4]
-        assert list(engine.state()) == ["x"]
+        assert list(engine.state) == ["x"]
     mine = jnp.arange(4.0)
     engine.write({"x": mine})
     engine.write({x[0]: 9.0})
@@ -365,9 +365,9 @@ def test_writing_is_all_or_nothing():
 @pytest.mark.parametrize("execution", EXECUTIONS)
 def test_the_state_as_a_dict(execution, tmp_path):
     engine, x, y = several(execution)
-    assert engine.state() == {}
+    assert engine.state == {}
     engine.write({"x": [1, 2, 3, 4], y[0]: [5, 6, 7]})
-    state = engine.state()
+    state = engine.state
     assert state["y"].mask.tolist() == [[False] * 3, [True] * 3]
     engine.run()
     engine.write({"y": np.zeros((2, 3))})
@@ -416,7 +416,7 @@ def test_four_threads_use_one_engine(size):
             for _ in range(25):
                 engine.run()
                 assert len(set(engine.read("n").tolist())) == 1
-                engine.state()
+                _ = engine.state
         except Exception as error:
             errors.append(error)
 
@@ -437,7 +437,7 @@ def test_an_engine_is_not_used_by_what_it_calls():
     written(s.engine.run, cl.EngineInUseError, "from within its own engine.run", "engine.read")
     s.engine.connect("feed", (s.engine.read("sum") for _ in range(9)))
     written(s.engine.run, cl.EngineInUseError, "engine.read")
-    assert s.engine.state() == {}
+    assert s.engine.state == {}
 
 
 def test_an_engine_is_not_used_by_a_callback():

@@ -599,7 +599,7 @@ def test_what_cannot_be_checked_is_told():
     [
         lambda: cl.lower(_mean, check="same"),
         lambda: cl.trace(jnp.sin, X, check=True),
-        lambda: cl.gradient(*_energy()[:2], [], check="exact"),
+        lambda: cl.gradient(*_energy()[:2], of=[], check="exact"),
     ],
 )
 def test_other_words_are_no_check(made):
@@ -623,12 +623,15 @@ def _energy():
 
 def test_gradients_are_checked():
     graph, y, by, program = _energy()
-    found = cl.gradient(graph, y, by, program=program, check="equal")
+    found = cl.gradient(graph, of=y, wrt=by, program=program, check="equal")
     assert found[by[0]].shape == (6, 4)
     graph, y, by, program = _energy()
     sums = graph.add_variable("c", ())
     part = by[0][1:3]
-    assert cl.gradient(graph, y, [part, by[1]], program=program, cotangent=sums, check="equal")[part].shape == (2, 4)
+    assert cl.gradient(graph, of=y, wrt=[part, by[1]], program=program, cotangent=sums, check="equal")[part].shape == (
+        2,
+        4,
+    )
 
 
 def test_a_wrong_gradient_is_told(monkeypatch):
@@ -642,4 +645,4 @@ def test_a_wrong_gradient_is_told(monkeypatch):
 
     monkeypatch.setattr("lowering.adjoint.gradient.Gradient", turned)
     with pytest.raises(cl.NotEqualError, match="the gradient by vertices is not equal to JAX's"):
-        cl.gradient(graph, y, by, program=program, check="equal")
+        cl.gradient(graph, of=y, wrt=by, program=program, check="equal")

@@ -137,7 +137,7 @@ def gradient_of(case: Case) -> None:
     floats = [name for name in case.outputs if case.graph.variable(name).dtype.kind == "f"]
     by = [name for name, own in case.inputs.items() if own.dtype.kind == "f"]
     assume(floats and by)
-    cl.gradient(case.graph, floats[-1], by, program=case.sequence(), cotangent=np.float32(1.5), check="equal")
+    cl.gradient(case.graph, of=floats[-1], wrt=by, program=case.sequence(), cotangent=np.float32(1.5), check="equal")
 
 
 @examples(8)

@@ -46,7 +46,7 @@ def agrees(views):
     run = cl.lower(y.graph, inputs=[x], outputs=[y])
     random = np.random.default_rng(0)
     values = {"x": random.integers(-3, 4, x.shape).astype(x.dtype)}
-    ((name, expected),) = cl.interpret(y.graph, values, [y]).items()
+    ((name, expected),) = cl.interpret(y.graph, values=values, outputs=[y]).items()
     if x.dtype.kind != "f":
         np.testing.assert_array_equal(jax.jit(run)(values)[name], expected)
         return

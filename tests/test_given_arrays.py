@@ -178,7 +178,7 @@ def test_a_graph_keeps_what_it_was_built_of(kind):
     given = Given()
     BUILT[kind](given)
     given.spoil()
-    found = {"interpret": cl.interpret(given.graph, {}, [given.out], given.program)["out"]}
+    found = {"interpret": cl.interpret(given.graph, values={}, outputs=[given.out], program=given.program)["out"]}
     run = cl.lower(given.graph, given.program, inputs=[], outputs=[given.out])
     found["lowered"] = run({})["out"]
     for execution in EXECUTIONS[1:]:
@@ -239,13 +239,13 @@ def test_an_engine_keeps_what_the_host_gives_it_and_gives_what_is_its_own(execut
                 engine.run()
             np.testing.assert_array_equal(engine.read(y), 2 * EXPECTED, err_msg=give.__name__)
             np.testing.assert_array_equal(engine.read(x), EXPECTED, err_msg=give.__name__)
-    got = [engine.read(y), engine.read(y[::-1]), engine.read(y[3:]), *engine.state().values()]
+    got = [engine.read(y), engine.read(y[::-1]), engine.read(y[3:]), *engine.state.values()]
     kept = [own.copy() for own in got]
     for own in got:
         own[...] = -1
     np.testing.assert_array_equal(engine.read(y), 2 * EXPECTED)
     np.testing.assert_array_equal(engine.read(x), EXPECTED)
-    got = [engine.read(y), engine.read(y[::-1]), engine.read(y[3:]), *engine.state().values()]
+    got = [engine.read(y), engine.read(y[::-1]), engine.read(y[3:]), *engine.state.values()]
     engine.write({"x": np.zeros(SIZE, np.float32)})
     engine.run()
     for own, before in zip(got, kept, strict=True):
@@ -302,7 +302,7 @@ def test_functions_keep_what_they_are_given():
         return list(run({"x": array}).values())
 
     def interpreted(array):
-        return list(cl.interpret(graph, {"x": array}, [x, y]).values())
+        return list(cl.interpret(graph, values={"x": array}, outputs=[x, y]).values())
 
     def of_engine(array):
         return list(whole({"x": array}).values())
@@ -376,7 +376,7 @@ def test_constants_and_states_are_shown_and_not_to_be_written():
     graph = cl.Graph()
     c = graph.add_constant("c", counted())
     graph.add_vertex("one", add, x=counted(4), y=c[:4])
-    (constant,) = (variable.value for variable in graph.variables if variable.value is not None)
+    (constant,) = (variable.value for variable in graph.sources if variable.value is not None)
     for shown in (graph.vertex("one", 0).fields["x"], constant):
         with pytest.raises(ValueError, match="read-only"):
             np.copyto(shown, 0)
@@ -418,7 +418,7 @@ def test_a_number_goes_wherever_its_dtype_takes_it(dtype):
         engine.write({x: number, several: [held]})
         engine.run()
         assert float(engine.read(y)) == float(np.asarray(float(number)).astype(kind))
-        assert cl.interpret(graph, {"x": number}, [y], cl.Copy(x, y))["y"] == engine.read(y)
+        assert cl.interpret(graph, values={"x": number}, outputs=[y], program=cl.Copy(x, y))["y"] == engine.read(y)
     assert engine.read(several).tolist() == np.asarray([[float(own) for own in held]]).astype(kind).tolist()
     for number in beyond:
         with pytest.raises(cl.ArrayError, match=r"(?s)'x' does not fit its dtype.*numbers that " + dtype):

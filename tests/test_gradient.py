@@ -69,7 +69,7 @@ class TestGenerated:
         cotangent = np.random.default_rng(0).uniform(-1, 1, shape).astype(dtype)
         expected = slopes(case, of, wrt, cotangent)
         again = data.draw(st.sampled_from(AGAIN))
-        found = cl.gradient(case.graph, of, wrt, program=case.sequence(), cotangent=cotangent, recompute=again)
+        found = cl.gradient(case.graph, of=of, wrt=wrt, program=case.sequence(), cotangent=cotangent, recompute=again)
         program = cl.Sequence(found.forward, found.backward)
         names = {name: own.source.name for name, own in zip(wrt, found, strict=True)}
         run = cl.lower(case.graph, inputs=[*case.inputs], outputs=[*names.values()], program=program)
@@ -120,7 +120,7 @@ class TestRagged:
         order = np.random.default_rng(0).permutation(x.size)
         rows, i = cl.table(order, offsets=ends), cl.grid(len(lengths))
         y = [graph.add_vertex(name, cl.codelet(function), x=x[rows[i]]) for name, function in OF_ROWS.items()]
-        found = cl.gradient(graph, cl.ops.sum(graph, cl.concat([own[:] for own in y])), [x])
+        found = cl.gradient(graph, of=cl.ops.sum(graph, cl.concat([own[:] for own in y])), wrt=[x])
         run = cl.lower(graph, [found.forward, found.backward], inputs=[x], outputs=[found[x]])
         value = np.random.default_rng(1).uniform(0.5, 1.5, x.size).astype(np.float32)
 
@@ -148,7 +148,7 @@ class TestRagged:
         random = np.random.default_rng(0)
         values = {own.name: random.integers(1, 4, own.shape).astype(own.dtype) for own in given}
         wrt = [name for name in values if not name.endswith("/k")]
-        found = cl.gradient(graph, cl.concat([own[:] for own in outs]), wrt, cotangent=1.0)
+        found = cl.gradient(graph, of=cl.concat([own[:] for own in outs]), wrt=wrt, cotangent=1.0)
         both = cl.Sequence(found.forward, found.backward)
 
         def plain(values):
@@ -161,7 +161,7 @@ class TestRagged:
 
         run = cl.lower(graph, both, inputs=[*values], outputs=[*found])
         ours, expected = at_once(run, jax.grad(plain, allow_int=True))(values)
-        simple = cl.interpret(graph, values, [*found], both)
+        simple = cl.interpret(graph, values=values, outputs=[*found], program=both)
         for name, own in zip(wrt, found, strict=True):
             agree(ours[own.source.name], expected[name], name)
             agree(simple[own.source.name], expected[name], name)
@@ -178,13 +178,13 @@ class TestFunctions:
         derivative = cl.codelet(lambda a: {"b": jnp.sum(a) * a})
         function = graph.add_function(graph.compute_sets[-1], [a, b], derivative=derivative)
         program = [cl.Call(function, a=x, b=y), cl.Call(function, a=y, b=x)]
-        found = cl.gradient(graph, x, [x], program=program, cotangent=[1.0, 2.0, 3.0])
+        found = cl.gradient(graph, of=x, wrt=[x], program=program, cotangent=[1.0, 2.0, 3.0])
         both = cl.Sequence(found.forward, found.backward)
         value = np.array([0.5, -1.0, 2.0], np.float32)
         expected = jax.grad(
             lambda v: cl.lower(graph, inputs=[x], outputs=[x], program=program)({"x": v})["x"] @ np.array([1.0, 2, 3])
         )(value)
-        made = cl.interpret(graph, {"x": value}, [found[x]], both)[found[x].source.name]
+        made = cl.interpret(graph, values={"x": value}, outputs=[found[x]], program=both)[found[x].source.name]
         np.testing.assert_allclose(made, expected, 1e-5)
 
     def test_one_whose_derivative_is_a_codelets_is_jitted_and_compared(self):
@@ -239,9 +239,9 @@ class TestRecompute:
     def trained(self, again: cl.Recompute | None) -> tuple[int, int, list[np.ndarray], int]:
         """Bytes that are not always live, cycles, gradients, and vertices of layers with something made again."""
         graph, loss, weights = layers(36)
-        found = cl.gradient(graph, loss, weights, recompute=again)
+        found = cl.gradient(graph, of=loss, wrt=weights, recompute=again)
         engine = cl.Engine(graph, cl.Sequence(found.forward, found.backward))
-        profile = engine.profile(keep=["x", *weights, *found])
+        profile = engine.profile(host_visible=["x", *weights, *found])
         random = np.random.default_rng(0)
         engine.write({"x": random.normal(size=(64, 32)).astype(np.float32)})
         engine.write({f"layer{k}/w": random.uniform(0.5, 1.5, 32).astype(np.float32) for k in range(len(weights))})
@@ -263,7 +263,7 @@ class TestRecompute:
     def test_scopes_run_again_by_themselves(self):
         """What a layer passes on is there where the one behind it has just read it: it is not made again."""
         graph, loss, weights = layers(3, cl.codelet(lambda x: jnp.sin(x)))
-        found = cl.gradient(graph, loss, weights, recompute=cl.Recompute.scopes("layer[01]"))
+        found = cl.gradient(graph, of=loss, wrt=weights, recompute=cl.Recompute.scopes("layer[01]"))
         lines = [line.split("(")[-1][:-1] for line in found.backward.lines() if "Execute" in line]
         forward = [line for line in lines if not line.startswith("backward")]
         assert forward == ["layer1/scale", "layer0/scale"]
@@ -276,12 +276,12 @@ class TestRecompute:
         graph.add_vertex("grow", cl.codelet(lambda x: {"x": jnp.exp(x)}), x=x[i])
         i = cl.grid(4)
         graph.add_vertex("square", cl.codelet(lambda x: x * x), x=x[i], out=y[i])
-        found = cl.gradient(graph, y, ["x"], cotangent=np.ones(4), recompute=cl.Recompute.all())
+        found = cl.gradient(graph, of=y, wrt=["x"], cotangent=np.ones(4), recompute=cl.Recompute.all())
         assert not [line for line in found.backward.lines() if line in ("Execute(grow)", "Execute(square)")]
         program = cl.Sequence(found.forward, found.backward)
         (made,) = found
         value = np.linspace(-1, 1, 4).astype(np.float32)
-        slope = cl.interpret(graph, {"x": value}, [made], program)[made.source.name]
+        slope = cl.interpret(graph, values={"x": value}, outputs=[made], program=program)[made.source.name]
         np.testing.assert_allclose(slope, 2 * np.exp(2 * value), 1e-5)
 
     def test_a_number_that_counts_no_steps(self):
@@ -305,9 +305,9 @@ class TestRecompute:
         value = {name: np.linspace(-1, 1, 4).astype(np.float32) for name in "xz"}
         slopes, program = [], graph.default_program
         for again in (None, cl.Recompute.all()):
-            found = cl.gradient(graph, z, ["x", "z"], program=program, cotangent=np.ones(4), recompute=again)
+            found = cl.gradient(graph, of=z, wrt=["x", "z"], program=program, cotangent=np.ones(4), recompute=again)
             both = cl.Sequence(found.forward, found.backward)
-            slopes.append([*cl.interpret(graph, value, [*found], both).values()])
+            slopes.append([*cl.interpret(graph, values=value, outputs=[*found], program=both).values()])
         np.testing.assert_allclose(slopes[1], slopes[0], 1e-5)
 
 
@@ -384,7 +384,7 @@ class TestGathered:
             )
             plain = jax.jit(cl.lower(graph, inputs=[x, w], outputs=[y]))
             at = lambda t: np.vdot(plain({n: values[n] + t * way[n] for n in "xw"})["y"], cotangent["y"])  # noqa: E731
-            found = cl.gradient(graph, y, [x, w], cotangent=cotangent["y"])
+            found = cl.gradient(graph, of=y, wrt=[x, w], cotangent=cotangent["y"])
             run = cl.lower(graph, cl.Sequence(found.forward, found.backward), inputs=[x, w], outputs=[*found])
             made = jax.jit(run)({n: values[n] for n in "xw"})
             slope = sum(np.vdot(made[found[own].source.name], way[own.name]) for own in (x, w))
@@ -416,7 +416,7 @@ class TestListed:
     def test_what_is_read_of_most_elements_is_summed_at_all_of_them(self):
         tables = np.random.default_rng(0).integers(0, 300, (2, 200, 3))
         graph, x, y = self.dots(tables, 300)
-        found = cl.gradient(graph, y, [x], cotangent=np.ones(200))
+        found = cl.gradient(graph, of=y, wrt=[x], cotangent=np.ones(200))
         lines = [line.strip() for line in found.backward.lines()]
         sums = [f"Execute(backward/dots/{name})" for name in ("a/sum", "b/sum")]
         assert [line for line in lines if "Execute" in line] == ["Execute(backward/dots)", *sums]
@@ -425,7 +425,7 @@ class TestListed:
     def test_tables_that_are_read_again_are_held_once(self):
         tables = np.random.default_rng(0).integers(0, 300, (2, 200, 3))
         graph, x, y = self.dots(tables, 300)
-        found = cl.gradient(graph, y, [x], cotangent=np.linspace(0, 1, 200))
+        found = cl.gradient(graph, of=y, wrt=[x], cotangent=np.linspace(0, 1, 200))
         run = cl.lower(graph, cl.Sequence(found.forward, found.backward), inputs=[x], outputs=[y, *found])
         # The cotangents, and the two, which say as well which element each contribution is for.
         assert len(jax.tree.leaves(run)) == 3

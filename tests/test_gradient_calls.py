@@ -36,20 +36,20 @@ def kept(case: s.Case) -> set[str]:
 def check(data: Any, *ways: str) -> None:
     """A generated program of calls has the gradient that JAX gives, and leaves what it leaves without it."""
     draw = data.draw
-    case = draw(s.cases(max_steps=1, bounded=True, calls=True))
+    case = draw(s.cases(max_iterations=1, bounded=True, calls=True))
     of, wrt = ends(draw, case, np.float32)
     cotangent = np.random.default_rng(0).uniform(-1, 1, case.graph.variable(of).shape).astype(np.float32)
     expected = slopes(case, of, wrt, cotangent)
-    plain = cl.interpret(case.graph, case.inputs, case.outputs, case.sequence())
+    plain = cl.interpret(case.graph, values=case.inputs, outputs=case.outputs, program=case.sequence())
     if draw(st.integers(0, 3)) == 0:
         mapped(case, draw(st.integers(0, 99)))
     again = draw(st.sampled_from(AGAIN))
-    found = cl.gradient(case.graph, of, wrt, program=case.sequence(), cotangent=cotangent, recompute=again)
+    found = cl.gradient(case.graph, of=of, wrt=wrt, program=case.sequence(), cotangent=cotangent, recompute=again)
     both = cl.Sequence(found.forward, found.backward)
     names = {name: own.source.name for name, own in zip(wrt, found, strict=True)}
     way, wanted = draw(st.sampled_from(ways)), [*names.values(), *case.outputs]
     if way == "interpreted":
-        made = cl.interpret(case.graph, case.inputs, wanted, both)
+        made = cl.interpret(case.graph, values=case.inputs, outputs=wanted, program=both)
     elif way == "lowered":
         made = jax.jit(cl.lower(case.graph, inputs=[*case.inputs], outputs=wanted, program=both))(case.inputs)
     else:
@@ -115,9 +115,11 @@ def trained(count: int, **how: Any) -> tuple[cl.Graph, cl.Profile, list[np.ndarr
     run = cl.lower(graph, program, inputs=[*inputs], outputs=[states[-1]])
     slope = jax.jit(jax.grad(lambda given: run({**inputs, **given})[states[-1].name].sum()))
     expected = slope({own.name: inputs[own.name] for own in parameters})
-    found = cl.gradient(graph, states[-1], parameters, program=program, cotangent=np.ones(states[-1].shape), **how)
+    found = cl.gradient(
+        graph, of=states[-1], wrt=parameters, program=program, cotangent=np.ones(states[-1].shape), **how
+    )
     engine = cl.Engine(graph, cl.Sequence(found.forward, found.backward))
-    profile = engine.profile(keep=[states[0], *parameters, *found])
+    profile = engine.profile(host_visible=[states[0], *parameters, *found])
     engine.write(inputs)
     engine.run()
     made = [np.asarray(engine.read(own)) for own in found]
@@ -165,11 +167,11 @@ class TestRecompute:
         function = graph.add_function([cl.Copy(a, c), cl.Copy(b[::-1], c), graph.compute_sets[0]], [a, b])
         calls = [cl.Call(function, a=x, b=y)] * 2
         found = cl.gradient(
-            graph, y, [y], program=cl.Sequence(*calls), cotangent=np.ones(3), recompute=cl.Recompute.all()
+            graph, of=y, wrt=[y], program=cl.Sequence(*calls), cotangent=np.ones(3), recompute=cl.Recompute.all()
         )
         value = np.array([0.5, 1, 2], np.float32)
         both = cl.Sequence(found.forward, found.backward)
-        made = cl.interpret(graph, {"x": np.zeros(3), "y": value}, [found[y]], both)
+        made = cl.interpret(graph, values={"x": np.zeros(3), "y": value}, outputs=[found[y]], program=both)
         expected = jax.jit(jax.grad(lambda v: jnp.sin(jnp.sin(v)).sum()))(value)
         np.testing.assert_allclose(made[found[y].source.name], expected, 1e-5)
 
@@ -190,9 +192,9 @@ class TestRecompute:
             return held.sum()
 
         for again in (None, cl.Recompute.all()):
-            found = cl.gradient(graph, state, [x], program=calls, cotangent=np.ones(3), recompute=again)
+            found = cl.gradient(graph, of=state, wrt=[x], program=calls, cotangent=np.ones(3), recompute=again)
             both = cl.Sequence(found.forward, found.backward)
-            made = cl.interpret(graph, values, [found[x]], both)[found[x].source.name]
+            made = cl.interpret(graph, values=values, outputs=[found[x]], program=both)[found[x].source.name]
             np.testing.assert_allclose(made, jax.jit(jax.grad(last))(values["x"]), 1e-4, 1e-5)
 
 
@@ -230,10 +232,10 @@ class TestCopiesInVain:
             graph, caller = nested(body, inner)
             x, y, z = (graph.add_variable(name, (3,)) for name in "xyz")
             calls = [cl.Call(caller, a=x, b=y, c=z), cl.Call(caller, a=z, b=y, c=x)][:num_calls]
-            program = cl.Repeat(3, calls, checkpoint=loop)
+            program = cl.Repeat(3, calls, recompute=loop)
             given = {"x": np.array([0.5, 1, 2], np.float32), "y": np.array([1, 0.25, 0.5], np.float32)}
             run = cl.lower(graph, program, inputs=[*given], outputs=[z])
-            found = cl.gradient(graph, z, [x, y], program=program, cotangent=1.0, recompute=again)
+            found = cl.gradient(graph, of=z, wrt=[x, y], program=program, cotangent=1.0, recompute=again)
             both = cl.Sequence(found.forward, found.backward)
             backward = cl.lower(graph, both, inputs=[*given], outputs=[*found])
             made, expected = at_once(backward, jax.grad(lambda own: run(own)["z"].sum()))(given)
@@ -249,10 +251,10 @@ class TestWhatIsLeft:
         i = cl.grid(3)
         turn = cl.codelet(lambda x: {"x": 1.5 * jnp.sin(x), "y": 2 * x})
         graph.add_vertex("turn", turn, x=x[i], y=y[i])
-        program = cl.Repeat(6, graph.compute_sets[0], checkpoint=2)
-        found = cl.gradient(graph, x, [x], cotangent=np.ones(3), program=program)
+        program = cl.Repeat(6, graph.compute_sets[0], recompute=2)
+        found = cl.gradient(graph, of=x, wrt=[x], cotangent=np.ones(3), program=program)
         value = {"x": np.array([0.5, 1, 2], np.float32)}
-        expected = cl.interpret(graph, value, [x, y], program)
-        made = cl.interpret(graph, value, [x, y], cl.Sequence(found.forward, found.backward))
+        expected = cl.interpret(graph, values=value, outputs=[x, y], program=program)
+        made = cl.interpret(graph, values=value, outputs=[x, y], program=cl.Sequence(found.forward, found.backward))
         for name in "xy":
             np.testing.assert_array_equal(made[name], expected[name])

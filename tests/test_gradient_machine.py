@@ -57,20 +57,20 @@ def floats(case: s.Case, names: Any, dtype: Any) -> list[str]:
 def mapped(case: s.Case, seed: int) -> None:
     """Map all elements of a graph to tiles at random."""
     random = np.random.default_rng(seed)
-    for variable in case.graph.variables:
+    for variable in case.graph.sources:
         if variable.size:
             case.graph.set_tile_mapping(variable.name, random.integers(0, 8, variable.shape))
 
 
 @st.composite
-def differentiated(draw: Any, dtype: Any = np.float32, max_steps: int = 3) -> Differentiated:
-    case = draw(s.cases(dtype, max_steps=max_steps, bounded=True))
+def differentiated(draw: Any, dtype: Any = np.float32, max_iterations: int = 3) -> Differentiated:
+    case = draw(s.cases(dtype, max_iterations=max_iterations, bounded=True))
     of, wrt = ends(draw, case, dtype)
     cotangent = np.random.default_rng(0).uniform(-1, 1, case.graph.variable(of).shape).astype(dtype)
     expected = slopes(case, of, wrt, cotangent)
     if draw(st.booleans()):
         mapped(case, draw(st.integers(0, 99)))
-    found = cl.gradient(case.graph, of, wrt, program=case.sequence(), cotangent=cotangent)
+    found = cl.gradient(case.graph, of=of, wrt=wrt, program=case.sequence(), cotangent=cotangent)
     event("zero" if not any(np.any(own) for own in expected.values()) else "not zero")
     return Differentiated(case, found, {n: t.source.name for n, t in zip(wrt, found, strict=True)}, expected)
 
@@ -80,7 +80,7 @@ class TestGenerated:
     @examples(4)
     @given(differentiated())
     def test_interpreted(self, own: Differentiated):
-        made = cl.interpret(own.case.graph, own.case.inputs, [*own.names.values()], own.program)
+        made = cl.interpret(own.case.graph, values=own.case.inputs, outputs=[*own.names.values()], program=own.program)
         for name, value in own.expected.items():
             agree(made[own.names[name]], value, name)
 
@@ -96,7 +96,7 @@ class TestGenerated:
 
     @pytest.mark.slow
     @examples(3)
-    @given(differentiated(max_steps=2))
+    @given(differentiated(max_iterations=2))
     def test_on_addresses(self, own: Differentiated):
         engine = cl.Engine(own.case.graph, own.program, execution="addresses", stream_bytes=40)
         run = engine.function(inputs=[*own.case.inputs], outputs=[*own.names.values()])
@@ -109,7 +109,7 @@ class TestGenerated:
 
 
 def tiles_of(graph: cl.Graph, variable: Any) -> np.ndarray:
-    return graph.tile_mapping()[variable.first_element :][: variable.size].reshape(variable.shape)
+    return graph.element_tiles[variable.first_element :][: variable.size].reshape(variable.shape)
 
 
 class TestMappedByHand:
@@ -123,12 +123,12 @@ class TestMappedByHand:
         mapped(case, data.draw(st.integers(0, 99)))
         of, wrt = data.draw(st.sampled_from(outputs)), [data.draw(st.sampled_from(inputs))]
         cotangent = np.ones(case.graph.variable(of).shape, np.float32)
-        found = cl.gradient(case.graph, of, wrt, program=case.sequence(), cotangent=cotangent)
+        found = cl.gradient(case.graph, of=of, wrt=wrt, program=case.sequence(), cotangent=cotangent)
         (own,) = found
         primal = case.graph.variable(wrt[0]).source
         assert (tiles_of(case.graph, own.source) == tiles_of(case.graph, primal)).all()
-        tiles = case.graph.tile_mapping()
-        for variable in case.graph.variables:
+        tiles = case.graph.element_tiles
+        for variable in case.graph.sources:
             own = tiles[variable.first_element :][: variable.size]
             assert (own >= 0).all(), variable
         plan_engine(case.graph, cl.Sequence(found.forward, found.backward))
@@ -148,12 +148,12 @@ class TestMappedByHand:
         graph.add_vertex("again", sine, x=y[j], out=z[j])
         near, last, again = graph.compute_sets
         program = cl.Sequence(near, last, again, cl.Repeat(3, cl.Sequence(cl.Copy(z, x), near, again)))
-        found = cl.gradient(graph, z, [x], program=program, cotangent=np.ones(16))
+        found = cl.gradient(graph, of=z, wrt=[x], program=program, cotangent=np.ones(16))
         plan_engine(graph, cl.Sequence(found.forward, found.backward))
         for name in "xyz":
             primal = tiles_of(graph, graph.variable(name).source)
             assert (tiles_of(graph, graph.variable(f"backward/{name}").source) == primal).all()
-        saved = [own for own in graph.variables if own.name.startswith("backward/saved/") and len(own.shape) == 2]
+        saved = [own for own in graph.sources if own.name.startswith("backward/saved/") and len(own.shape) == 2]
         assert saved
         for stack in saved:
             name = stack.name.removeprefix("backward/saved/")[0]
@@ -185,7 +185,7 @@ def values(made: dict[str, np.ndarray], *tensors: cl.Tensor) -> list[np.ndarray]
 def run(graph: cl.Graph, inputs: dict[str, Any], program: cl.Program, *tensors: cl.Tensor) -> list[np.ndarray]:
     """What tensors hold after a program, by the interpreter and on addresses, which agree."""
     names = [*dict.fromkeys(map(name_of, tensors))]
-    expected = values(cl.interpret(graph, inputs, names, program), *tensors)
+    expected = values(cl.interpret(graph, values=inputs, outputs=names, program=program), *tensors)
     engine = cl.Engine(graph, program, execution="addresses")
     engine.write(inputs)
     engine.run()
@@ -201,7 +201,7 @@ class TestWhatItIsBy:
         x, w = graph.add_variable("x", (3,)), graph.add_constant("w", np.array([2.0, 3.0, 5.0], np.float32))
         i = cl.grid(3)
         y = graph.add_vertex("scale", multiply, a=x[i], b=w[i])
-        found = cl.gradient(graph, y, [w, x], cotangent=[1, 10, 100])
+        found = cl.gradient(graph, of=y, wrt=[w, x], cotangent=[1, 10, 100])
         both = cl.Sequence(found.forward, found.backward)
         by_w, by_x = run(graph, {"x": [1, -1, 4]}, both, found[w], found[x])
         np.testing.assert_allclose(by_w, [1, -10, 400])
@@ -214,7 +214,7 @@ class TestWhatItIsBy:
         i, j = cl.grid(2, 3)
         y = graph.add_vertex("sine", sine, x=x[i, j])
         graph.add_vertex("after", sine, x=y[i, j], out=late[i, j])
-        found = cl.gradient(graph, y, [unused, late, x[0]], cotangent=np.ones((2, 3)))
+        found = cl.gradient(graph, of=y, wrt=[unused, late, x[0]], cotangent=np.ones((2, 3)))
         both = cl.Sequence(found.forward, found.backward)
         made = run(graph, {"x": np.ones((2, 3))}, both, found[unused], found[late], found[x[0]])
         for own, shape in zip(made, [(2, 3), (2, 3), (3,)], strict=True):
@@ -227,7 +227,7 @@ class TestWhatItIsBy:
         graph = cl.Graph(cl.IPU(num_tiles=4))
         x = graph.add_variable("x", (3,))
         y = graph.add_vertex("sine", sine, x=x[cl.grid(3)])
-        found = cl.gradient(graph, y, ["x", x[:2]], cotangent=[1.0, 2.0, 3.0])
+        found = cl.gradient(graph, of=y, wrt=["x", x[:2]], cotangent=[1.0, 2.0, 3.0])
         assert found["x"] is found[x]
         assert found[x[:2]].shape == (2,)
         with pytest.raises(cl.ProgramError, match="the gradient by this tensor was not asked for") as error:
@@ -241,7 +241,7 @@ class TestWhatItIsBy:
         i = cl.grid(6)
         graph.add_vertex("products", multiply, a=x[i], b=x[(i + 1) % 6], out=y[i])
         of, by = y[::-2], [x[1:4], x[::-1], cl.concat([x[:2], x[4:]]).reshape(2, 2)]
-        found = cl.gradient(graph, of, by, cotangent=[1.0, 2.0, 3.0])
+        found = cl.gradient(graph, of=of, wrt=by, cotangent=[1.0, 2.0, 3.0])
         value = np.array([1, 2, 3, 5, 7, 11], np.float32)
         both = cl.Sequence(found.forward, found.backward)
         slope = jax.jit(jax.grad(lambda v: (v * jnp.roll(v, -1))[::-2] @ jnp.array([1.0, 2, 3])))(value)
@@ -258,7 +258,7 @@ class TestWhatItIsBy:
         graph.add_vertex("sine", sine, x=x[i], out=y[i])
         of = cl.concat([y, y[::-1], y[:1]]).pad(1)
         weights = np.arange(1.0, 10.0, dtype=np.float32)
-        found = cl.gradient(graph, of, [x], cotangent=weights)
+        found = cl.gradient(graph, of=of, wrt=[x], cotangent=weights)
         value = np.array([0.1, 0.2, 0.3], np.float32)
         (made,) = run(graph, {"x": value}, cl.Sequence(found.forward, found.backward), found[x])
 
@@ -272,7 +272,7 @@ class TestWhatItIsBy:
         """A tensor that the program leaves as it was is its own gradient's cotangent."""
         graph = cl.Graph(cl.IPU(num_tiles=4))
         x = graph.add_variable("x", (3,))
-        found = cl.gradient(graph, x, [x], cotangent=[3.0, 4.0, 5.0], program=cl.Sequence())
+        found = cl.gradient(graph, of=x, wrt=[x], cotangent=[3.0, 4.0, 5.0], program=cl.Sequence())
         (made,) = run(graph, {"x": np.zeros(3)}, cl.Sequence(found.forward, found.backward), found[x])
         np.testing.assert_array_equal(made, [3, 4, 5])
 
@@ -281,7 +281,7 @@ class TestWhatItIsBy:
         x, g = graph.add_variable("x", (3,)), graph.add_variable("g", (3,))
         i = cl.grid(3)
         y = graph.add_vertex("sine", sine, x=x[i])
-        found = cl.gradient(graph, y, [x], cotangent=g)
+        found = cl.gradient(graph, of=y, wrt=[x], cotangent=g)
         (made,) = run(graph, {"x": np.ones(3), "g": [1, 2, 3]}, cl.Sequence(found.forward, found.backward), found[x])
         np.testing.assert_allclose(made, np.cos(1) * np.array([1, 2, 3]), 1e-5)
 
@@ -297,7 +297,7 @@ class TestCalls:
         function = graph.add_function(graph.compute_sets[-1], [a, b])
         turn = cl.Sequence(cl.Call(function, a=x, b=y), cl.Copy(y, x))
         program = cl.Sequence(turn, cl.Repeat(2, turn))
-        found = cl.gradient(graph, y, [x], program=program, cotangent=np.ones(3))
+        found = cl.gradient(graph, of=y, wrt=[x], program=program, cotangent=np.ones(3))
         both = cl.Sequence(found.forward, found.backward)
         value = np.array([0.5, 1.0, 2.0], np.float32)
         made = jax.jit(cl.lower(graph, both, inputs=[x], outputs=[found[x]]))({"x": value})
@@ -317,7 +317,7 @@ class TestStreams:
         graph.add_vertex("step", step, w=w[i], x=x[i], state=state[i])
         turn = cl.Sequence(cl.Copy(feed, x), graph.compute_sets[0], cl.Copy(state, sent))
         program = cl.Sequence(cl.Copy(feed, state), cl.Repeat(4, turn))
-        found = cl.gradient(graph, state, [w], program=program, cotangent=[1.0, 2.0, 3.0])
+        found = cl.gradient(graph, of=state, wrt=[w], program=program, cotangent=[1.0, 2.0, 3.0])
         assert not [line for line in found.backward.lines() if "feed" in line or "sent" in line]
         random = np.random.default_rng(0)
         fed, value = random.normal(size=(5, 3)).astype(np.float32), random.normal(size=3).astype(np.float32)
@@ -329,7 +329,7 @@ class TestStreams:
             return held @ jnp.array([1.0, 2.0, 3.0])
 
         both = cl.Sequence(found.forward, found.backward)
-        made = cl.interpret(graph, {"w": value, "feed": fed}, [found[w], state], both)
+        made = cl.interpret(graph, values={"w": value, "feed": fed}, outputs=[found[w], state], program=both)
         expected = jax.jit(jax.grad(last))(value)
         np.testing.assert_allclose(made[name_of(found[w])], expected, 1e-4, 1e-5)
         got: list[np.ndarray] = []
@@ -349,10 +349,10 @@ class TestTwice:
         i = cl.grid(3)
         hidden = graph.add_vertex("hidden", cl.codelet(lambda w, x: jnp.tanh(jnp.dot(w, x))), w=w[i], x=x)
         graph.add_vertex("loss", cl.codelet(lambda h: jnp.sum(h * h * h)), h=hidden, out=y)
-        first = cl.gradient(graph, y, [x])
+        first = cl.gradient(graph, of=y, wrt=[x])
         u = np.array([1.0, -2.0, 0.5, 3.0], np.float32)
         program = cl.Sequence(first.forward, first.backward)
-        second = cl.gradient(graph, first[x], [x, w], program=program, cotangent=u)
+        second = cl.gradient(graph, of=first[x], wrt=[x, w], program=program, cotangent=u)
         random = np.random.default_rng(0)
         inputs = {
             "x": random.uniform(-1, 1, 4).astype(np.float32),
@@ -367,7 +367,7 @@ class TestTwice:
 
     @pytest.mark.slow
     @examples(4)
-    @given(differentiated(max_steps=2), st.data())
+    @given(differentiated(max_iterations=2), st.data())
     def test_of_generated_programs(self, own: Differentiated, data):
         """Beside JAX's gradient of the lowered forward and backward pass, which are a program as any other."""
         graph, of = own.case.graph, data.draw(st.sampled_from([*own.names]))
@@ -375,7 +375,7 @@ class TestTwice:
         cotangent = np.random.default_rng(1).uniform(-1, 1, graph.variable(of).shape).astype(np.float32)
         wrt = floats(again, own.case.inputs, np.float32)
         expected = slopes(again, own.names[of], wrt, cotangent)
-        second = cl.gradient(graph, own.names[of], wrt, program=own.program, cotangent=cotangent)
+        second = cl.gradient(graph, of=own.names[of], wrt=wrt, program=own.program, cotangent=cotangent)
         both = cl.Sequence(second.forward, second.backward)
         run = cl.lower(graph, inputs=[*own.case.inputs], outputs=[t.source.name for t in second], program=both)
         made = jax.jit(run)(own.case.inputs)
@@ -391,8 +391,8 @@ class TestTwice:
         graph.add_vertex("products", multiply, a=x[i], b=w[i], out=y[i])
         graph.add_vertex("sines", sine, x=y[i], out=z[i])
         program = graph.default_program
-        by_x = cl.gradient(graph, z, [x], program=program, cotangent=np.ones(5))
-        by_w = cl.gradient(graph, y, [w, x], program=program, cotangent=np.full(5, 2.0))
+        by_x = cl.gradient(graph, of=z, wrt=[x], program=program, cotangent=np.ones(5))
+        by_w = cl.gradient(graph, of=y, wrt=[w, x], program=program, cotangent=np.full(5, 2.0))
         both = cl.Sequence(by_x.forward, by_x.backward, by_w.backward)
         a, b = np.arange(5.0, dtype=np.float32), np.arange(5.0, 10.0, dtype=np.float32)
         made = run(graph, {"x": a, "w": b}, both, by_x[x], by_w[w], by_w[x])
@@ -407,7 +407,7 @@ class TestFiniteDifferences:
     def test_along_a_direction(self, data):
         """In float64: where the slope is the same from both sides, it is that of the graph."""
         with jax.enable_x64(True):
-            own = data.draw(differentiated(np.float64, max_steps=2))
+            own = data.draw(differentiated(np.float64, max_iterations=2))
             case, random = own.case, np.random.default_rng(2)
             direction = {name: random.uniform(-1, 1, case.inputs[name].shape) for name in own.names}
             of = own.found.of
@@ -447,7 +447,7 @@ def trained(graph: cl.Graph) -> tuple[cl.Sequence, cl.Gradient]:
             weights.append(w)
     error = cl.codelet(lambda y, target: jnp.sum((y - target) ** 2))
     loss = graph.add_vertex("loss", error, y=made, target=target)
-    found = cl.gradient(graph, loss, weights)
+    found = cl.gradient(graph, of=loss, wrt=weights)
     descend = cl.codelet(lambda p, slope: {"p": p - 0.125 * slope})
     with graph.scope("update"), graph.record() as update:
         for w in weights:

@@ -26,10 +26,10 @@ def is_that_of_jax(
     own = {name: values[name] for name in wrt}
     expected = jax.jit(jax.grad(lambda own: run({**values, **own})["x"] @ slope))(own)
     assert np.abs(expected["x"]).max() > 0
-    found = cl.gradient(graph, "x", [*wrt], program=program, cotangent=slope, **how)
+    found = cl.gradient(graph, of="x", wrt=[*wrt], program=program, cotangent=slope, **how)
     both = cl.Sequence(found.forward, found.backward)
     made = jax.jit(cl.lower(graph, both, inputs=[*values], outputs=[*found]))(values)
-    simple = cl.interpret(graph, values, [*found], both)
+    simple = cl.interpret(graph, values=values, outputs=[*found], program=both)
     for name, value in expected.items():
         agree(made[found[name].source.name], np.asarray(value), name)
         agree(simple[found[name].source.name], np.asarray(value), name)
@@ -84,12 +84,12 @@ FORMS: dict[str, Callable[[Parts], Any]] = {
     "a loop": lambda own: cl.Repeat(3, [own.make, *own.turn]),
     "a loop that keeps its state at times": lambda own: [
         own.make,
-        cl.Repeat(5, [*own.turn, own.make], checkpoint=2),
+        cl.Repeat(5, [*own.turn, own.make], recompute=2),
     ],
-    "a loop with Revolve": lambda own: [own.make, cl.Repeat(5, [*own.turn, own.make], checkpoint=cl.Revolve(2))],
+    "a loop with Revolve": lambda own: [own.make, cl.Repeat(5, [*own.turn, own.make], recompute=cl.Revolve(2))],
     "a loop on a condition": lambda own: [
         cl.Copy(0, own.k),
-        cl.RepeatWhile(own.ask, own.goes_on, [own.make, *own.turn, own.count], max_steps=4),
+        cl.RepeatWhile(own.ask, own.goes_on, [own.make, *own.turn, own.count], max_iterations=4),
     ],
     "a branch": lambda own: [
         cl.Copy(1, own.k),
@@ -101,7 +101,7 @@ FORMS: dict[str, Callable[[Parts], Any]] = {
         own.ask,
         cl.If(
             own.goes_on,
-            cl.RepeatWhile(own.ask, own.goes_on, [own.make, *own.turn, own.count], max_steps=4),
+            cl.RepeatWhile(own.ask, own.goes_on, [own.make, *own.turn, own.count], max_iterations=4),
             [own.make, *own.turn],
         ),
     ],
@@ -170,7 +170,7 @@ CHOICES: dict[str, Callable[[Functions], Any]] = {
         3, cl.Switch(own.k, {0: own.twice, 2: [*own.once, *own.nested]}, own.once * 2), index=own.k
     ),
     "in a branch in Revolve": lambda own: cl.Repeat(
-        3, cl.If(own.p, [*own.twice, *own.once], own.once * 2), checkpoint=cl.Revolve(2)
+        3, cl.If(own.p, [*own.twice, *own.once], own.once * 2), recompute=cl.Revolve(2)
     ),
 }
 AGAIN = [None, cl.Recompute.all(), cl.Recompute.every(1)]

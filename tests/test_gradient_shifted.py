@@ -110,9 +110,9 @@ class TestShifted:
         value = {"u": np.random.default_rng(0).normal(size=(5, 5)).astype(np.float32)}
         run = cl.lower(graph, inputs=[u], outputs=[total], program=program)
         expected = jax.jit(jax.grad(lambda own: run(own)["total"]))(value)["u"]
-        found = cl.gradient(graph, total, [u], program=program)
+        found = cl.gradient(graph, of=total, wrt=[u], program=program)
         both = cl.Sequence(found.forward, found.backward)
-        agree(cl.interpret(graph, value, [found[u]], both)[found[u].source.name], expected, "u")
+        agree(cl.interpret(graph, values=value, outputs=[found[u]], program=both)[found[u].source.name], expected, "u")
 
     @few(
         "stride, window, pad",

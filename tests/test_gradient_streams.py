@@ -39,20 +39,20 @@ class Program:
 CHECKPOINTS = [1, 2, 3, cl.Revolve(1), cl.Revolve(2)]
 
 KEPT: dict[str, Callable[[Program, Any], Any]] = {
-    "a loop": lambda own, kept: cl.Repeat(4, own.once, checkpoint=kept),
-    "one turn": lambda own, kept: cl.Repeat(1, own.once, checkpoint=kept),
+    "a loop": lambda own, kept: cl.Repeat(4, own.once, recompute=kept),
+    "one turn": lambda own, kept: cl.Repeat(1, own.once, recompute=kept),
     "counted": lambda own, kept: cl.Repeat(
-        4, own.once, index=own.graph.add_variable("turn", (), "int32"), checkpoint=kept
+        4, own.once, index=own.graph.add_variable("turn", (), "int32"), recompute=kept
     ),
-    "a loop in it": lambda own, kept: cl.Repeat(3, cl.Repeat(2, own.once), checkpoint=kept),
-    "in a loop": lambda own, kept: cl.Repeat(2, cl.Sequence(own.once, cl.Repeat(3, own.once, checkpoint=kept))),
-    "in one another": lambda own, kept: cl.Repeat(3, cl.Repeat(2, own.once, checkpoint=1), checkpoint=kept),
-    "calls": lambda own, kept: cl.Repeat(3, own.call(), checkpoint=kept),
+    "a loop in it": lambda own, kept: cl.Repeat(3, cl.Repeat(2, own.once), recompute=kept),
+    "in a loop": lambda own, kept: cl.Repeat(2, cl.Sequence(own.once, cl.Repeat(3, own.once, recompute=kept))),
+    "in one another": lambda own, kept: cl.Repeat(3, cl.Repeat(2, own.once, recompute=1), recompute=kept),
+    "calls": lambda own, kept: cl.Repeat(3, own.call(), recompute=kept),
     "called": lambda own, kept: cl.Sequence(
-        *[cl.Call(own.graph.add_function(cl.Repeat(2, own.once, checkpoint=kept)))] * 2
+        *[cl.Call(own.graph.add_function(cl.Repeat(2, own.once, recompute=kept)))] * 2
     ),
     "a choice": lambda own, kept: cl.Repeat(
-        3, cl.If(own.graph.add_constant("which", True), own.once, own.once), checkpoint=kept
+        3, cl.If(own.graph.add_constant("which", True), own.once, own.once), recompute=kept
     ),
 }
 
@@ -77,7 +77,7 @@ def check(own: Program, program: Any, recompute: cl.Recompute | None, capfd: Any
 
     expected, sent = jax.block_until_ready(jax.jit(jax.grad(state, has_aux=True))(0.2))
     capfd.readouterr()
-    found = cl.gradient(own.graph, own.s, ["s"], program=program, recompute=recompute)
+    found = cl.gradient(own.graph, of=own.s, wrt=["s"], program=program, recompute=recompute)
     both, name = cl.Sequence(found.forward, found.backward), found["s"].name
     after = jax.jit(cl.lower(own.graph, both, inputs=["s"], outputs=[name]))({"s": 0.2, "given": given})
     np.testing.assert_allclose(after[name], expected, rtol=1e-5)

@@ -27,12 +27,12 @@ TARGET = cl.IPU(num_tiles=8)
 def _gradient(loss: Callable[..., Any], *values: np.ndarray) -> tuple[cl.Lowered, list[np.ndarray], list[np.ndarray]]:
     """The gradient of a traced function by its arguments: as it is lowered, as interpreted, and what it gives."""
     traced = cl.trace(loss, *values, target=TARGET)
-    found = cl.gradient(traced.graph, traced.outputs, list(traced.inputs), program=traced.program)
+    found = cl.gradient(traced.graph, of=traced.outputs, wrt=list(traced.inputs), program=traced.program)
     both = cl.Sequence(found.forward, found.backward)
     outputs = [found[own] for own in traced.inputs]
     lowered = cl.lower(traced.graph, both, inputs=list(traced.inputs), outputs=outputs)
     given = dict(zip((own.source.name for own in traced.inputs), values, strict=True))
-    interpreted = cl.interpret(traced.graph, given, outputs, both)
+    interpreted = cl.interpret(traced.graph, values=given, outputs=outputs, program=both)
     return lowered, list(jax.jit(lowered.flat)(list(values))), [*interpreted.values()]
 
 

@@ -264,7 +264,7 @@ def test_blocks_of_any_sizes_mean_what_they_say(data):
     tensors = [graph.add_variable(f"x{k}", array.shape, array.dtype) for k, array in enumerate(arrays)]
     made = build(graph, *tensors)
     values, name = {f"x{k}": array for k, array in enumerate(arrays)}, made.source.name
-    expected = cl.interpret(graph, values, [name])[name].astype(np.float32)
+    expected = cl.interpret(graph, values=values, outputs=[name])[name].astype(np.float32)
     result = np.asarray(jax.jit(cl.lower(graph, inputs=tensors, outputs=[name]))(values)[name], np.float32)
     rounding = 1e-5 if dtype == np.float32 else float(jnp.finfo(dtype).eps) * 8
     np.testing.assert_allclose(result, expected, rtol=rounding, atol=rounding * 8)
@@ -284,7 +284,9 @@ def test_tiles_along_parts_of_an_axis_change_nothing():
     assert "made of 128 vertices" in str(run.plan)
     random = np.random.default_rng(0)
     values = {"x": random.normal(size=x.shape).astype("f"), "w": random.normal(size=w.shape).astype("f")}
-    np.testing.assert_allclose(jax.jit(run)(values)["y"], cl.interpret(graph, values, [y])["y"], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        jax.jit(run)(values)["y"], cl.interpret(graph, values=values, outputs=[y])["y"], rtol=1e-5, atol=1e-5
+    )
 
 
 def test_adjoints_that_are_for_one_size_of_blocks_stay_blocks():
@@ -403,7 +405,7 @@ def test_blocks_that_differ_in_their_derivative_alone_are_no_map(rule, inside):
     first = 2.0 if rule == "one alone" else 3.0
     expected = [first] * 4 + [7.0] * 3 + [first] * 3
     run = cl.lower(graph, doubled, inputs=[x], outputs=[y])
-    found = cl.gradient(graph, y, [x], program=doubled, cotangent=np.ones(10, np.float32))
+    found = cl.gradient(graph, of=y, wrt=[x], program=doubled, cotangent=np.ones(10, np.float32))
     made = cl.lower(graph, cl.Sequence(found.forward, found.backward), inputs=[x], outputs=[*found])
     value, by_jax, by_vertices = at_once(run, jax.grad(lambda own: run(own)["y"].sum()), made)(values)
     np.testing.assert_allclose(value["y"], 2 * values["x"], rtol=1e-6)

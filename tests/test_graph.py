@@ -73,9 +73,9 @@ def test_loops_and_symbols_make_the_same_vertices():
                 v.family.codelet.name,
                 str(v.fields),
                 v.tile,
-                [e[1:] for e in v.edges()],
+                [e[1:] for e in v.iter_edges()],
             )
-            for v in graph.vertices()
+            for v in graph.iter_vertices()
         ]
 
     assert str(described(matvec())) == str(described(matvec(by_loops=True)))
@@ -113,7 +113,7 @@ def test_a_grid_over_ranges_is_named_by_its_values():
     x, y = graph.add_variable("x", (9,)), graph.add_variable("y", (9,))
     i = cl.grid(range(1, 9, 3))
     graph.add_vertex("copy", double, x=x[i], out=y[i])
-    assert [v.symbols["i"] for v in graph.vertices()] == [1, 4, 7]
+    assert [v.symbols["i"] for v in graph.iter_vertices()] == [1, 4, 7]
     assert graph.vertex("copy", i=4).fields["x"].index.constant == 4
 
 
@@ -209,9 +209,9 @@ def test_padding_has_no_edges():
     # A run for each row of each window that lies in the picture, and one for each output.
     rows = [sum(0 <= oy + k < 4 for k in (-1, 0, 1)) for oy in range(4)]
     assert graph.num_edges == 2 * 5 * sum(rows) + 20
-    assert convolved(by_loops=True).num_edges == graph.num_edges == sum(1 for _ in graph.edges())
+    assert convolved(by_loops=True).num_edges == graph.num_edges == sum(1 for _ in graph.iter_edges())
     corner = graph.vertex("windows", oy=0, ox=0)
-    assert [e[1:] for e in corner.edges()] == [
+    assert [e[1:] for e in corner.iter_edges()] == [
         ("x", graph.variable("x").source, start, 2) for start in (0, 5, 20, 25)
     ] + [("out", graph.variable("y").source, 0, 1)]
     assert len(graph.readers(graph.variable("x")[0, 0, 0])) == 4
@@ -227,24 +227,24 @@ def test_a_run_ends_at_padding_and_starts_at_the_first_element():
     graph = cl.Graph()
     x = graph.add_variable("x", (4,))  # its first element has number 0, one more than padding has
     graph.add_vertex("sum", total, x=cl.concat([x.pad(1), x[2:].pad((0, 1)), x[:0].pad(2)]), out=x[0])
-    edges = list(graph.edges())
+    edges = list(graph.iter_edges())
     assert [(e.start, e.length) for e in edges] == [(0, 4), (2, 2), (0, 1)]
     assert graph.num_edges == 3
     graph.add_vertex("nothing", total, x=x.pad(2)[:2], out=x[1])
-    assert [e.field for e in graph.vertex("nothing", 0).edges()] == ["out"]
+    assert [e.field for e in graph.vertex("nothing", 0).iter_edges()] == ["out"]
 
 
 def test_padding_needs_no_value_and_has_no_tile():
     graph = convolved()
     graph.set_tile_mapping(graph.variable("x").pad(1)[1:-1, 1:-1, 1:-1], 3)
-    assert graph.tile_mapping()[:42].tolist() == [3] * 40 + [-1, -1]
+    assert graph.element_tiles[:42].tolist() == [3] * 40 + [-1, -1]
     graph = convolved()
     x = graph.variable("x")
     half = cl.Copy(graph.add_constant("c", np.ones((2, 2, 5), "f")), x[:, :2])
     with pytest.raises(cl.UninitializedReadError, match=r"x\[0, 2, 0\] is read by field 'x'"):
         cl.lower(graph, cl.Sequence(half, graph.compute_sets[0]), inputs=[], outputs=["y"])
     with pytest.raises(cl.UninitializedReadError, match=r"x\[0, 2, 0\]"):
-        cl.interpret(graph, {}, ["y"], cl.Sequence(half, graph.compute_sets[0]))
+        cl.interpret(graph, values={}, outputs=["y"], program=cl.Sequence(half, graph.compute_sets[0]))
 
 
 def test_graphs_that_pad_differently_differ():
@@ -417,7 +417,7 @@ def test_tiles_are_mapped_by_view():
     row, k = cl.grid(2, 4)
     graph.set_tile_mapping(x[row, k], 4 * row + k)
     graph.set_tile_mapping(x[1], [7, 6, 5, 4])
-    assert graph.tile_mapping()[:8].tolist() == [0, 1, 2, 3, 7, 6, 5, 4]
+    assert graph.element_tiles[:8].tolist() == [0, 1, 2, 3, 7, 6, 5, 4]
 
 
 def test_a_million_single_vertices_are_columns():
@@ -454,7 +454,7 @@ def test_vertices_added_one_at_a_time_are_numbered():
         "sums / total: 1 vertex added one at a time\n  in    x: float32[2] = x at 2 + f0"
     )
     assert repr(graph.vertex("sums", 2)) == "vertex of sums / total at number 2"
-    assert repr(next(graph.vertex("sums", 2).edges())) == (
+    assert repr(next(graph.vertex("sums", 2).iter_edges())) == (
         "edge of x[2:4] to field 'x' of vertex of sums / total at number 2"
     )
     assert repr(cl.concat([x, y])) == "Tensor(float32[8] of concat(x, y): f0)"

@@ -48,7 +48,7 @@ def test_a_stream_takes_as_long_as_the_slower_of_host_and_tiles():
     assert profile.host_cycles == 1600
     assert profile.notes == ("streams count for the time of the host's link; what the host itself takes is left out",)
     assert profile.total_cycles == 1600 + 4 * 90
-    assert profile.step_frame()["host_cycles"].tolist() == [400, 1200]
+    assert profile.step_frame["host_cycles"].tolist() == [400, 1200]
     assert "host" in str(profile.summary()).split("Cycles")[1]
     pytest.importorskip("matplotlib").use("Agg")
     assert "host" in [tick.get_text() for tick in profile.plot("timeline").get_yticklabels()]
@@ -78,7 +78,7 @@ def test_buffered_streams_pass_while_the_loop_does_something_else(work):
         assert profile.total_cycles == profile.host_cycles + sum(
             profile.cycles_of(kind) for kind in ("sync", "exchange", "compute")
         )
-        blocks = [event for event in profile.trace()["traceEvents"] if event["ph"] == "X"]
+        blocks = [event for event in profile.chrome_trace()["traceEvents"] if event["ph"] == "X"]
         assert sum(event["args"]["cycles"] for event in blocks) == profile.total_cycles
     # What placing by cycles looks at is the same.
     engine = streaming(loop, depth=2, work=work)
@@ -117,11 +117,11 @@ def test_the_innermost_loop_of_several_turns_is_the_one_that_goes_on():
     assert buffered.total_cycles == 2 * (rest + 400 + 3 * max(rest, 400))
     # A loop on a condition, whose condition is a loop itself: what runs in it counts, and nothing around it.
     nested = lambda receive, body, send, n: cl.RepeatWhile(  # noqa: E731
-        cl.RepeatWhile([], n, send, turns=3, max_steps=3), n, body, turns=2, max_steps=2
+        cl.RepeatWhile([], n, send, trip_count=3, max_iterations=3), n, body, trip_count=2, max_iterations=2
     )
     profile = streaming(nested, sent=2).profile()
     (sends,) = [step for step in profile.steps if step.name.startswith("send")]
-    assert sends.repeats == 9
+    assert sends.iterations == 9
     assert sends.hidden_cycles == 3 * 2 * 90  # the sync is all that each turn does besides
 
 
@@ -132,5 +132,7 @@ def test_buffering_changes_no_value():
         graph = engine.graph
         feed, sent = graph.streams
         program = cl.Repeat(4, [cl.Copy(feed, graph.variable("x")), cl.Copy(graph.variable("x"), sent)])
-        np.testing.assert_array_equal(cl.interpret(graph, {"feed": values}, ["sent"], program)["sent"], values)
+        np.testing.assert_array_equal(
+            cl.interpret(graph, values={"feed": values}, outputs=["sent"], program=program)["sent"], values
+        )
     assert "input stream feed: float32[6], 3 values buffered" in str(graph)

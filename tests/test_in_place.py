@@ -117,7 +117,7 @@ def test_strided_writes_followed_by_other_writes(turns):
     graph, program, variables, values = chains(turns)
     run = cl.lower(graph, program, inputs=variables, outputs=variables)
     result = jax.jit(run)(values)
-    expected = cl.interpret(graph, values, variables, program)
+    expected = cl.interpret(graph, values=values, outputs=variables, program=program)
     for name in variables:
         np.testing.assert_array_equal(result[name], expected[name], name)
 
@@ -153,7 +153,11 @@ def nested(kind):
             goes_on = graph.add_vertex("look", cl.codelet(lambda x: x > 0), x=left)
         with graph.record() as count:
             graph.add_vertex("count", cl.codelet(lambda left: {"left": left - 1}), left=left)
-        program = [start, cl.Copy(y, left), cl.RepeatWhile(look, goes_on, [start, update, again, count], max_steps=3)]
+        program = [
+            start,
+            cl.Copy(y, left),
+            cl.RepeatWhile(look, goes_on, [start, update, again, count], max_iterations=3),
+        ]
     return graph, cl.Sequence(*program), z, y, x
 
 
@@ -162,7 +166,9 @@ def test_updates_through_what_xla_inlines(kind):
     graph, program, z, y, x = nested(kind)
     values = {"z": np.arange(16, dtype=np.float32) ** 2, "y": np.float32(2)}
     run = jax.jit(cl.lower(graph, program, inputs=[z, y], outputs=[x]))
-    np.testing.assert_array_equal(run(values)["x"], cl.interpret(graph, values, [x], program)["x"])
+    np.testing.assert_array_equal(
+        run(values)["x"], cl.interpret(graph, values=values, outputs=[x], program=program)["x"]
+    )
 
 
 def test_updates_that_xla_compiles_rightly_stay_in_place():
@@ -382,7 +388,7 @@ def check_updates(case: Case) -> None:
 
 @pytest.mark.slow
 @examples(4)
-@given(cases(np.float32, updates=True, max_steps=2))
+@given(cases(np.float32, updates=True, max_iterations=2))
 def test_graphs_of_updates(case: Case):
     check_updates(case)
 
@@ -396,7 +402,7 @@ def test_many_graphs_of_updates(case: Case):
 
 @pytest.mark.slow
 @examples(200)
-@given(cases(np.int32, updates=True, max_steps=2), st.sampled_from(["fused", "tiles", "addresses"]))
+@given(cases(np.int32, updates=True, max_iterations=2), st.sampled_from(["fused", "tiles", "addresses"]))
 def test_many_graphs_of_updates_in_engines(case: Case, execution: str):
     check_engine(cl.Engine(case.graph, case.sequence(), execution=execution), case)
 

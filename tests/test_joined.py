@@ -104,6 +104,6 @@ def test_vertices_that_read_nothing_of_an_empty_array():
     values = {"x": np.zeros((1, 0), np.float32), "y": np.arange(7, dtype=np.float32)}
     made = cl.lower(graph, inputs=["x", "y"], outputs=["z"])(values)
     np.testing.assert_array_equal(made["z"], np.arange(7))
-    found = cl.gradient(graph, z, [y], cotangent=np.arange(7.0))
+    found = cl.gradient(graph, of=z, wrt=[y], cotangent=np.arange(7.0))
     run = cl.lower(graph, cl.Sequence(found.forward, found.backward), inputs=["x", "y"], outputs=[found[y]])
     np.testing.assert_array_equal(run.flat([values["x"], values["y"]])[0], np.arange(7))

@@ -46,7 +46,7 @@ def test_one_default_wherever_a_traced_function_is_profiled(traced):
 def test_another_choice_is_said(traced):
     whole = cl.Engine(traced.graph, traced.program).profile()
     assert whole.kept_text == "all variables keep their memory"
-    one = traced.profile(keep=["w"])
+    one = traced.profile(host_visible=["w"])
     assert set(one.kept) == {"w", "x"}  # what is read before it is written keeps its memory anyway
     assert one.memory_by_tile.sum() < traced.profile().memory_by_tile.sum() < whole.memory_by_tile.sum()
 
@@ -55,8 +55,8 @@ def test_every_figure_says_what_was_kept(traced, tmp_path):
     profile = traced.profile()
     assert profile.kept_text.startswith("3 of ")
     assert profile.kept_text in str(profile)
-    profile.record().write_json(tmp_path / "record.json")
+    profile.tables().write_json(tmp_path / "record.json")
     assert json.loads((tmp_path / "record.json").read_text())["about"]["kept"] == profile.kept_text
-    profile.report(tmp_path / "page.html", picture=False)
+    profile.write_report(tmp_path / "page.html", picture=False)
     assert profile.kept_text in (tmp_path / "page.html").read_text()
     assert f"of it, {profile.kept_text}" in str(build(f"{__name__}:example", target=cl.IPU(num_tiles=16)))

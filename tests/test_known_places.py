@@ -42,7 +42,7 @@ def _check(function, *arguments):
     made = source_variables(traced.outputs.source)
     given = dict(zip(names, map(np.asarray, arguments), strict=True))
     values = given | cl.interpret(
-        traced.graph, given, [own.name for own in made if own.name not in given], traced.program
+        traced.graph, values=given, outputs=[own.name for own in made if own.name not in given], program=traced.program
     )
     held = {own.first_element: np.asarray(values[own.name]).reshape(-1) for own in made}
     assert_alike(gather(held, traced.outputs), function(*arguments))
@@ -163,7 +163,7 @@ def test_a_loop_updates_a_box_in_place():
 def _gradient(function, x, *others):
     """The gradient graph of the sum of what a function gives, by its first argument, with its traced function."""
     traced = cl.trace(lambda *arguments: jnp.sum(jnp.sin(function(*arguments))), x, *others)
-    return traced, cl.gradient(traced.graph, traced.outputs, list(traced.flat_inputs), program=traced.program)
+    return traced, cl.gradient(traced.graph, of=traced.outputs, wrt=list(traced.flat_inputs), program=traced.program)
 
 
 def _copied(program):
@@ -285,7 +285,7 @@ def test_sums_of_promised_tables_promise_nothing():
 
     x = array((6,))
     traced = cl.trace(loss, x)
-    found = cl.gradient(traced.graph, traced.outputs, list(traced.inputs), program=traced.program)
+    found = cl.gradient(traced.graph, of=traced.outputs, wrt=list(traced.inputs), program=traced.program)
     program, outputs = cl.Sequence(found.forward, found.backward), [found[traced.inputs[0]]]
     lowered = cl.lower(traced.graph, program, inputs=list(traced.inputs), outputs=outputs)
     assert_alike(lowered.flat([x])[0], jax.grad(loss)(x))

@@ -93,7 +93,7 @@ def test_a_write_takes_its_place():
 def test_states_and_copies_hold_all_of_it():
     engine = engine_of(*built())
     engine.run()
-    assert set(engine.state()) == {"state", "inside", "out"}
+    assert set(engine.state) == {"state", "inside", "out"}
     assert left_out(engine) == {"inside", "out"}, "all of it is not asked for by itself"
     other = pickle.loads(pickle.dumps(engine))
     np.testing.assert_array_equal(other.read("inside"), [2, 4, 6, 8])
@@ -175,7 +175,7 @@ def test_every_variable_has_the_value_that_it_has_where_nothing_is_left_out(data
                 engine.connect(name, case.inputs[name])
             engine.run()
             engines.append(engine)
-    wanted, made = (engine.state() for engine in engines)
+    wanted, made = (engine.state for engine in engines)
     assert made.keys() == wanted.keys()
     for name, value in wanted.items():
         own = np.ma.filled(made[name], 0), np.ma.filled(value, 0)

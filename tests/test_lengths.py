@@ -127,7 +127,7 @@ def graph_of(codelets, lengths, by_loops):
 def decided(request):
     graph, values = graph_of(DECISIONS | ROWS, LENGTHS, request.param)
     names = [v.name for v in graph.variables if v.name != "x"]
-    return graph, values, names, cl.interpret(graph, values, names)
+    return graph, values, names, cl.interpret(graph, values=values, outputs=names)
 
 
 def assert_all_close(found, expected, names):
@@ -352,7 +352,7 @@ def test_prints_come_per_vertex(capfd, by_loops):
         return x.sum()
 
     graph, values = graph_of({"all": told, "of one": told_of_one}, LENGTHS, by_loops)
-    cl.interpret(graph, values, ["y all"])
+    cl.interpret(graph, values=values, outputs=["y all"])
     jax.effects_barrier()
     expected = sorted(capfd.readouterr().out.split("\n"))
     assert len(expected) == 1 + len(LENGTHS) + LENGTHS.count(3)
@@ -369,7 +369,7 @@ def test_prints_come_per_vertex(capfd, by_loops):
 
 
 def check_case(case):
-    expected = cl.interpret(case.graph, case.inputs, case.outputs, case.sequence())
+    expected = cl.interpret(case.graph, values=case.inputs, outputs=case.outputs, program=case.sequence())
     run = cl.lower(case.graph, case.sequence(), inputs=list(case.inputs), outputs=case.outputs)
     results = {"fused": jax.jit(run)(case.inputs)}
     for execution in ("tiles", "addresses"):
@@ -392,7 +392,7 @@ def test_ragged_graphs_in_every_way_of_running(case):
 
 @pytest.mark.slow
 @examples(150)
-@given(cases(np.float32, ragged=True, max_steps=4))
+@given(cases(np.float32, ragged=True, max_iterations=4))
 def test_many_ragged_graphs_in_every_way_of_running(case):
     check_case(case)
 
@@ -434,7 +434,7 @@ def lowered_rows(kind, lengths):
     random = np.random.default_rng(0)
     values = {name: random.uniform(-1, 1, graph.variable(name).shape).astype(np.float32) for name in "xyz"}
     found = np.asarray(jax.jit(run)(values)["out"])
-    np.testing.assert_allclose(found, cl.interpret(graph, values, ["out"])["out"], rtol=2e-6, atol=2e-6)
+    np.testing.assert_allclose(found, cl.interpret(graph, values=values, outputs=["out"])["out"], rtol=2e-6, atol=2e-6)
     return len(run.jaxpr.jaxpr.eqns), found
 
 

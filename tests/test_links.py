@@ -133,7 +133,7 @@ def _interpreted(case: Case, trace: _Trace) -> None:
                     self.run(ways[trace.choose(len(ways))])
                 case cl.RepeatWhile():
                     self.run(program.condition)
-                    most = MOST_TURNS if program.max_steps is None else min(MOST_TURNS, program.max_steps)
+                    most = MOST_TURNS if program.max_iterations is None else min(MOST_TURNS, program.max_iterations)
                     for _ in range(most):
                         if trace.choose(2):
                             break
@@ -168,7 +168,7 @@ def _pairs(links: Any) -> set[tuple[int, int]]:
 
 @pytest.mark.slow
 @examples(8)
-@given(cases(np.int32, max_steps=4))
+@given(cases(np.int32, max_iterations=4))
 def test_links_are_those_of_a_trace(case: Case):
     search = LinkSearch(case.graph)
     links = search.links(case.sequence())
@@ -187,7 +187,7 @@ def test_links_are_those_of_a_trace(case: Case):
 
 
 @examples(6)
-@given(cases(np.int32, max_steps=3))
+@given(cases(np.int32, max_iterations=3))
 def test_what_nobody_wrote_is_a_point_for_each_stretch_that_is_read_together(case: Case):
     search = LinkSearch(case.graph)
     links = search.links(case.sequence())
@@ -211,14 +211,14 @@ def test_what_nobody_wrote_is_a_point_for_each_stretch_that_is_read_together(cas
 @given(cases(np.int32))
 def test_edge_blocks_are_the_edges(case: Case):
     found = []
-    for block in case.graph.edge_blocks():
+    for block in case.graph.iter_edge_blocks():
         columns = block.columns
         assert len(columns.vertex) == block.num_edges
         for vertex, start, length in zip(*map(np.ndarray.tolist, columns), strict=True):
             found.append((block.family, block.field.name, vertex, start, length))
     expected = [
         (e.vertex.family, e.field, e.vertex.number, e.variable.first_element + e.start, e.length)
-        for e in case.graph.edges()
+        for e in case.graph.iter_edges()
     ]
     key = lambda edge: (case.graph.families.index(edge[0]), edge[1], *edge[2:])  # noqa: E731
     assert sorted(found, key=key) == sorted(expected, key=key)

@@ -80,7 +80,7 @@ class Stencil:
         random = np.random.default_rng(0)
         whole = choose_kernels(plan_graph(self.graph, program, run.plan.inputs, run.plan.outputs))
         values = {v.name: random.uniform(-1, 1, v.shape).astype("f") for v in run.plan.inputs}
-        expected = cl.interpret(self.graph, values, outputs, program)
+        expected = cl.interpret(self.graph, values=values, outputs=outputs, program=program)
 
         def slopes(function):
             return jax.grad(lambda arrays: sum(jnp.sin(3 * result).sum() for result in function(arrays)))
@@ -273,7 +273,7 @@ def test_what_a_function_writes_is_carried_only_where_something_of_it_is_kept(ki
     run = cl.lower(graph, program, inputs=[x], outputs=[x])
     assert [carried for _, carried, _ in scans(run)] == [1 if kind == "all" else 2]
     values = {"x": np.arange(1, 1 + SIZE, dtype=np.float32)}
-    expected = cl.interpret(graph, values, [x], program)["x"]
+    expected = cl.interpret(graph, values=values, outputs=[x], program=program)["x"]
     np.testing.assert_allclose(at_once(run)(values)[0]["x"], expected, rtol=1e-6)
 
 

@@ -38,7 +38,7 @@ def test_without_jit(case: Case):
 
 
 @examples(6)
-@given(cases(np.int32, max_steps=2, loops=True))
+@given(cases(np.int32, max_iterations=2, loops=True))
 def test_loops_that_pass_variables_on(case: Case):
     assert_same(jax.jit(lowered(case))(case.inputs), interpreted(case))
 
@@ -54,7 +54,7 @@ def test_the_engine(case: Case, execution: str):
 @given(st.data())
 def test_gradients_against_finite_differences(data):
     with jax.enable_x64(True):
-        case = data.draw(cases(np.float64, max_steps=2, bounded=True))
+        case = data.draw(cases(np.float64, max_iterations=2, bounded=True))
         smooth, loss_of = weighted(case)
         loss, random = loss_of(lowered(case)), np.random.default_rng(1)
         direction = {k: random.normal(size=v.shape) for k, v in smooth.items()}
@@ -74,7 +74,7 @@ def test_gradients_against_finite_differences(data):
 
 
 @examples(3)
-@given(cases(np.float32, max_steps=2))
+@given(cases(np.float32, max_iterations=2))
 def test_vmap_and_scan(case: Case):
     run = lowered(case)
     assume(case.inputs)  # what is given nothing has no batch
@@ -92,8 +92,8 @@ def test_vmap_and_scan(case: Case):
 @examples(10)
 @given(cases(np.int32))
 def test_edges_are_counted_exactly(case: Case):
-    assert case.graph.num_edges == sum(1 for _ in case.graph.edges())
-    assert case.graph.num_vertices == sum(1 for _ in case.graph.vertices())
+    assert case.graph.num_edges == sum(1 for _ in case.graph.iter_edges())
+    assert case.graph.num_vertices == sum(1 for _ in case.graph.iter_vertices())
 
 
 @examples(10)
@@ -106,7 +106,7 @@ def test_writers_and_readers(case: Case, data):
     def touching(kinds):
         return {
             (v.family, v.number)
-            for v in case.graph.vertices()
+            for v in case.graph.iter_vertices()
             for f in v.family.fields
             if f.kind in kinds and f.tensor is not None and number in np.ravel(v.fields[f.name].elements())
         }
@@ -128,7 +128,7 @@ def test_lowering_is_deterministic(case: Case):
 
 @pytest.mark.slow
 @examples(1000)
-@given(cases(np.int32, max_steps=4))
+@given(cases(np.int32, max_iterations=4))
 def test_integers_exactly_at_length(case: Case):
     assert_same(jax.jit(lowered(case))(case.inputs), interpreted(case))
 

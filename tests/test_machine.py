@@ -92,7 +92,7 @@ def test_a_program_of_every_kind_is_planned_and_profiled():
         cl.Repeat(3, [cl.Copy(feed, x), cl.Call(function, own=x)]),
         cl.If(p, cl.Call(function, own=x), cl.Copy(x[:4], y)),
         cl.Switch(p, {1: cl.Copy(x[4:8], y)}),
-        cl.RepeatWhile(cl.Sequence(), p, cl.Call(function, own=x), turns=5),
+        cl.RepeatWhile(cl.Sequence(), p, cl.Call(function, own=x), trip_count=5),
         cl.Copy(y, sent),
         cl.Print(y),
         cl.AbortOn(p, "no"),
@@ -100,7 +100,7 @@ def test_a_program_of_every_kind_is_planned_and_profiled():
     )
     engine = cl.Engine(graph, program)
     profile = engine.profile()
-    names = [(step.name, step.repeats) for step in profile.steps]
+    names = [(step.name, step.iterations) for step in profile.steps]
     assert names == [
         ("receive feed -> x", 3),
         ("copy x -> own", 3),
@@ -198,13 +198,13 @@ def test_what_the_host_does_not_keep_shares_memory():
     for k in range(4):
         h = graph.add_vertex(f"step {k}", double, x=h[63 - i])
     engine = cl.Engine(graph)
-    everything, few = engine.profile(), engine.profile(keep=["x", h])
+    everything, few = engine.profile(), engine.profile(host_visible=["x", h])
     assert few.total_cycles == everything.total_cycles
     assert few.memory_by_kind["variables, always live"] == 2 * 64 * 4
     assert few.memory_by_tile.sum() < everything.memory_by_tile.sum()
-    assert engine.machine(keep=[x, h]).memory.bytes_by_tile.tolist() == few.memory_by_tile.tolist()
+    assert engine.machine(host_visible=[x, h]).memory.bytes_by_tile.tolist() == few.memory_by_tile.tolist()
     with pytest.raises(cl.NotInGraphError):
-        engine.profile(keep=["nothing"])
+        engine.profile(host_visible=["nothing"])
 
 
 def test_a_variable_without_all_its_tiles_is_told_from_one_without_any():

@@ -44,7 +44,7 @@ def estimated(function: Callable[..., Any], fields: Sequence[Field], dtype: str,
     kinds = [FieldType(shape, DTYPES[own or dtype]) for shape, own in fields]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnknownCyclesWarning)
-        return BOW.estimate_cycles(codelet.trace(dict(zip(codelet.inputs, kinds, strict=True))))
+        return BOW.estimate_cycles(codelet.specialise(dict(zip(codelet.inputs, kinds, strict=True))))
 
 
 class Rule(NamedTuple):

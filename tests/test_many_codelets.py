@@ -95,7 +95,7 @@ def test_the_work_grows_with_the_number_of_codelets(layout):
 def test_all_of_them_compute_what_they_should(layout):
     graph, x, outputs = LAYOUTS[layout](12)
     values = np.arange(x.size, dtype=np.float32).reshape(x.shape)
-    expected = cl.interpret(graph, {"x": values}, outputs)
+    expected = cl.interpret(graph, values={"x": values}, outputs=outputs)
     found = jax.jit(cl.lower(graph, inputs=[x], outputs=outputs))({"x": values})
     for name, own in expected.items():
         np.testing.assert_allclose(found[name], own, rtol=1e-6)

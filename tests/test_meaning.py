@@ -10,7 +10,7 @@ import codelet as cl
 
 def everywhere(graph, program, values, *names):
     """The values of variables and streams by `interpret`, which all other ways of running give as well."""
-    expected = cl.interpret(graph, values, names, program)
+    expected = cl.interpret(graph, values=values, outputs=names, program=program)
     own = [v.name for v in graph.variables if v.name in values]
     got = [jax.jit(cl.lower(graph, program, inputs=own, outputs=names))(values)]
     for execution in ("fused", "tiles", "addresses"):
@@ -76,7 +76,7 @@ def test_numbers_and_arrays_are_copied():
     assert got[2].tolist() == [[3, 3], [1, 0.5]] * 2
     assert got[3]
     assert got[4].tolist() == [1, 1]
-    constants = [variable for variable in graph.variables if variable.value is not None]
+    constants = [variable for variable in graph.sources if variable.value is not None]
     assert len(constants) == len({(v.dtype, v.shape, np.asarray(v.value).tobytes()) for v in constants}) == 8
 
 
@@ -86,8 +86,8 @@ def test_a_copied_number_lies_where_it_goes_first():
     program = [cl.Copy(1.5, x), cl.Copy(1.5, y)]
     graph.set_tile_mapping(x, [3, 2, 1, 0])
     graph.set_tile_mapping(y, 2)
-    constant = next(variable for variable in graph.variables if variable.value is not None)
-    assert graph.tile_mapping()[constant.first_element] == 3
+    constant = next(variable for variable in graph.sources if variable.value is not None)
+    assert graph.element_tiles[constant.first_element] == 3
     exchange = cl.Engine(graph, program).machine().exchange
     assert exchange is not None
     assert everywhere(graph, program, {}, "y")[0].tolist() == [1.5, 1.5]
@@ -162,7 +162,10 @@ def test_interpret_takes_what_lower_takes_as_a_program():
         (([double], (double, [double])), 8),
         ([], 1),
     ):
-        assert cl.interpret(graph, {"x": [1, 2]}, ["x"], program)["x"].tolist() == [factor, 2 * factor]
+        assert cl.interpret(graph, values={"x": [1, 2]}, outputs=["x"], program=program)["x"].tolist() == [
+            factor,
+            2 * factor,
+        ]
         run = cl.lower(graph, program, inputs=["x"], outputs=["x"])
         assert run({"x": [1, 2]})["x"].tolist() == [factor, 2 * factor]
 
@@ -171,41 +174,97 @@ OTHER = cl.Graph()
 OTHER_X = OTHER.add_variable("x", (2,))
 
 NOT_INTERPRETED = {
-    "another shape": (lambda g, x: cl.interpret(g, {"x": np.zeros(3)}, [x]), cl.ArrayError, "has the wrong shape"),
-    "another dtype": (lambda g, x: cl.interpret(g, {"x": np.zeros(2, int)}, [x]), cl.ArrayError, "has the wrong dtype"),
+    "another shape": (
+        lambda g, x: cl.interpret(g, values={"x": np.zeros(3)}, outputs=[x]),
+        cl.ArrayError,
+        "has the wrong shape",
+    ),
+    "another dtype": (
+        lambda g, x: cl.interpret(g, values={"x": np.zeros(2, int)}, outputs=[x]),
+        cl.ArrayError,
+        "has the wrong dtype",
+    ),
     "a stream's shape": (
-        lambda g, x: cl.interpret(g, {"x": np.zeros(2), "s": np.zeros(2)}, [x]),
+        lambda g, x: cl.interpret(g, values={"x": np.zeros(2), "s": np.zeros(2)}, outputs=[x]),
         cl.ArrayError,
         "'s' has the wrong shape",
     ),
-    "an unknown name": (lambda g, x: cl.interpret(g, {"z": 0.0}, [x]), cl.NotInGraphError, "x, s"),
-    "a name that is a tensor": (lambda g, x: cl.interpret(g, {x: np.zeros(2)}, [x]), cl.NotInGraphError, "x, s"),
-    "a value for a constant": (lambda g, x: cl.interpret(g, {"c": 0.0}, [x]), cl.ArrayError, "the constant 'c'"),
+    "an unknown name": (lambda g, x: cl.interpret(g, values={"z": 0.0}, outputs=[x]), cl.NotInGraphError, "x, s"),
+    "a name that is a number": (
+        lambda g, x: cl.interpret(g, values={3: np.zeros(2)}, outputs=[x]),
+        cl.NotInGraphError,
+        "x, s",
+    ),
+    "a value for a constant": (
+        lambda g, x: cl.interpret(g, values={"c": 0.0}, outputs=[x]),
+        cl.ArrayError,
+        "the constant 'c'",
+    ),
     "a list of values": (
-        lambda g, x: cl.interpret(g, [np.zeros(2)], [x]),  # type: ignore[arg-type]
+        lambda g, x: cl.interpret(g, values=[np.zeros(2)], outputs=[x]),  # type: ignore[arg-type]
         cl.ArrayError,
         "without names",
     ),
-    "no array": (lambda g, x: cl.interpret(g, {"x": "ab"}, [x]), cl.ArrayError, "is not an array"),
-    "an output elsewhere": (lambda g, x: cl.interpret(g, {}, [OTHER_X]), cl.ForeignGraphError, "another graph"),
-    "an unknown output": (lambda g, x: cl.interpret(g, {}, ["z"]), cl.NotInGraphError, "no variable 'z'"),
-    "a view as output": (lambda g, x: cl.interpret(g, {}, [x[:1]]), cl.ProgramError, "whole variable"),
-    "an input stream as output": (lambda g, x: cl.interpret(g, {}, ["s"]), cl.ProgramError, "output stream"),
-    "an output alone": (lambda g, x: cl.interpret(g, {}, x), cl.ProgramError, "the outputs are no list"),
-    "a program elsewhere": (
-        lambda g, x: cl.interpret(g, {}, [x], cl.Copy(0.0, OTHER_X)),
+    "no array": (lambda g, x: cl.interpret(g, values={"x": "ab"}, outputs=[x]), cl.ArrayError, "is not an array"),
+    "an output elsewhere": (
+        lambda g, x: cl.interpret(g, values={}, outputs=[OTHER_X]),
         cl.ForeignGraphError,
         "another graph",
     ),
-    "no program": (lambda g, x: cl.interpret(g, {}, [x], "all"), cl.ProgramError, "made of something else"),
+    "an unknown output": (
+        lambda g, x: cl.interpret(g, values={}, outputs=["z"]),
+        cl.NotInGraphError,
+        "no variable 'z'",
+    ),
+    "a view by symbols as output": (
+        lambda g, x: cl.interpret(g, values={}, outputs=[x[cl.grid(2)]]),
+        cl.ProgramError,
+        "name the whole range",
+    ),
+    "two values for one": (
+        lambda g, x: cl.interpret(g, values={x: np.zeros(2), "x": np.zeros(2)}, outputs=[x]),
+        cl.ArrayError,
+        "two values are given for 'x'",
+    ),
+    "a value for something elsewhere": (
+        lambda g, x: cl.interpret(g, values={OTHER_X: np.zeros(2)}, outputs=[x]),
+        cl.ForeignGraphError,
+        "something of another graph",
+    ),
+    "an input stream as output": (
+        lambda g, x: cl.interpret(g, values={}, outputs=["s"]),
+        cl.ProgramError,
+        "output stream",
+    ),
+    "a number as output": (
+        lambda g, x: cl.interpret(g, values={}, outputs=3),
+        cl.ProgramError,
+        "the outputs are no list",
+    ),
+    "a program elsewhere": (
+        lambda g, x: cl.interpret(g, values={}, outputs=[x], program=cl.Copy(0.0, OTHER_X)),
+        cl.ForeignGraphError,
+        "another graph",
+    ),
+    "no program": (
+        lambda g, x: cl.interpret(g, values={}, outputs=[x], program="all"),
+        cl.ProgramError,
+        "made of something else",
+    ),
     "no graph": (
-        lambda g, x: cl.interpret(lambda graph: x, {}, [x]),  # type: ignore[arg-type]
+        lambda g, x: cl.interpret(lambda graph: x, values={}, outputs=[x]),  # type: ignore[arg-type]
         cl.ProgramError,
         "only a graph",
     ),
-    "nothing written": (lambda g, x: cl.interpret(g, {}, [x]), cl.UninitializedReadError, "x[0] is read by the caller"),
+    "nothing written": (
+        lambda g, x: cl.interpret(g, values={}, outputs=[x]),
+        cl.UninitializedReadError,
+        "x[0] is read by the caller",
+    ),
     "a stream that ends": (
-        lambda g, x: cl.interpret(g, {"s": np.zeros(2)[:, None]}, [x], cl.Repeat(3, cl.Copy(g.streams[0], x[:1]))),
+        lambda g, x: cl.interpret(
+            g, values={"s": np.zeros(2)[:, None]}, outputs=[x], program=cl.Repeat(3, cl.Copy(g.streams[0], x[:1]))
+        ),
         cl.StreamError,
         "no more values",
     ),

@@ -243,7 +243,7 @@ KEEPING = st.sampled_from(["all", "some", "none"])
 
 
 @examples(4)
-@given(placements(max_steps=3), KEEPING, st.randoms(use_true_random=False))
+@given(placements(max_iterations=3), KEEPING, st.randoms(use_true_random=False))
 def test_every_read_finds_what_was_written_last(placement, keeping, random):
     plan = placement.plan
     keep = {"all": None, "none": (), "some": [v for v in plan.variables if random.random() < 0.3]}[keeping]
@@ -383,7 +383,7 @@ def test_what_a_branch_may_read_is_kept():
         graph = built(2)
         t, y, a, b = (graph.add_variable(name, (4,)) for name in "tyab")
         p = graph.add_variable("p", (), "int32")
-        kept_by_host = [variable for variable in graph.variables if variable.name in "py"]
+        kept_by_host = [variable for variable in graph.sources if variable.name in "py"]
         i = cl.grid(4)
         with graph.record() as before:
             graph.add_vertex("pre", double, x=a[i], out=b[i])
@@ -474,7 +474,7 @@ def stream_steps(steps):
 
 def pointer_bytes(vertex, field):
     """Of a pointer for each edge, or of one and what steps from each to the next, where these are evenly apart."""
-    edges = EDGE_BYTES * sum(edge.field == field.name for edge in vertex.edges())
+    edges = EDGE_BYTES * sum(edge.field == field.name for edge in vertex.iter_edges())
     tensor = field.tensor
     if tensor is None or tensor.rows is not None or not isinstance(tensor.source, Variable) or not edges:
         return edges
@@ -864,7 +864,7 @@ def test_what_is_in_out_is_made_of_what_another_result_overwrites(size):
     values = {"x": np.arange(2.0 * size, dtype="f").reshape(2, size), "total": np.ones((2, size), "f")}
     engine = cl.Engine(graph, program, execution="addresses")
     run = engine.function(inputs=["x", "total"], outputs=["z", "total"])
-    expected = cl.interpret(graph, values, ["z", "total"], cl.Sequence(*program))
+    expected = cl.interpret(graph, values=values, outputs=["z", "total"], program=cl.Sequence(*program))
     found = run(values)
     for name in ("z", "total"):
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-6)

@@ -20,9 +20,10 @@ from benchmarks.mesh import OverMesh, crossing_of_mnist, product
 from benchmarks.messages import build_messages
 from benchmarks.messages import network as message_network
 from benchmarks.mnist_step import training_arguments
+from codelet.graphs.by_tensor import key_of
 from codelet.models.mnist import SIZES, network
 from ipu_backend.jobs.mnist import make_optimizer, slope_of
-from lowering.lower import lower_plan, named_variables
+from lowering.lower import lower_plan, named_ends
 from lowering.mesh.homes import Home, Homes, blocked
 from lowering.mesh.mesh_fused import MeshFused
 from lowering.pipeline import plan_graph
@@ -38,10 +39,12 @@ def over(case: Case, mesh: Mesh, data: Any = None) -> cl.Lowered:
     """A case over a mesh, its variables where they cost least; or, if there is data, anywhere."""
     if data is None:
         return cl.lower(case.graph, case.sequence(), inputs=list(case.inputs), outputs=case.outputs, mesh=mesh)
-    sources, targets = named_variables(case.graph, list(case.inputs), case.outputs)
-    plan = plan_graph(case.graph, case.sequence(), sources, [case.graph.variable(v.name) for v in targets])
+    sources, targets = named_ends(case.graph, list(case.inputs), case.outputs)
+    plan = plan_graph(case.graph, case.sequence(), sources, targets)
     execution = MeshFused(plan, mesh, any_homes(data, plan, mesh.size))
-    return lower_plan(plan, targets, execution.compile_logical(plan), ("mesh", id(execution)), raises=True)
+    return lower_plan(
+        plan, tuple(map(key_of, targets)), execution.compile_logical(plan), ("mesh", id(execution)), raises=True
+    )
 
 
 def any_homes(data: Any, plan: Plan, count: int) -> Homes:
@@ -123,7 +126,7 @@ def test_floats(case: Case, mesh, data):
 
 def check_gradients(data: Any) -> None:
     with jax.enable_x64(True):
-        case = data.draw(cases(np.float64, max_steps=2, bounded=True))
+        case = data.draw(cases(np.float64, max_iterations=2, bounded=True))
         one, several = lowered(case), over(case, data.draw(MESHES), data)
         check_slopes(case, several, one)
 
@@ -206,7 +209,7 @@ def test_state_goes_between_engines_of_other_meshes():
     check_parts(engine)
     for mesh in (None, mesh_of(3), mesh_of(2, 2)):
         other, m = counting(mesh)
-        other.load_state(engine.state())
+        other.load_state(engine.state)
         other.run()
         np.testing.assert_array_equal(other.read(m), expected + 1)
 

@@ -95,7 +95,7 @@ def test_the_engine_very_often(case: Case, where, mesh):
 
 def check_gradients(data: Any) -> None:
     with jax.enable_x64(True):
-        case = data.draw(cases(np.float64, max_steps=2, bounded=True))
+        case = data.draw(cases(np.float64, max_iterations=2, bounded=True))
         check_slopes(case, function_of(case, data.draw(PLACES), data.draw(MESHES)), lowered(case))
 
 
@@ -188,7 +188,7 @@ def test_a_stencil_sends_its_borders(devices):
 
 @pytest.mark.slow
 @examples(3)
-@given(cases(np.float32, max_steps=3), PLACES, MESHES)
+@given(cases(np.float32, max_iterations=3), PLACES, MESHES)
 def test_nothing_is_carried_but_by_crossings(case: Case, where, mesh):
     engine = engine_of(case, where, mesh)
     run = engine.function(inputs=list(case.inputs), outputs=case.outputs)
@@ -240,7 +240,7 @@ def test_what_lives_where_it_is_read_does_not_cross():
 # --- rows that do not divide ------------------------------------------------------------------------------
 
 
-@cl.codelet(turns=4)
+@cl.codelet(trip_count=4)
 def halvings(x):
     """How often a number can be halved: it never ends for zero."""
     return {"out": jax.lax.while_loop(lambda own: own[0] % 2 == 0, lambda own: (own[0] // 2, own[1] + 1), (x, 0))[1]}
@@ -300,7 +300,7 @@ def test_state_is_written_read_and_loaded_into_engines_of_other_meshes():
     check_rows(engine)
     for mesh in (None, mesh_of(3), mesh_of(2, 2)):
         other, m = counting(mesh)
-        other.load_state(engine.state())
+        other.load_state(engine.state)
         other.run()
         np.testing.assert_array_equal(other.read(m), expected + 1)
 

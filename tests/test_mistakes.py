@@ -988,16 +988,16 @@ CODELETS = [
     ),
     Mistake(
         "turns as a fraction",
-        lambda w: cl.codelet(turns=2.5),  # type: ignore[arg-type]
+        lambda w: cl.codelet(trip_count=2.5),  # type: ignore[arg-type]
         cl.CodeletDefinitionError,
-        "turns=2.5",
+        "trip_count=2.5",
         "a whole number from 0, or a function",
     ),
     Mistake(
         "fewer turns than none",
-        lambda w: cl.codelet(turns=-1),  # type: ignore[arg-type]
+        lambda w: cl.codelet(trip_count=-1),  # type: ignore[arg-type]
         cl.CodeletDefinitionError,
-        "turns=-1",
+        "trip_count=-1",
         "a whole number from 0",
     ),
     Mistake(
@@ -1016,7 +1016,7 @@ CODELETS = [
     ),
     Mistake(
         "types of no fields",
-        lambda w: double.trace({}),
+        lambda w: double.specialise({}),
         cl.MissingFieldError,
         "no fields",
         "a=...",
@@ -1641,7 +1641,7 @@ def differentiated(function: Callable) -> Callable[[World], object]:
 
     def act(w: World) -> object:
         made = w.graph.add_vertex("apply", cl.codelet(function), a=w.x[cl.grid(4)])
-        return cl.gradient(w.graph, made, [w.x], cotangent=1)
+        return cl.gradient(w.graph, of=made, wrt=[w.x], cotangent=1)
 
     return act
 
@@ -1651,7 +1651,7 @@ def _slope_of_a_loop(w: World) -> object:
     is_large = w.graph.add_vertex(look, cl.codelet(lambda a: a > 1), a=w.x[0])
     w.graph.add_vertex(halve, cl.codelet(lambda a: {"a": a / 2}), a=w.x[cl.grid(4)])
     loop = cl.RepeatWhile(look, is_large, halve)
-    return cl.gradient(w.graph, w.x, [w.x], cotangent=1, program=loop)
+    return cl.gradient(w.graph, of=w.x, wrt=[w.x], cotangent=1, program=loop)
 
 
 def checked(of="y", wrt=("x",), *, own=lambda w: {}, **options):
@@ -1660,7 +1660,7 @@ def checked(of="y", wrt=("x",), *, own=lambda w: {}, **options):
     def make(w):
         y = w.graph.add_variable("y", w.x.shape)
         w.graph.add_vertex("double", double, a=w.x, out=y)
-        return cl.check_gradient(w.graph, of, wrt, {"x": np.ones(4, np.float32)}, **options, **own(w))
+        return cl.check_gradient(w.graph, of=of, wrt=wrt, values={"x": np.ones(4, np.float32)}, **options, **own(w))
 
     return make
 
@@ -1676,7 +1676,7 @@ _thrice.defvjp(lambda a: (3 * a, None), lambda _, g: (2 * g,))
 def differentiated_wrongly(w):
     y = w.graph.add_variable("y", w.x.shape)
     w.graph.add_vertex("thrice", cl.codelet(lambda a: _thrice(a)), a=w.x, out=y)
-    cl.check_gradient(w.graph, y, ["x"], {"x": np.ones(4, np.float32)})
+    cl.check_gradient(w.graph, of=y, wrt=["x"], values={"x": np.ones(4, np.float32)})
 
 
 LOWERING = [
@@ -1719,67 +1719,67 @@ LOWERING = [
         _slope_of_a_loop,
         cl.ProgramError,
         "a loop without a bound is differentiated: what its turns overwrite has to be kept",
-        "cl.RepeatWhile(..., max_steps=...), or cl.Repeat",
+        "cl.RepeatWhile(..., max_iterations=...), or cl.Repeat",
     ),
     Mistake(
         "a gradient of an integer",
-        lambda w: cl.gradient(w.graph, w.graph.add_variable("n", (), "int32"), [w.x]),
+        lambda w: cl.gradient(w.graph, of=w.graph.add_variable("n", (), "int32"), wrt=[w.x]),
         cl.ProgramError,
         "what is differentiated is not of floats",
         "hold it in a variable of floats",
     ),
     Mistake(
         "a gradient by a boolean",
-        lambda w: cl.gradient(w.graph, w.x, [w.graph.add_variable("n", (), "bool")], cotangent=1),
+        lambda w: cl.gradient(w.graph, of=w.x, wrt=[w.graph.add_variable("n", (), "bool")], cotangent=1),
         cl.ProgramError,
         "what is differentiated by is not of floats",
         "integers and booleans have none",
     ),
     Mistake(
         "a gradient by a stream",
-        lambda w: cl.gradient(w.graph, w.x, [w.feed], cotangent=1, program=cl.Copy(w.feed, w.x)),  # type: ignore[list-item]
+        lambda w: cl.gradient(w.graph, of=w.x, wrt=[w.feed], cotangent=1, program=cl.Copy(w.feed, w.x)),  # type: ignore[list-item]
         cl.ProgramError,
         "feed: input stream",
         "the variable that its values are copied to or from",
     ),
     Mistake(
         "a gradient of several numbers",
-        lambda w: cl.gradient(w.graph, w.x, [w.x]),
+        lambda w: cl.gradient(w.graph, of=w.x, wrt=[w.x]),
         cl.ProgramError,
         "what is differentiated is no single number, and no cotangent is given",
         "cotangent=..., of the same shape",
     ),
     Mistake(
         "a cotangent of another shape",
-        lambda w: cl.gradient(w.graph, w.x, [w.x], cotangent=np.ones(3)),
+        lambda w: cl.gradient(w.graph, of=w.x, wrt=[w.x], cotangent=np.ones(3)),
         cl.ProgramError,
         "array([1., 1., 1.])",
         "a tensor of float32[4], or numbers that broadcast to that",
     ),
     Mistake(
         "a cotangent of integers",
-        lambda w: cl.gradient(w.graph, w.x, [w.x], cotangent=w.graph.add_variable("n", (4,), "int32")),
+        lambda w: cl.gradient(w.graph, of=w.x, wrt=[w.x], cotangent=w.graph.add_variable("n", (4,), "int32")),
         cl.ProgramError,
         "the cotangent is not of the type of what is differentiated",
         "a tensor of float32[4]",
     ),
     Mistake(
         "a cotangent of another graph",
-        lambda w: cl.gradient(w.graph, w.x, [w.x], cotangent=cl.Graph().add_variable("g", (4,))),
+        lambda w: cl.gradient(w.graph, of=w.x, wrt=[w.x], cotangent=cl.Graph().add_variable("g", (4,))),
         cl.ForeignGraphError,
         "the cotangent belongs to another graph",
         "a tensor of float32[4]",
     ),
     Mistake(
         "a word for what is made again",
-        lambda w: cl.gradient(w.graph, w.x, [w.x], cotangent=1, recompute="sqrt"),  # type: ignore[arg-type]
+        lambda w: cl.gradient(w.graph, of=w.x, wrt=[w.x], cotangent=1, recompute="sqrt"),  # type: ignore[arg-type]
         cl.ProgramError,
         "given:    'sqrt'",
         "cl.Recompute.all(), every(k), sqrt()",
     ),
     Mistake(
         "a gradient by what is no tensor",
-        lambda w: cl.gradient(w.graph, w.x, {"x": w.x, "y": 3.0}, cotangent=1),
+        lambda w: cl.gradient(w.graph, of=w.x, wrt={"x": w.x, "y": 3.0}, cotangent=1),
         cl.ProgramError,
         "by is no tensor",
         "or a variable's name",
@@ -1890,8 +1890,12 @@ def _engine_mistakes() -> Iterator[Mistake]:
     yield Mistake("running what is not there", lambda w: _engine(w).run("train"), e, "train", "'main'")
     yield Mistake("running a number", lambda w: _engine(w).run(3), e, "3", "'main'")
     yield Mistake("running one of two", lambda w: _engine(w, {"a": [], "b": []}).run(), e, "several", "'a' or 'b'")
-    yield Mistake("inputs as text", lambda w: _engine(w).function(inputs="x", outputs=[]), e, "list", "inputs=[x, ...]")
-    yield Mistake("an output alone", lambda w: cl.lower(w.graph, inputs=[], outputs=w.x), e, "list", "outputs=[x, ...]")
+    yield Mistake(
+        "inputs as a number", lambda w: _engine(w).function(inputs=3, outputs=[]), e, "list", "inputs=[x, ...]"
+    )
+    yield Mistake(
+        "an output as a number", lambda w: cl.lower(w.graph, inputs=[], outputs=3), e, "list", "outputs=[x, ...]"
+    )
     yield Mistake(
         "a view as an input",
         lambda w: _engine(w).function(inputs=[w.x[:2]], outputs=[]),
@@ -1925,7 +1929,7 @@ def _engine_mistakes() -> Iterator[Mistake]:
     )
     yield Mistake("values of another dtype", lambda w: _fed(w, [[1] * 4] * 3).run(), e, "int64[4]", "np.asarray(...")
     yield Mistake("values of two lengths", lambda w: _fed(w, [[1, [2]]] * 3).run(), e, "object[]", "float32[4]")
-    yield Mistake("loading a list", lambda w: _engine(w).load_state([1]), e, "no state", "engine.state()")
+    yield Mistake("loading a list", lambda w: _engine(w).load_state([1]), e, "no state", "engine.state")
     yield Mistake("loading a file's name", lambda w: _engine(w).load_state("a.npz"), e, "'a.npz'", "a dict of arrays")
     yield Mistake("loading one of four", lambda w: _engine(w).load_state({"x": [1.0]}), e, "[1]", "float32[4]")
     yield Mistake("loading a view", lambda w: _engine(w).load_state({w.x[0]: 1.0}), e, "whole variables", "the name")
@@ -1946,8 +1950,8 @@ def _engine_mistakes() -> Iterator[Mistake]:
     yield Mistake("connecting a variable", lambda w: _engine(w).connect("x", []), e, "a variable", "engine.write")
     yield Mistake("connecting what is not there", lambda w: _engine(w).connect("z", []), e, "z", "feed, sent")
     yield Mistake("nothing on a tile", lambda w: _engine(w).read_tile(0)["z"], e, "nothing of 'z'", "x")
-    yield Mistake("keeping what is not there", lambda w: _engine(w).profile(keep=["z"]), e, "'z'", "x")
-    yield Mistake("keeping a number", lambda w: _engine(w).profile(keep=3), e, "int: 3", "a tensor")
+    yield Mistake("keeping what is not there", lambda w: _engine(w).profile(host_visible=["z"]), e, "'z'", "x")
+    yield Mistake("keeping a number", lambda w: _engine(w).profile(host_visible=3), e, "int: 3", "a tensor")
     yield Mistake(
         "reading of another graph",
         lambda w: _engine(w).read(cl.Graph().add_variable("x", ())),
@@ -1987,7 +1991,7 @@ def _engine_mistakes() -> Iterator[Mistake]:
     e = cl.EngineInUseError
     yield Mistake("a sink that uses its engine", _again, e, "within its own engine.run", "once the run is over")
     e = cl.TileError
-    yield Mistake("half a tile in a trace", lambda w: _engine(w).profile().trace([1.5]), e, "1.5", "0 to 7")
+    yield Mistake("half a tile in a trace", lambda w: _engine(w).profile().chrome_trace([1.5]), e, "1.5", "0 to 7")
     yield Mistake("a letter for a count", lambda w: _engine(w).profile().fullest_tiles("a"), e, "'a'", "from 0")
     yield Mistake("a truth value for a tile", lambda w: _engine(w).read_tile(True), e, "True", "0 to 7")
     e = cl.FigureError
@@ -2063,7 +2067,7 @@ MACHINE = [
     ),
     Mistake(
         "a trace of a tile that is true",
-        lambda w: cl.Engine(w.graph).profile().trace([True]),
+        lambda w: cl.Engine(w.graph).profile().chrome_trace([True]),
         cl.TileError,
         "True",
         "a whole number, 0 to 7",
@@ -2077,7 +2081,7 @@ MACHINE = [
     ),
     Mistake(
         "something kept that is not there",
-        lambda w: cl.Engine(w.graph).machine(keep=["nothing"]),
+        lambda w: cl.Engine(w.graph).machine(host_visible=["nothing"]),
         cl.NotInGraphError,
         "nothing",
         "variable",
@@ -2091,7 +2095,7 @@ def graded(of: object = "y", wrt: object = ("x",), *, own=lambda w: {}, **option
     def make(w):
         y = w.graph.add_variable("y", w.x.shape)
         w.graph.add_vertex("twice", double, a=w.x, out=y)
-        return cl.gradient(w.graph, of, **{"wrt": wrt, "cotangent": 1.0, **options, **own(w)})
+        return cl.gradient(w.graph, of=of, **{"wrt": wrt, "cotangent": 1.0, **options, **own(w)})
 
     return make
 
@@ -2106,7 +2110,7 @@ def adjoint_of_double(fields=None, **options):
 
 def gradient_of_traced(w):
     traced = cl.trace(lambda a: jnp.sum(a * a), jnp.ones(3))
-    return cl.gradient(traced, "sum", ["x"])  # type: ignore[arg-type]
+    return cl.gradient(traced, of="sum", wrt=["x"])  # type: ignore[arg-type]
 
 
 def adjoint_vertices_of_other_shapes(w):
@@ -2116,7 +2120,7 @@ def adjoint_vertices_of_other_shapes(w):
 
 
 def gradient_with_a_traced_cotangent(w):
-    jax.jit(lambda own: cl.gradient(w.graph, w.x, ["x"], cotangent=own))(jnp.ones(4))
+    jax.jit(lambda own: cl.gradient(w.graph, of=w.x, wrt=["x"], cotangent=own))(jnp.ones(4))
 
 
 def gradient_that_was_not_asked_for(w):
@@ -2137,7 +2141,11 @@ def gradient_elsewhere(w):
 
 GRADIENTS: list[Mistake] = [
     Mistake(
-        "a gradient in what is traced", gradient_of_traced, cl.ProgramError, "is no graph", "traced.graph, program="
+        "a gradient in what is traced",
+        gradient_of_traced,
+        cl.ProgramError,
+        "is no graph",
+        "traced.graph, traced.program",
     ),
     Mistake("a gradient by numbers", graded(wrt=[np.ones(4)]), cl.ProgramError, "array([1.", "a variable's name"),
     Mistake("a gradient by nothing", graded(wrt=None), cl.ProgramError, "None", "a tensor of the graph"),

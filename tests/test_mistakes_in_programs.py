@@ -121,8 +121,8 @@ MISTAKES = [
     Mistake("a predicate of floats", lambda w: cl.If(w.x[0], w.work), cl.ProgramError, PREDICATE, "compares"),
     Mistake("nothing then", lambda w: cl.If(w.flag, None), cl.ProgramError, "None", "[] does nothing"),
     Mistake(
-        "max_steps too large",
-        lambda w: cl.RepeatWhile(w.work, w.flag, [], max_steps=2**40),
+        "max_iterations too large",
+        lambda w: cl.RepeatWhile(w.work, w.flag, [], max_iterations=2**40),
         cl.ProgramError,
         "1099511627776",
         "leave it off",
@@ -140,19 +140,19 @@ MISTAKES = [
     *[
         Mistake(
             f"turns that are {what}",
-            lambda w, turns=turns: cl.RepeatWhile(w.work, w.flag, [], turns=turns),
+            lambda w, turns=turns: cl.RepeatWhile(w.work, w.flag, [], trip_count=turns),
             cl.ProgramError,
-            f"turns={turns!r}",
+            f"trip_count={turns!r}",
             "leave it off where nobody knows",
         )
         for what, turns in (("below zero", -1), ("no number", 2.5), ("a truth value", True), ("too many", 2**31))
     ],
     Mistake(
-        "more turns than max_steps",
-        lambda w: cl.RepeatWhile(w.work, w.flag, [], max_steps=3, turns=4),
+        "more turns than max_iterations",
+        lambda w: cl.RepeatWhile(w.work, w.flag, [], max_iterations=3, trip_count=4),
         cl.ProgramError,
-        "turns=4, max_steps=3",
-        "a larger max_steps",
+        "trip_count=4, max_iterations=3",
+        "a larger max_iterations",
     ),
     Mistake(
         "until a name",
@@ -212,10 +212,8 @@ MISTAKES = [
     Mistake("a number as parameters", lambda w: w.graph.add_function([], 3), cl.ProgramError, "3", "[x, y]"),
     Mistake("a number as a name", lambda w: w.graph.add_function([], {1: w.x}), cl.ProgramError, "1", "a string"),
     # lowering
-    Mistake("a name as inputs", lambda w: cl.lower(w.graph, inputs="x", outputs=[]), cl.ProgramError, "'x'", "['x']"),
-    Mistake(
-        "a tensor as outputs", lambda w: cl.lower(w.graph, inputs=[], outputs=w.x), cl.ProgramError, "of x", "[x, "
-    ),
+    Mistake("a number as inputs", lambda w: cl.lower(w.graph, inputs=3, outputs=[]), cl.ProgramError, "3", "['x']"),
+    Mistake("a number as outputs", lambda w: cl.lower(w.graph, inputs=[], outputs=3), cl.ProgramError, "3", "[x, "),
     Mistake(
         "another graph's tensor in a program",
         lambda w: lower(w, cl.Repeat(2, cl.Copy(0.0, w.elsewhere))),
@@ -235,7 +233,7 @@ MISTAKES = [
         lambda w: lower(w, cl.RepeatWhile([], w.flag, cl.Copy(w.x, w.graph.add_output_stream("s", (4,))))),
         cl.ProgramError,
         "how often a loop without a bound runs",
-        "max_steps=",
+        "max_iterations=",
     ),
 ]
 

@@ -72,7 +72,7 @@ def test_reads_and_writes_agree_with_tables(read, written, is_copied):
         graph.add_vertex("double", doubled, x=view[i], out=target[i])
         program = None
     values = {"x": np.arange(size, dtype=np.int32).reshape(shape)}
-    expected = cl.interpret(graph, values, ["y"], program)["y"]
+    expected = cl.interpret(graph, values=values, outputs=["y"], program=program)["y"]
     run = cl.lower(graph, program, inputs=[x], outputs=[y])
     np.testing.assert_array_equal(jax.jit(run)(values)["y"], expected)
     assert not {"gather", "scatter"} & primitives(run)

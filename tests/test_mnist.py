@@ -42,7 +42,7 @@ def test_network_counts_its_vertices_and_edges():
     graph = cl.lower(network).at(x, init_parameters(jax.random.key(0), sizes), chunk=chunk).graph
     expected = counts(3, sizes, chunk)
     assert (graph.num_vertices, graph.num_edges) == expected
-    assert (len(list(graph.vertices())), len(list(graph.edges()))) == expected
+    assert (len(list(graph.iter_vertices())), len(list(graph.iter_edges()))) == expected
 
 
 def test_network_and_its_gradient_equal_plain_jax():

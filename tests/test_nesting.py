@@ -40,14 +40,14 @@ class Nest:
                 nested = {
                     "repeat": lambda body: cl.Repeat(1, body),
                     "repeats": lambda body: cl.Repeat(2, [self.look, body]),
-                    "while": lambda body: cl.RepeatWhile(self.look, self.big, body, max_steps=3),
+                    "while": lambda body: cl.RepeatWhile(self.look, self.big, body, max_iterations=3),
                     "if": lambda body: cl.If(self.big, body, self.step),
                     "switch": lambda body: cl.Switch(self.n, {0: self.step, 1: body}),
                 }[kind](nested)
         return nested
 
     def plan(self, program):
-        inputs = [variable for variable in self.graph.variables if variable.name in self.values]
+        inputs = [variable for variable in self.graph.sources if variable.name in self.values]
         return plan_graph(self.graph, cl.Sequence(program), inputs, [self.u])
 
 
@@ -104,8 +104,10 @@ def test_two_hundred_levels_are_planned_checked_and_interpreted(kind):
     assert str(program)
     if kind != "call":  # which each copy what they are given, by the element
         nest.values["big"] = kind == "if"
-        one = cl.interpret(nest.graph, nest.values, ["u"], nest.program(kind, 1))["u"]
-        np.testing.assert_array_equal(cl.interpret(nest.graph, nest.values, ["u"], program)["u"], one)
+        one = cl.interpret(nest.graph, values=nest.values, outputs=["u"], program=nest.program(kind, 1))["u"]
+        np.testing.assert_array_equal(
+            cl.interpret(nest.graph, values=nest.values, outputs=["u"], program=program)["u"], one
+        )
     assert cl.Engine(nest.graph, program).machine().placement.num_tiles == 4
     with pytest.raises(cl.ProgramError, match=r"nested too deep\n  given:    201 loops, choices and calls"):
         nest.program(kind, 201)

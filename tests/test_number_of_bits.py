@@ -113,7 +113,7 @@ def kind(dtype: str, wide: bool) -> FieldType:
 def of_codelet(function: Any, dtype: str) -> Callable[[bool], Any]:
     """How a codelet of a function is traced with more bits or less."""
     codelet = cl.codelet(function)
-    return lambda wide: told(codelet.trace({"x": kind(dtype, wide)}).jaxpr)
+    return lambda wide: told(codelet.specialise({"x": kind(dtype, wide)}).jaxpr)
 
 
 def of_trace(function: Any, dtype: str) -> Callable[[bool], Any]:
@@ -129,7 +129,7 @@ def of_run(function: Any, dtype: str) -> Callable[[bool], Any]:
         x = graph.add_variable("x", (3,), kind(dtype, wide).dtype)
         y = graph.add_vertex("run", codelet, x=x)
         given = {"x": np.ones(3, x.dtype)}
-        ways = [cl.interpret(graph, given, [y]), cl.lower(graph, inputs=[x], outputs=[y])(given)]
+        ways = [cl.interpret(graph, values=given, outputs=[y]), cl.lower(graph, inputs=[x], outputs=[y])(given)]
         return [(str(own[y.name].dtype), np.asarray(own[y.name]).tolist()) for own in ways]
 
     return ran
@@ -141,7 +141,7 @@ def of_adjoint(function: Any, dtype: str) -> Callable[[bool], Any]:
     def traced(wide: bool) -> Any:
         adjoint = codelet.adjoint({"x": kind(dtype, wide).struct()})
         types = [FieldType((3,), np.dtype(dtype if wide else NARROW[dtype]))] * len(adjoint.inputs)
-        return told(adjoint.trace(dict(zip(adjoint.inputs, types, strict=True))).jaxpr)
+        return told(adjoint.specialise(dict(zip(adjoint.inputs, types, strict=True))).jaxpr)
 
     return traced
 
@@ -198,7 +198,7 @@ def test_values_are_as_exact_as_the_bits_allow(first):
             found = [
                 codelet.frozen()(given["x"]),
                 graph.vertex("run").run(given)["out"],
-                cl.interpret(graph, given, [y])[y.name],
+                cl.interpret(graph, values=given, outputs=[y])[y.name],
                 cl.lower(graph, inputs=[x], outputs=[y])(given)[y.name],
             ]
         for own in found:

@@ -148,7 +148,9 @@ def told(function, *arguments):
 
 def test_one_vertex_is_told_with_its_elements_and_cycles():
     (text,) = told(lambda x: jnp.linalg.svd(x, compute_uv=False), jnp.ones((8, 8)))
-    assert re.match(r"one vertex on one tile runs 'svd', of 72 elements, in about [\d,]+ cycles: no rule spreads", text)
+    assert re.match(r"one vertex on one tile runs 'svd', of 72 elements, in about [\d,]+ cycles: its rule, 'a ve", text)
+    assert "'a vertex for each of a batch; else one vertex', spreads it no further; docs/frontends.md lists" in text
+    assert "test_one_vertex.py" in text
 
 
 def test_few_elements_are_told_once_and_many_each_time():

@@ -150,7 +150,7 @@ def test_a_copy_has_no_calls_and_runs_as_before(copied):
     ]
     values = {"a": np.ones((3, 4), np.float32), "b": np.ones((4, 2), np.float32)}
     np.testing.assert_array_equal(
-        cl.interpret(other, values, [other.variable(out.name)])[out.name], np.full((3, 2), 4.0)
+        cl.interpret(other, values=values, outputs=[other.variable(out.name)])[out.name], np.full((3, 2), 4.0)
     )
 
 

@@ -269,7 +269,7 @@ class TestGradientsBeyondTheEnds:
 
         expected = differences(x, lambda x: by_hand(x, u)), differences(u, lambda u: by_hand(x, u))
         traced = cl.trace(lambda x, u: plain(x, u) @ jnp.array([1.0, -2.0, 0.5]), *map(jnp.float32, (x, u)))
-        found = cl.gradient(traced.graph, traced.outputs, traced.inputs, program=traced.program)
+        found = cl.gradient(traced.graph, of=traced.outputs, wrt=traced.inputs, program=traced.program)
         run = cl.lower(
             traced.graph,
             cl.Sequence(found.forward, found.backward),

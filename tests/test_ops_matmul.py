@@ -118,7 +118,7 @@ def predicted_and_profiled(target, rows, summed, columns, dtype=jnp.float32, **o
     a, b = graph.add_variable("a", (rows, summed), dtype), graph.add_variable("b", (summed, columns), dtype)
     out = cl.ops.matmul(graph, a, b, **options)
     plan = cl.ops.plan_matmul(target, rows, summed, columns, dtype, **options)
-    return plan, cl.Engine(graph).profile(keep=[a, b, out])
+    return plan, cl.Engine(graph).profile(host_visible=[a, b, out])
 
 
 @few(
@@ -264,7 +264,7 @@ def trained(rows, columns, *, like):
     options = {"like": w} if like else {}
     by_w = cl.ops.dot_general(graph, slope, x, (((1,), (1,)), ((), ())), name="by_w", **options)
     new = cl.ops.map(graph, lambda w, g: w - 0.1 * g, w, by_w, name="update")
-    machine = cl.Engine(graph).machine(keep=[w, x, slope, new])
+    machine = cl.Engine(graph).machine(host_visible=[w, x, slope, new])
     steps = {moment.name: moment.step for moment in machine.liveness.timeline.moments}
     moved = {name: int(machine.exchange.of(step).before.received_bytes.sum()) for name, step in steps.items()}
     return {name.split("/")[0].removeprefix("execute "): moved[name] for name in moved if "add up" not in name}

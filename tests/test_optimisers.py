@@ -115,7 +115,7 @@ def test_what_lies_nowhere_begins_on_other_tiles():
     several = [graph.add_variable(f"p{k}", (4,)) for k in range(6)]
     slopes = [graph.add_variable(f"s{k}", (4,)) for k in range(6)]
     cl.ops.sgd(graph, several, slopes, learning_rate=1.0)
-    tiles = {int(v.tile) for v in graph.vertices() if v.tile is not None}
+    tiles = {int(v.tile) for v in graph.iter_vertices() if v.tile is not None}
     assert len(tiles) > 1
 
 
@@ -166,7 +166,7 @@ def test_gradients_by_a_pytree_come_as_one():
     p = graph.add_variables("p", {"w": np.zeros((3, 2), np.float32), "b": np.zeros(2, np.float32)})
     x = graph.add_constant("x", np.arange(3.0, dtype=np.float32).reshape(1, 3))
     y = cl.ops.map(graph, jnp.add, cl.ops.matmul(graph, x, p["w"]), p["b"])
-    found = cl.gradient(graph, cl.ops.sum(graph, y), p)
+    found = cl.gradient(graph, of=cl.ops.sum(graph, y), wrt=p)
     engine = cl.Engine(graph, cl.Sequence(found.forward, found.backward))
     engine.write(p, 1.0)
     engine.run()

@@ -182,7 +182,7 @@ def _agrees(graph, program, outputs, is_whole):
     text = str(run.plan)
     assert ("inner product" in text) is is_whole, text
     result = jax.jit(run)(values)
-    for name, expected in cl.interpret(graph, values, outputs, program).items():
+    for name, expected in cl.interpret(graph, values=values, outputs=outputs, program=program).items():
         np.testing.assert_allclose(result[name], expected, rtol=1e-3, atol=1e-3)
 
 
@@ -278,7 +278,7 @@ def test_sums_of_partial_convolutions_mean_what_their_vertices_mean(data):
             break
     values = {"x": normal(*x_shape), "w": normal(filters, *w_shape)}
     result = jax.jit(cl.lower(graph, inputs=[x, w], outputs=[left]))(values)
-    for name, expected in cl.interpret(graph, values, [left]).items():
+    for name, expected in cl.interpret(graph, values=values, outputs=[left]).items():
         np.testing.assert_allclose(result[name], expected, rtol=1e-4, atol=1e-4)
 
 

@@ -511,7 +511,7 @@ def test_updates_of_all_layers_hold_one_gradient_at_a_time():
         results = jax.jit(lambda *own, traced=traced: (traced(*own), step(*own)))(*arguments)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), *results)
         ends = [own.source.name for own in (*traced.flat_inputs, *traced.flat_outputs)]
-        liveness = cl.Engine(traced.graph, traced.program).machine(keep=ends).liveness
+        liveness = cl.Engine(traced.graph, traced.program).machine(host_visible=ends).liveness
         large = [own.moments for own in liveness.ranges if own.num_bytes[0] == 96 * 96 * 4]
         assert np.sum(large, axis=0).max() == (6 if len(arguments[1]) > 1 else 5)
 

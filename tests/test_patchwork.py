@@ -41,7 +41,7 @@ def patches_of(tensor):
 
 def as_arrays(graph, values):
     """The variables of a graph as JAX arrays, from their flat values by first elements."""
-    return {own: jax.numpy.asarray(values[own.first_element].reshape(own.shape)) for own in graph.variables}
+    return {own: jax.numpy.asarray(values[own.first_element].reshape(own.shape)) for own in graph.sources}
 
 
 def gather_numbers(source):
@@ -69,7 +69,7 @@ def test_arrays_of_nested_views_are_read_and_written_element_by_element(data):
     shape = tuple(data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=2)))
     x = graph.add_variable("x", shape, np.int32)
     view = data.draw(rearranged(x))
-    (variable,) = graph.variables
+    (variable,) = graph.sources
     held = {variable.first_element: np.arange(x.size, dtype=np.int32) + 100}
     views = view, view.pad((1, 0), value=7), cl.concat([view.pad(1), view.pad(1, "wrap")])
 
@@ -170,7 +170,7 @@ def test_patches_are_few_and_put_together_by_few_steps(name):
     variables = [graph.add_variable(f"v{k}", shape) for k, shape in enumerate(shapes)]
     tensor = view(*variables)
     assert len(patches_of(tensor)) == count
-    read = lambda *arrays: read_view(dict(zip(graph.variables, arrays, strict=True)), whole)  # noqa: E731
+    read = lambda *arrays: read_view(dict(zip(graph.sources, arrays, strict=True)), whole)  # noqa: E731
     whole = cl.Tensor(tensor.source, row_major(tensor.source.shape))
     found = [str(eqn.primitive) for eqn in jax.make_jaxpr(read)(*map(np.zeros, shapes)).eqns]
     assert found == primitives if primitives is not None else not {"gather", "scatter"} & set(found), found
@@ -195,7 +195,7 @@ def test_positions_of_no_order_are_a_table_for_each_patch():
 def test_zeros_around_an_array_are_left_to_a_convolution():
     graph = cl.Graph()
     x = graph.add_variable("x", (2, 3, 4))
-    held = {own.first_element: np.ones(24, np.float32) for own in graph.variables}
+    held = {own.first_element: np.ones(24, np.float32) for own in graph.sources}
     widths = ((1, 0), (1, 2), (0, 3))
     for padded, kept, expected in [
         (x.pad(widths), (), widths),
@@ -228,7 +228,7 @@ def test_zeros_between_elements_are_left_out(data):
     among = among.pad([(draw(st.integers(0, 2)), draw(st.integers(0, 2))) for _ in range(3)])
     if not among.source.has_padding:
         return
-    held = {own.first_element: np.arange(1.0, 25.0, dtype=np.float32) for own in graph.variables}
+    held = {own.first_element: np.arange(1.0, 25.0, dtype=np.float32) for own in graph.sources}
     inner, widths, found = plan_among_zeros(among.source, ())
     array = np.asarray(inner.of(as_arrays(graph, held)))
     assert 0 not in array
@@ -251,7 +251,7 @@ def test_patches_that_no_cut_takes_apart_are_written_in_turn():
         numbers[own] = start + np.arange(len(own))
     tensor = cl.concat([line[numbers.reshape(3, 3)], line[:3].expand(0)])
     patches_of(tensor)
-    held = {own.first_element: np.arange(own.size, dtype=np.int32) + 10 * own.number for own in graph.variables}
+    held = {own.first_element: np.arange(own.size, dtype=np.int32) + 10 * own.number for own in graph.sources}
     np.testing.assert_array_equal(read_view(as_arrays(graph, held), tensor), gather(held, tensor))
 
 

@@ -129,7 +129,7 @@ def test_what_are_not_the_phases_of_one_convolution_stay_apart(wrong):
     run = cl.lower(graph, inputs=[g, w], outputs=[made])
     assert not dilations(run)
     values = {"g": normal(1, 2, 4, 4), "w": normal(2, 3, size, size)}
-    expected = cl.interpret(graph, values, [made])["dx"]
+    expected = cl.interpret(graph, values=values, outputs=[made])["dx"]
     np.testing.assert_allclose(jax.jit(run)(values)["dx"], expected, rtol=1e-4, atol=1e-4)
 
 
@@ -171,4 +171,4 @@ def test_phases_mean_what_their_vertices_mean(data):
     made = transposed(graph, g, w, sides=sides, stride=stride, low=low, dilation=dilation, wrong=wrong)
     values = {"g": normal(*g.shape), "w": normal(*w.shape)}
     result = jax.jit(cl.lower(graph, inputs=[g, w], outputs=[made]))(values)["dx"]
-    np.testing.assert_allclose(result, cl.interpret(graph, values, [made])["dx"], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(result, cl.interpret(graph, values=values, outputs=[made])["dx"], rtol=1e-4, atol=1e-4)

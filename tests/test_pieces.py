@@ -97,7 +97,7 @@ def test_positions_are_counted_up():
 
 
 @examples(3)
-@given(cases(np.int32, max_steps=3), PLACES)
+@given(cases(np.int32, max_iterations=3), PLACES)
 def test_tiles_count_up_where_words_are(case: Case, where):
     with patch(f"{PLACE}.SHORT", 1), patch(f"{PLACE}.LEAST_LENGTH", 2):
         results = arrived(jax.jit(function_of(case, where))(case.inputs))
@@ -114,7 +114,7 @@ def test_tables_of_a_large_graph_are_small():
         i = cl.grid(size // 1000)
         z = graph.add_vertex("double", double, x=x[1000 * i : 1000 * i + 1000])
         program = cl.Sequence(graph.default_program, cl.Copy(z.flatten()[500:], y[:-500]), cl.Copy(x[:500], y[-500:]))
-        plan = plan_graph(graph, program, [graph.variables[0]], [y])
+        plan = plan_graph(graph, program, [graph.sources[0]], [y])
         compiled = TileArray(plan_exchange(place(plan, "linear"))).compile_logical(plan)
 
         assert 100 * sum(table.size for table in compiled.consts) < size

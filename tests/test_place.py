@@ -118,7 +118,7 @@ def test_vertices_keep_their_tiles_whatever_the_normal_form(case, method):
     found: dict = {}
     for family, number, tile in vertices_of(placement, placement.plan.families):
         found.setdefault(key(family, number), []).append(tile)
-    for vertex in case.graph.vertices():
+    for vertex in case.graph.iter_vertices():
         if vertex.tile is not None and key(vertex.family, vertex.number) in found:
             assert vertex.tile in found[key(vertex.family, vertex.number)]
 
@@ -127,10 +127,10 @@ def test_vertices_keep_their_tiles_whatever_the_normal_form(case, method):
 @given(cases(), METHODS, st.integers(0, 1000))
 def test_elements_keep_their_tiles(case, method, seed):
     random = np.random.default_rng(seed)
-    for variable in case.graph.variables:
+    for variable in case.graph.sources:
         case.graph.set_tile_mapping(case.graph.variable(variable.name), random.integers(0, TILES, variable.shape))
     placement = place(plan_of(case), method)
-    np.testing.assert_array_equal(placement.element_tiles, case.graph.tile_mapping())
+    np.testing.assert_array_equal(placement.element_tiles, case.graph.element_tiles)
 
 
 @pytest.mark.slow
@@ -285,7 +285,7 @@ def test_state_that_is_read_first_is_linear_and_outputs_follow():
     program = cl.Sequence(graph.compute_sets[0], cl.Copy(h, y))
     placement = place(plan_engine(graph, program))
     linear = linear_tiles(256, TILES, grain=2, least=32)
-    for variable in graph.variables:
+    for variable in graph.sources:
         np.testing.assert_array_equal(placement.tiles_of(variable), linear)
 
 

@@ -44,7 +44,7 @@ def test_the_script_of_the_page_on_machines_goes_on_from_its_checkpoint(tmp_path
         found = ended(as_slurm_starts([sys.executable, "add_up.py"], tmp_path), 300)
         assert [own.code for own in found] == [0, 0], found
         assert [own.said.count(f"from step {first}, rows 0 to 32: 55") for own in found] == [1, 0], found
-        assert cl.Checkpoints(tmp_path / "checkpoints").steps() == [5, 10]
+        assert cl.Checkpoints(tmp_path / "checkpoints").steps == [5, 10]
         shutil.rmtree(tmp_path / "checkpoints" / "10")
 
 
@@ -72,8 +72,8 @@ def test_a_process_that_is_killed_in_a_save_loses_no_checkpoint(tmp_path, who, c
     assert "saving" in found[who].said
     check_stopped(found[1 - who])
     checkpoints, engine = cl.Checkpoints(tmp_path), scaling(None)
-    assert checkpoints.steps() in ([1], [1, 2])
-    for step in checkpoints.steps():
+    assert checkpoints.steps in ([1], [1, 2])
+    for step in checkpoints.steps:
         checkpoints.restore(engine, step=step)
         np.testing.assert_array_equal(engine.read("x"), step * np.arange(16.0))
     checkpoints.save(engine, 3)
@@ -113,7 +113,7 @@ def test_a_disk_that_is_full(tmp_path):
         for _ in range(2):
             with pytest.raises(cl.CheckpointError, match=r"cannot be written\n  given: .*No space left on device"):
                 checkpoints.save(engine, 2)
-            assert checkpoints.steps() == [1]
+            assert checkpoints.steps == [1]
         checkpoints.restore(engine)
         np.testing.assert_array_equal(engine.read("x"), values)
     finally:

@@ -17,8 +17,9 @@ from codelet.superstep import Copied, PlacedVertices, Traffic, copy_cycles, exch
 from codelet.target import FamilyCycles, VertexCycles
 from ipu_backend.jobs.matvec import dot_vertex_cycles, estimate_matvec, search_matvec
 from ipu_backend.model.machine import Route, TargetError
-from ipu_backend.model.profile import FigureError, Profile
+from ipu_backend.model.profile import Profile
 from ipu_backend.model.profile_plan import MemoryUse, profile_plan
+from ipu_backend.model.step_profile import FigureError
 from lowering.machine.step_cycles import StepTraffic, moving_moments
 from lowering.pipeline import plan_engine
 from lowering.plan.timeline import timeline
@@ -348,26 +349,30 @@ def test_of_a_choice_the_longest_branch_counts():
     inner = cl.Switch(p, {0: programs["short"], 1: programs["long"]})
     engine = cl.Engine(graph, [cl.If(p, cl.Repeat(2, inner), programs["middle"]), programs["short"]])
     profile = engine.profile()
-    assert [(step.name, step.repeats) for step in profile.steps] == [
+    assert [(step.name, step.iterations) for step in profile.steps] == [
         ("middle", 0), ("short", 0), ("long", 2), ("short", 1)
     ]  # fmt: skip
     assert profile.total_cycles == sum(step.total_cycles for step in profile.steps)
     assert profile.compute_cycles == 6 * (2 * 80 + 10) + 3 * 80
     assert profile.cycles_by_codelet == {"halve": 170}
     assert "note: of the branches of an If or Switch the one that takes longest counts" in str(profile)
-    assert profile.step_frame()["repeats"].tolist() == [0, 0, 2, 1]
-    blocks = [event for event in profile.trace()["traceEvents"] if event["ph"] == "X"]
+    assert profile.step_frame["iterations"].tolist() == [0, 0, 2, 1]
+    blocks = [event for event in profile.chrome_trace()["traceEvents"] if event["ph"] == "X"]
     assert sum(event["args"]["cycles"] for event in blocks) == profile.total_cycles
 
 
 @pytest.mark.parametrize(
     ("given", "turns", "said"),
     [
-        ({"turns": 5, "max_steps": 9}, 5, "the RepeatWhile over p counts for 5 turns, as its turns= say"),
-        ({"max_steps": np.int64(9)}, 9, "the RepeatWhile over p counts for 9 turns, its max_steps"),
-        ({}, 16, "the RepeatWhile over p counts for 16 turns, a guess: RepeatWhile(..., turns=) says how many"),
-        ({"turns": 1}, 1, "the RepeatWhile over p counts for 1 turn, as its turns= say"),
-        ({"turns": 0}, 0, "the RepeatWhile over p counts for 0 turns, as its turns= say"),
+        (
+            {"trip_count": 5, "max_iterations": 9},
+            5,
+            "the RepeatWhile over p counts for 5 turns, as its trip_count= says",
+        ),
+        ({"max_iterations": np.int64(9)}, 9, "the RepeatWhile over p counts for 9 turns, its max_iterations"),
+        ({}, 16, "the RepeatWhile over p counts for 16 turns, a guess: RepeatWhile(..., trip_count=) says it"),
+        ({"trip_count": 1}, 1, "the RepeatWhile over p counts for 1 turn, as its trip_count= says"),
+        ({"trip_count": 0}, 0, "the RepeatWhile over p counts for 0 turns, as its trip_count= says"),
     ],
 )
 def test_a_loop_on_a_condition_counts_for_its_turns(given, turns, said):
@@ -377,11 +382,11 @@ def test_a_loop_on_a_condition_counts_for_its_turns(given, turns, said):
     for name, size in (("look", 1), ("work", 8)):
         with graph.record() as programs[name]:
             graph.add_vertex(name, halve, x=x[:size])
-    plain = cl.RepeatWhile(programs["look"], p, programs["work"], max_steps=given.get("max_steps"))
+    plain = cl.RepeatWhile(programs["look"], p, programs["work"], max_iterations=given.get("max_iterations"))
     loop = cl.RepeatWhile(programs["look"], p, programs["work"], **given)
     assert str(loop) == str(plain)
     profile = cl.Engine(graph, cl.Repeat(2, loop)).profile()
-    assert [(step.name, step.repeats) for step in profile.steps] == [("look", 2 * (turns + 1)), ("work", 2 * turns)]
+    assert [(step.name, step.iterations) for step in profile.steps] == [("look", 2 * (turns + 1)), ("work", 2 * turns)]
     assert profile.compute_cycles == (80 + 6 * 10) * 2 * (turns + 1) + (80 + 6 * 80) * 2 * turns
     assert profile.notes[0] == said
     assert f"note: {said}" in str(profile)
@@ -389,8 +394,8 @@ def test_a_loop_on_a_condition_counts_for_its_turns(given, turns, said):
     given_values = {"x": np.full(8, 8.0), "p": 0}
     for program in (loop, pickle.loads(pickle.dumps((graph, loop)))[1]):
         own = next(iter([program.predicate.graph]))
-        assert program.turns == (given.get("turns"))
-        found = cl.interpret(own, given_values, [own.variable("x")], program)["x"]
+        assert program.trip_count == given.get("trip_count")
+        found = cl.interpret(own, values=given_values, outputs=[own.variable("x")], program=program)["x"]
         assert found.tolist() == [4.0] + 7 * [8.0]
 
 
@@ -403,12 +408,12 @@ def test_its_summary_prints(capsys):
 
 def test_its_frames_have_columns_of_one_length():
     _, profile = small_profile()
-    for frame, rows in ((profile.step_frame(), 3), (profile.tile_frame(), 4), (profile.codelet_frame(), 2)):
+    for frame, rows in ((profile.step_frame, 3), (profile.tile_frame, 4), (profile.codelet_frame, 2)):
         assert all(isinstance(column, np.ndarray) and column.shape == (rows,) for column in frame.values())
-    assert profile.step_frame()["total_cycles"].sum() == profile.total_cycles
-    assert profile.tile_frame()["code_bytes"].tolist() == [100, 100, 0, 80]
+    assert profile.step_frame["total_cycles"].sum() == profile.total_cycles
+    assert profile.tile_frame["code_bytes"].tolist() == [100, 100, 0, 80]
     kinds = {"not always live": profile.memory["code"], "variables, always live": profile.memory["code"]}
-    columns = list(replace(profile, memory=kinds).tile_frame())
+    columns = list(replace(profile, memory=kinds).tile_frame)
     assert columns[2:4] == ["not_always_live_bytes", "variables_always_live_bytes"]
 
 
@@ -427,7 +432,7 @@ def test_its_trace_opens_in_perfetto(tmp_path):
     ends = [e["ts"] + e["dur"] for e in steps]
     assert all(later["ts"] == pytest.approx(end) for later, end in zip(steps[1:], ends[:-1], strict=True))
     with pytest.raises(cl.TileError, match=r"given: *4\n *expected: 0 to 3"):
-        profile.trace([4])
+        profile.chrome_trace([4])
 
 
 @pytest.mark.parametrize("figure", ["memory", "live", "timeline", "balance"])

@@ -85,7 +85,7 @@ def agree(graph, program, values, outputs):
         graph, program, inputs=[n for n in values if n not in {s.name for s in graph.streams}], outputs=outputs
     )
     sent = [stream.name for stream in graph.streams if not stream.is_input]
-    expected = cl.interpret(graph, values, [*outputs, *sent], program)
+    expected = cl.interpret(graph, values=values, outputs=[*outputs, *sent], program=program)
     for name, value in jax.jit(run)(values).items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-6, err_msg=name)
     return expected
@@ -109,7 +109,7 @@ def one_of_each():
         recorded,
         cl.Copy(s.x[::-1], s.y),
         cl.Repeat(3, [cl.Copy(feed, s.x), cl.Copy(s.x[0], losses)], index=s.turn),
-        cl.RepeatWhile(s.look, s.big, [s.halve, s.count], max_steps=9),
+        cl.RepeatWhile(s.look, s.big, [s.halve, s.count], max_iterations=9),
         cl.RepeatWhile((), s.big, s.look, until=True),
         cl.If(s.big, cl.If(s.n, s.halve)),
         cl.If(s.big, s.halve, s.count),
@@ -133,7 +133,7 @@ def test_every_kind_of_program_prints():
         "Repeat(3, index=Tensor(int32[] of turn: 0))\n"
         "  Copy(feed: input stream of float32[2] -> Tensor(float32[2] of x: f0))\n"
         "  Copy(Tensor(float32[] of x: 0) -> losses: output stream of float32[])\n"
-        "RepeatWhile(Tensor(bool[] of big: 0), max_steps=9)\n"
+        "RepeatWhile(Tensor(bool[] of big: 0), max_iterations=9)\n"
         "  condition\n"
         "    Execute(look)\n"
         "  body\n"
@@ -315,9 +315,9 @@ MISTAKES = {
             "a codelet that compares",
         ],
     ),
-    "max_steps": (
-        lambda s: cl.RepeatWhile(s.look, s.big, s.halve, max_steps=0),
-        ["max_steps is not a number", "given:    0"],
+    "max_iterations": (
+        lambda s: cl.RepeatWhile(s.look, s.big, s.halve, max_iterations=0),
+        ["max_iterations is not a number", "given:    0"],
     ),
     "a vector as predicate": (
         lambda s: cl.If(s.big.reshape(1), s.halve),
@@ -478,7 +478,7 @@ def test_effects_happen_in_the_case_that_runs(n, capfd):
         function({**VALUES, "n": n})
         jax.effects_barrier()
         assert sorted(capfd.readouterr().out.splitlines()) == sorted(says)
-    cl.interpret(s.graph, {**VALUES, "n": n}, ["x"], program)
+    cl.interpret(s.graph, values={**VALUES, "n": n}, outputs=["x"], program=program)
 
 
 def test_prints_in_loops_and_functions(capfd):
@@ -494,7 +494,7 @@ def test_prints_in_loops_and_functions(capfd):
     expected = ["turn: 0", "turn: 1", *2 * ["own: [8. 1.]", "own: [1. 2.]", "own: [1. 8.]", "own: [1. 2.]"]]
     expected += ["x: 4.0", "x: 2.0", "x: 1.0"]
     run = s.lower(program, outputs=["n"])
-    cl.interpret(s.graph, VALUES, ["n"], program)
+    cl.interpret(s.graph, values=VALUES, outputs=["n"], program=program)
     assert sorted(capfd.readouterr().out.splitlines()) == sorted(expected)
     for function in (run, jax.jit(run)):
         function(VALUES)
@@ -523,7 +523,7 @@ class Smooth(Small):
         self.sink = graph.add_output_stream("sink", (2,), "float64")
 
     def bounded(self, *body, most=12):
-        return cl.RepeatWhile(self.look, self.big, [self.halve, *body], max_steps=most)
+        return cl.RepeatWhile(self.look, self.big, [self.halve, *body], max_iterations=most)
 
     def unbounded(self, *body):
         return cl.RepeatWhile(self.look, self.big, [self.halve, *body])
@@ -614,7 +614,7 @@ def test_gradients_through_loops_on_conditions(kind):
             "differentiated in reverse mode without a bound on its turns",
             "given:    Tensor(bool[] of big: 0)",
             "expected: forward mode (jax.jvp, jax.jacfwd), or a bound",
-            "fix:      RepeatWhile(..., max_steps=...)",
+            "fix:      RepeatWhile(..., max_iterations=...)",
             "slope = jax.jit(jax.grad(loss))(smooth)",
         )
 
@@ -844,7 +844,7 @@ PLACES = {
     "alone": lambda s, stop: stop,
     "in a repeat": lambda s, stop: cl.Repeat(3, [stop, s.halve]),
     "in a loop": lambda s, stop: cl.RepeatWhile(s.look, s.big, [s.halve, stop]),
-    "in a bounded loop": lambda s, stop: cl.RepeatWhile(s.look, s.big, [s.halve, stop], max_steps=9),
+    "in a bounded loop": lambda s, stop: cl.RepeatWhile(s.look, s.big, [s.halve, stop], max_iterations=9),
     "in a choice": lambda s, stop: [s.look, cl.Switch(s.big, {0: s.halve}, [s.halve, stop])],
     "in a function": lambda s, stop: cl.Call(s.graph.add_function([stop, s.halve])),
     "in a chain": lambda s, stop: [cl.Call(s.graph.add_function([s.halve, stop], name="stopping"))] * 4,
@@ -890,12 +890,12 @@ def test_an_abort_is_told_though_nothing_comes_out():
 
 def test_a_loop_beyond_its_max_steps():
     s = Small()
-    program = cl.RepeatWhile(s.look, s.big, s.halve, max_steps=3)
+    program = cl.RepeatWhile(s.look, s.big, s.halve, max_iterations=3)
     agree(s.graph, program, VALUES, ["x"])
-    beyond, says = {**VALUES, "x": np.full(2, 9, "f")}, "a loop over big went on beyond its max_steps=3"
+    beyond, says = {**VALUES, "x": np.full(2, 9, "f")}, "a loop over big went on beyond its max_iterations=3"
     with pytest.raises(Exception, match=says):
         s.lower(program)(beyond)
-    told(lambda: cl.interpret(s.graph, beyond, ["x"], program), cl.ProgramAbortedError, says)
+    told(lambda: cl.interpret(s.graph, values=beyond, outputs=["x"], program=program), cl.ProgramAbortedError, says)
     engine = s.engine(program)
     engine.write({"x": beyond["x"]})
     told(engine.run, cl.ProgramAbortedError, "the program aborted: " + says)
@@ -975,7 +975,7 @@ def test_programs_share_one_state():
     )
     told(engine.run, cl.ProgramError, "has several programs", "the name of one: 'train'")
     np.testing.assert_array_equal(engine.read("y"), [24, 4])
-    run = engine.function(inputs=["w", "x", "n"], outputs=["w", "n"], program="train")
+    run = engine.function(inputs=["w", "x", "n"], outputs=["w", "n"], program_name="train")
     np.testing.assert_array_equal(run({"w": [0, 0], **{k: VALUES[k] for k in "xn"}})["w"], [8, 1])
 
 
@@ -1081,7 +1081,10 @@ def test_repeats_in_repeats_take_values_in_order(stream_bytes):
     engine = s.connected(iter(FEED), program, stream_bytes=stream_bytes)
     engine.run()
     expected = cl.interpret(
-        s.graph, {"feed": FEED, "sum": np.zeros(2), "n": 0}, ["sum", "x", "n", "sums", "turn"], program
+        s.graph,
+        values={"feed": FEED, "sum": np.zeros(2), "n": 0},
+        outputs=["sum", "x", "n", "sums", "turn"],
+        program=program,
     )
     for name, value in expected.items():
         np.testing.assert_allclose(engine.read(name), value, err_msg=name)
@@ -1165,7 +1168,11 @@ def test_what_an_engine_says_about_streams():
 def test_how_many_values_are_copied_has_a_bound():
     s = Fed()
     inputs = ["sum", "x", "y", "n", "value"]
-    words = ["depends on how often a loop without a bound runs", "known not to be exceeded", "max_steps= for the loop"]
+    words = [
+        "depends on how often a loop without a bound runs",
+        "known not to be exceeded",
+        "max_iterations= for the loop",
+    ]
     told(lambda: s.lower(cl.RepeatWhile(s.look, s.big, [s.halve, s.turn_body]), inputs=inputs), cl.ProgramError, *words)
     told(lambda: s.engine(cl.RepeatWhile([s.look, s.turn_body], s.big, s.halve)), cl.ProgramError, "values of stream")
     takes = cl.RepeatWhile(s.look, s.big, [s.halve, cl.Copy(s.feed, s.x)])
@@ -1178,7 +1185,7 @@ def test_a_choice_may_take_more_values_one_way_than_another(n):
     switch = cl.Switch(s.n, {0: s.turn_body, 1: cl.Copy(s.sum, s.sums)}, [s.turn_body] * 2)
     program = cl.Repeat(2, switch)
     values = {"sum": np.zeros(2, "f"), "n": n, "x": VALUES["x"]}
-    expected = cl.interpret(s.graph, {**values, "feed": FEED[:4]}, ["sum", "sums"], program)
+    expected = cl.interpret(s.graph, values={**values, "feed": FEED[:4]}, outputs=["sum", "sums"], program=program)
     found = s.lower(program, inputs=["sum", "n", "x"], outputs=["sum"])({**values, "feed": FEED[:4]})
     np.testing.assert_allclose(found["sum"], expected["sum"], rtol=1e-6)
     assert int(found["feed"].count) == (2, 0, 4)[n]
@@ -1287,7 +1294,11 @@ def test_what_nobody_has_written_is_named_at_lowering_and_at_run(where):
     told(s.engine(program).run, cl.UninitializedReadError, says, *how)
     if where not in ("in one of two branches", "undefined in one branch", "where a loop may take no turn"):
         values = {**VALUES, "n": 1}
-        told(lambda: cl.interpret(s.graph, values, ["y"], program), cl.UninitializedReadError, says.split(" by ")[0])
+        told(
+            lambda: cl.interpret(s.graph, values=values, outputs=["y"], program=program),
+            cl.UninitializedReadError,
+            says.split(" by ")[0],
+        )
 
 
 SET = {

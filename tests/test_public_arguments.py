@@ -16,20 +16,29 @@ from tests.public_calls import CALLS, World
 FUNCTIONS = ("a class", "a function", "a function of nothing")
 """Wrong values that are functions: where one is expected, what it raises is its own."""
 
-TAKE_FUNCTIONS = ("cycles", "layer_of", "placement", "turns")
+TAKE_FUNCTIONS = ("cycles", "layer_of", "placement", "trip_count")
 """Arguments that may be functions, though the right call gives none."""
 
 APART = {
     "Codelet",
+    "Comparison",
+    "ComputeSet",
+    "Diagram",
     "Edge",
     "Engine.graph",
     "Equality",
+    "Family",
+    "Function",
     "Gradient",
     "GradientCheck",
     "Index",
-    "Comparison",
+    "MachinePlan",
+    "Picture",
     "Profile",
     "Program",
+    "Results",
+    "StepProfile",
+    "Stream",
     "Witness",
 }
 """Public names of which nobody makes one, but for a library: the parts of what functions return."""
@@ -122,7 +131,7 @@ def _told(name: str, place: int | str, value: object) -> cl.CodeletError:
         ("Engine.machine", "allow_out_of_memory", 1, "allow_out_of_memory of Engine.machine is not", "True or False"),
         ("Checkpoints.save", 0, "engine", "engine of Checkpoints.save is not what it may be", "a cl.Engine"),
         ("Profile.advice", 0, -1, "most of Profile.advice is not what it may be", "a whole number from 0"),
-        ("Profile.record", "layer_of", "conv", "layer_of of Profile.record is not what it may be", "a function"),
+        ("Profile.tables", "layer_of", "conv", "layer_of of Profile.tables is not what it may be", "a function"),
         ("Profile.cycles_of", 0, "compue", "a profile has no such kind of phase", "compute"),
         ("Traced.layer_of", 0, 3, "name of Traced.layer_of is not what it may be", "text"),
         ("lower", "shared", 3, "shared names something that is no input", "in a list"),

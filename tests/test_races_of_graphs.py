@@ -60,7 +60,7 @@ def outcome(run):
 def check_refused(graph):
     """See that lowering refuses a graph just where the interpreter does."""
     values = {"a": np.zeros(graph.variable("a").shape, np.int32), "b": np.zeros((3, 4), np.int32)}
-    expected = outcome(lambda: cl.interpret(graph, values, ["a", "b"]))
+    expected = outcome(lambda: cl.interpret(graph, values=values, outputs=["a", "b"]))
     found = outcome(lambda: cl.lower(graph, inputs=["a", "b"], outputs=["a", "b"]))
     assert (found is None) == (expected is None)
 
@@ -124,7 +124,7 @@ def many_axes(draw):
 @given(many_axes())
 def test_families_over_up_to_six_axes_are_refused_as_the_interpreter_refuses_them(graph):
     values = {v.name: np.zeros(v.shape, np.int32) for v in graph.variables}
-    expected = outcome(lambda: cl.interpret(graph, values, ["a"]))
+    expected = outcome(lambda: cl.interpret(graph, values=values, outputs=["a"]))
     found = outcome(lambda: plan_engine(graph, graph.default_program))
     assert (found is None) == (expected is None)
     if expected is cl.ReadWriteRaceError:
@@ -196,7 +196,7 @@ def test_a_vertex_may_read_what_it_writes():
 
 def _written(case):
     """A vertex, and an element that it writes."""
-    fields = ((v, v.fields[f.name]) for v in case.graph.vertices() for f in v.family.fields if f.is_written)
+    fields = ((v, v.fields[f.name]) for v in case.graph.iter_vertices() for f in v.family.fields if f.is_written)
     found = [(vertex, tensor) for vertex, tensor in fields if tensor.size]
     assume(found)
     vertex, tensor = found[0]

@@ -26,7 +26,7 @@ def rows_of(tensor, symbol):
     graph = tensor.graph
     kept = graph.add_variable("kept", (len(symbol.axes[0].values),))
     graph.add_vertex("look", total, x=tensor, out=kept[symbol])
-    return [vertex.fields["x"].elements().tolist() for vertex in graph.vertices()]
+    return [vertex.fields["x"].elements().tolist() for vertex in graph.iter_vertices()]
 
 
 # --- views ------------------------------------------------------------------------------------------------
@@ -99,8 +99,8 @@ def test_rows_over_two_symbols_beside_a_third():
     expected = [[[values[h, a : a + 2 * b + 1].sum() for h in range(4)] for b in range(3)] for a in range(2)]
     run = cl.lower(graph, inputs=[x], outputs=[y])
     np.testing.assert_allclose(run({"x": values})["y"], expected)
-    np.testing.assert_allclose(cl.interpret(graph, {"x": values}, [y])["y"], expected)
-    assert graph.num_edges == sum(1 for _ in graph.edges()) == 2 * 24
+    np.testing.assert_allclose(cl.interpret(graph, values={"x": values}, outputs=[y])["y"], expected)
+    assert graph.num_edges == sum(1 for _ in graph.iter_edges()) == 2 * 24
 
 
 def _x():
@@ -256,7 +256,7 @@ def test_tiles_of_rows():
     x = graph.add_variable("x", (10,))
     i = cl.grid(4)
     graph.set_tile_mapping(x[i * 10 // 4 : (i + 1) * 10 // 4], i + 1)
-    assert graph.tile_mapping()[:10].tolist() == [1, 1, 2, 2, 2, 3, 3, 4, 4, 4]
+    assert graph.element_tiles[:10].tolist() == [1, 1, 2, 2, 2, 3, 3, 4, 4, 4]
 
 
 # --- rules ------------------------------------------------------------------------------------------------
@@ -444,7 +444,7 @@ def test_edges_are_counted_as_they_are_listed(lengths, across, first):
     i = cl.grid(len(lengths))
     y = graph.add_variable("y", (len(lengths),))
     graph.add_vertex("all", total, x=x[:, rows[i]] if first else x[rows[i]], out=y[i])
-    assert graph.num_edges == sum(1 for _ in graph.edges())
+    assert graph.num_edges == sum(1 for _ in graph.iter_edges())
 
 
 def test_a_million_messages_are_checked_within_seconds():

@@ -150,7 +150,7 @@ def interpreted(cut: Cut, arrays: tuple[np.ndarray, ...]) -> list[np.ndarray]:
     inputs = [graph.add_variable(name, own.shape) for name, own in zip("xym", arrays, strict=True)]
     outputs = cut.build(graph, *inputs)
     names = [str(getattr(view.source, "name", "")) for view in outputs]
-    found = cl.interpret(graph, dict(zip("xym", arrays, strict=True)), names)
+    found = cl.interpret(graph, values=dict(zip("xym", arrays, strict=True)), outputs=names)
     return [found[name][0] for name in names]
 
 

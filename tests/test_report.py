@@ -80,8 +80,8 @@ EVERY_VIEW = f"const seen = {{}}; for (const name of {json.dumps(VIEWS)}) seen[n
 @pytest.mark.slow
 def test_the_page_has_every_number_of_the_record(browser, tmp_path):
     profile = cl.Engine(product(name=NASTY)).profile()
-    profile.report(tmp_path / "report.html", NASTY)
-    record = profile.record(NASTY)
+    profile.write_report(tmp_path / "report.html", NASTY)
+    record = profile.tables(NASTY)
     script = """
     const told = {};
     for (const [name, table] of Object.entries(tables)) {
@@ -146,7 +146,7 @@ def a_million() -> cl.Profile:
     quick=["one_tile"],
 )
 def test_every_view_opens(browser, tmp_path, profile):
-    profile().report(tmp_path / "report.html", NASTY)
+    profile().write_report(tmp_path / "report.html", NASTY)
     assert opens(browser, tmp_path / "report.html", EVERY_VIEW) == dict.fromkeys(VIEWS, True)
 
 
@@ -176,9 +176,9 @@ def test_pages_ask_for_nothing(browser, tmp_path, way):
     profile, page = named_badly(), tmp_path / "report.html"
     title = " ".join(FAR)
     if way == "report":
-        profile.report(page, title, picture=True)
+        profile.write_report(page, title, picture=True)
     elif way == "compared":
-        cl.compare(profile, one_tile()).report(page)
+        cl.compare(profile, one_tile()).write_report(page)
     else:
         page.write_text(f"<!doctype html><body>{profile.show(title)._repr_html_()}</body>")
     script = "await new Promise((rest) => setTimeout(rest, 3000)); return true;"
@@ -192,11 +192,11 @@ def test_no_address_of_another_host_stands_in_a_page(tmp_path, way):
     page = tmp_path / "page.html"
     profile = one_tile()
     if way == "report":
-        profile.report(page, picture=True)
+        profile.write_report(page, picture=True)
     elif way == "compared":
-        cl.compare(profile, profile).report(page)
+        cl.compare(profile, profile).write_report(page)
     else:
-        cl.draw(product(), size=256, diagram=False).save(page)
+        cl.draw(product(), size=256).write_picture(page)
     text = re.sub(r"/\*.*?\*/", "", page.read_text(), flags=re.DOTALL)  # notes of licences
     hosts = set(re.findall(r"""["'`(=]\s*(?:https?:)?//([\w.-]+\.\w+)""", text))
     assert hosts <= {"www.w3.org"}, hosts
@@ -205,7 +205,7 @@ def test_no_address_of_another_host_stands_in_a_page(tmp_path, way):
 @pytest.mark.slow
 def test_what_is_chosen_narrows_the_other_views(browser, tmp_path):
     profile = cl.Engine(product()).profile()
-    profile.report(tmp_path / "report.html", "a product")
+    profile.write_report(tmp_path / "report.html", "a product")
     script = """
     const rows = (id) => Number(document.querySelector(`#${id} .count`).textContent.split(" ")[0].replace(/,/g, ""));
     const told = {};
@@ -236,7 +236,7 @@ def test_what_is_chosen_narrows_the_other_views(browser, tmp_path):
     told.style = document.documentElement.dataset.style;
     return told;"""
     told = opens(browser, tmp_path / "report.html", script)
-    residents, moves = profile.record().table("residents"), profile.record().table("moves")
+    residents, moves = profile.tables().table("residents"), profile.tables().table("moves")
     assert told["unchosen"] == 0
     assert told["residents"] == np.count_nonzero(residents["tile"] == 5)
     assert (told["steps"], told["step"], told["focused"]) == (2, 1, "1")
@@ -251,7 +251,7 @@ def test_what_is_chosen_narrows_the_other_views(browser, tmp_path):
 def test_two_programs_compared(browser, tmp_path):
     before, after = (cl.Engine(product(chunk=chunk)).profile() for chunk in (16, 32))
     comparison = cl.compare(before, after)
-    table, tiles = comparison.differences(), comparison.tiles()
+    table, tiles = comparison.differences, comparison.tiles
     for what, total in (("cycles by step", "total_cycles"), ("memory by kind", None)):
         own = table["what"] == what
         totals = [p.total_cycles if total else int(p.memory_by_tile.sum()) for p in (before, after)]
@@ -259,7 +259,7 @@ def test_two_programs_compared(browser, tmp_path):
         assert table["difference"][own].sum() == totals[1] - totals[0]
     np.testing.assert_array_equal(tiles["bytes_after"], after.memory_by_tile)
     assert str(comparison).startswith("before, then after\n  ")
-    comparison.report(tmp_path / "compared.html")
+    comparison.write_report(tmp_path / "compared.html")
     script = """
     const told = { titles: Array.from(document.querySelectorAll("#compared dd"), (own) => own.textContent) };
     told.rows = tables.differences.length;
@@ -276,11 +276,11 @@ def test_what_came_and_went():
     one, other = product(), product()
     row = cl.grid(96)
     other.add_vertex("more", double, x=other.variable("layer/sums/out")[row])
-    table = cl.compare(cl.Engine(one).profile(), cl.Engine(other).profile()).differences()
+    table = cl.compare(cl.Engine(one).profile(), cl.Engine(other).profile()).differences
     status = dict(zip(zip(table["what"], table["name"], strict=True), table["status"], strict=True))
     assert status["cycles by step", "more"] == "came"
     assert status["cycles by step", "layer/sums"] == "same"
-    table = cl.compare(cl.Engine(other).profile(), cl.Engine(one).profile()).differences()
+    table = cl.compare(cl.Engine(other).profile(), cl.Engine(one).profile()).differences
     status = dict(zip(zip(table["what"], table["name"], strict=True), table["status"], strict=True))
     assert status["cycles by codelet", "double"] == "went"
 
@@ -327,7 +327,7 @@ def test_something_that_is_no_profile():
 def test_the_page_of_millions_of_vertices_is_quick(browser, tmp_path):
     traced = traced_step("alexnet", 1, FINE_GRAIN)
     page = tmp_path / "report.html"
-    traced.profile(allow_out_of_memory=True).report(page, "AlexNet", layer_of=traced.layer_of)
+    traced.profile(allow_out_of_memory=True).write_report(page, "AlexNet", layer_of=traced.layer_of)
     assert page.stat().st_size < 40 * 2**20
     script = """
     const told = { opened: performance.now() };
@@ -367,6 +367,6 @@ def test_the_job(browser, tmp_path, capsys):
 
 
 def test_a_small_graph_is_in_its_page_as_a_diagram(browser, tmp_path):
-    cl.Engine(product(4, 8, 8)).profile().report(tmp_path / "report.html")
+    cl.Engine(product(4, 8, 8)).profile().write_report(tmp_path / "report.html")
     script = "await view('graph'); return document.querySelectorAll('#picture svg').length;"
     assert opens(browser, tmp_path / "report.html", script) == 1

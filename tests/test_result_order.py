@@ -109,7 +109,7 @@ def test_values_and_slopes_of_all_phases(drawn):
         [own.values for own in drawn]
     )
     for own, run, (value, _) in zip(drawn, runs, made, strict=False):
-        np.testing.assert_array_equal(value, cl.interpret(own.graph, own.values, ["y"])["y"])
+        np.testing.assert_array_equal(value, cl.interpret(own.graph, values=own.values, outputs=["y"])["y"])
         if own.is_whole:
             assert "scatter" not in primitives(run.jaxpr), str(run.plan)
     for (_, slopes), (value, others), (expected, _) in zip(made, made[len(drawn) :], made, strict=False):

@@ -66,7 +66,7 @@ def stencil(turns: int, checkpoint: int | cl.Revolve | None) -> tuple[cl.Graph, 
     bend = cl.codelet(lambda a, b, c, w, t: jnp.sin(b + w * (a - 2 * b + c)) + 0.001 * t)
     with graph.record() as step:
         y = graph.add_vertex("step", bend, a=x[(i - 1) % SIZE], b=x[i], c=x[(i + 1) % SIZE], w=w, t=turn)
-    return graph, cl.Repeat(turns, [step, cl.Copy(y, x)], index=turn, checkpoint=checkpoint)
+    return graph, cl.Repeat(turns, [step, cl.Copy(y, x)], index=turn, recompute=checkpoint)
 
 
 VALUES = {"x": np.linspace(-1, 1, SIZE).astype(np.float32), "w": np.float32(0.3)}
@@ -83,7 +83,7 @@ def differentiated(turns: int, checkpoint: int | cl.Revolve | None) -> tuple[cl.
     x = graph.variable("x")
     last = graph.add_compute_set("loss")
     loss = graph.add_vertex(last, cl.codelet(lambda x: jnp.sum(jnp.cos(x))), x=x)
-    found = cl.gradient(graph, loss, ["x", "w"], program=cl.Sequence(program, last))
+    found = cl.gradient(graph, of=loss, wrt=["x", "w"], program=cl.Sequence(program, last))
     return graph, found, cl.Sequence(found.forward, found.backward)
 
 
@@ -106,7 +106,7 @@ def test_a_loop_in_a_loop():
     def lowered(checkpoint: cl.Revolve | None):
         graph, program = stencil(7, checkpoint)
         x = graph.variable("x")
-        found = cl.gradient(graph, x, ["x", "w"], program=cl.Repeat(3, program), cotangent=np.ones(SIZE))
+        found = cl.gradient(graph, of=x, wrt=["x", "w"], program=cl.Repeat(3, program), cotangent=np.ones(SIZE))
         run = cl.lower(graph, cl.Sequence(found.forward, found.backward), inputs=["x", "w"], outputs=[*found])
         return jax.jit(run)(VALUES)
 
@@ -119,7 +119,7 @@ def test_a_thousand_turns_keep_ten_states():
     """The plan of memory tells no more than ten states, beside what one turn takes."""
     turns, snapshots = 1000, 10
     graph, own, both = differentiated(turns, cl.Revolve(snapshots))
-    kept = [v for v in graph.variables if "snapshots/x" in v.name]
+    kept = [v for v in graph.sources if "snapshots/x" in v.name]
     assert [v.shape for v in kept] == [(snapshots, SIZE)]
     inputs = [source_variables(graph.variable(name).source)[0] for name in VALUES]
     plan = plan_graph(graph, both, inputs, [*own])

@@ -158,7 +158,7 @@ def test_the_gradient_of_a_gather_holds_its_tables():
         x, y = graph.add_variable("x", (size * length,)), graph.add_variable("y", (size,))
         v = cl.grid(size)
         graph.add_vertex("dots", dot, a=x[cl.table(tables[0])[v]], b=x[cl.table(tables[1])[v]], out=y[v])
-        found = cl.gradient(graph, y, [x], cotangent=graph.add_variable("g", y.shape))
+        found = cl.gradient(graph, of=y, wrt=[x], cotangent=graph.add_variable("g", y.shape))
         return cl.lower(graph, cl.Sequence(found.forward, found.backward), inputs=["x", "g"], outputs=[y, found[x]])
 
     lowered(100)  # what is traced once

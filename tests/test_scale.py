@@ -201,7 +201,7 @@ def test_an_element_without_a_tile_is_found_among_ten_million():
             check_tiles(plan)
 
     assert seconds_of(run)[0] < TABLES
-    tiles = graph.tile_mapping()
+    tiles = graph.element_tiles
     np.testing.assert_array_equal(tiles[: N - 1], np.arange(N - 1) % 1472)
     assert (tiles[N - 1], tiles[N]) == (7, -1)
 

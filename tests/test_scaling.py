@@ -59,7 +59,9 @@ def ring_target(chips, tiles):
 def test_a_ring_sums_what_all_chips_have(chips):
     graph, steps, arrays = whole_ring(100, ring_target(chips, 2))
     values = np.random.default_rng(chips).integers(0, 100, arrays.shape).astype(np.float32)
-    found = cl.interpret(graph, {"arrays": values}, ["sums"], cl.Sequence(*(made for _, made in steps)))
+    found = cl.interpret(
+        graph, values={"arrays": values}, outputs=["sums"], program=cl.Sequence(*(made for _, made in steps))
+    )
     np.testing.assert_array_equal(found["sums"], np.broadcast_to(values.sum(axis=0), values.shape))
 
 

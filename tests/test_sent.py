@@ -12,7 +12,7 @@ from lowering.plan.streams import Sent
 class Hailstone:
     """From a number to one, by steps that depend on it: what it goes through is sent, and odd ones once more."""
 
-    def __init__(self, max_steps: int | None = 20):
+    def __init__(self, max_iterations: int | None = 20):
         self.graph = graph = cl.Graph(cl.IPU(num_tiles=4))
         self.n, self.x = graph.add_variable("n", (), "int32"), graph.add_variable("x", (2,))
         self.more, self.odd = graph.add_variable("more", (), bool), graph.add_variable("odd", (), bool)
@@ -26,7 +26,7 @@ class Hailstone:
         self.ends = graph.add_output_stream("ends", (), "int32")
         body = [cl.Copy(self.x, self.path), cl.If(self.odd, cl.Copy(self.n, self.odds)), step]
         self.program = cl.Sequence(
-            cl.RepeatWhile(look, self.more, body, max_steps=max_steps), cl.Copy(self.n, self.ends)
+            cl.RepeatWhile(look, self.more, body, max_iterations=max_iterations), cl.Copy(self.n, self.ends)
         )
 
     def values(self, n):
@@ -44,7 +44,7 @@ def test_what_a_loop_and_a_choice_send_is_the_same_everywhere():
     engines["fused"].connect("odds", called.append)
     for n in (6, 1, 7):
         values = stones.values(n)
-        expected = cl.interpret(graph, values, ["path", "odds", "ends"], program)
+        expected = cl.interpret(graph, values=values, outputs=["path", "odds", "ends"], program=program)
         assert expected["odds"].tolist() == {6: [3, 5], 1: [], 7: [7, 11, 17, 13, 5]}[n]
         for how in (run, *functions.values()):
             got = how(values)
@@ -108,7 +108,7 @@ def test_functions_and_calls_in_a_row_send_as_many_as_there_are():
     calls = [cl.Call(inner, own=flags[k]) for k in range(5)]
     program = [*calls, cl.Repeat(2, [calls[1], calls[0]]), cl.Repeat(0, calls), cl.Copy(flags[4], out)]
     values = {"flags": np.asarray([0, 3, 0, 5, 7], np.int32)}
-    expected = cl.interpret(graph, values, ["out", "all"], program)
+    expected = cl.interpret(graph, values=values, outputs=["out", "all"], program=program)
     assert expected["out"].tolist() == [3, 5, 7, 3, 3, 7]
     got = jax.device_get(jax.jit(cl.lower(graph, program, inputs=["flags"], outputs=[]))(values))
     assert got["out"].values.shape == (10,)
@@ -122,7 +122,7 @@ def test_functions_and_calls_in_a_row_send_as_many_as_there_are():
 
 
 def test_a_loop_that_goes_on_beyond_its_bound_sends_nothing():
-    stones = Hailstone(max_steps=5)
+    stones = Hailstone(max_iterations=5)
     engine = cl.Engine(stones.graph, stones.program)
     engine.write(stones.values(6))
     with pytest.raises(cl.ProgramAbortedError):
@@ -134,8 +134,8 @@ def test_a_loop_that_goes_on_beyond_its_bound_sends_nothing():
 
 
 def test_what_has_no_bound_is_told():
-    stones = Hailstone(max_steps=None)
+    stones = Hailstone(max_iterations=None)
     with pytest.raises(cl.ProgramError) as caught:
         cl.lower(stones.graph, stones.program, inputs=["n", "x"], outputs=[])
-    for word in ("'path'", "how often a loop without a bound runs", "max_steps=", "test_sent.py", "RepeatWhile"):
+    for word in ("'path'", "how often a loop without a bound runs", "max_iterations=", "test_sent.py", "RepeatWhile"):
         assert word in str(caught.value)

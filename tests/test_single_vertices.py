@@ -29,7 +29,7 @@ def added(numbers, tiles, rows):
 
 def values_of(graph):
     x = np.arange(32, dtype=np.float32).reshape(8, 4)
-    meant = cl.interpret(graph, {"x": x}, ["y"])["y"]
+    meant = cl.interpret(graph, values={"x": x}, outputs=["y"])["y"]
     lowered = cl.lower(graph, inputs=[graph.variable("x")], outputs=[graph.variable("y")])({"x": x})["y"]
     np.testing.assert_array_equal(lowered, meant)
     assert lowered.dtype == meant.dtype
@@ -157,7 +157,7 @@ def test_a_loop_lowers_as_symbols_do_whatever_kind_of_number_its_state_is(number
     if number is not float:  # whose type yields to others, as no array's does
         assert str(by_loop.jaxpr) == str(by_symbols.jaxpr)
     values = np.arange(240, dtype=np.float32).reshape(40, 6)
-    meant = cl.interpret(looped, {"x": values}, ["y"])["y"]
+    meant = cl.interpret(looped, values={"x": values}, outputs=["y"])["y"]
     np.testing.assert_array_equal(by_loop({"x": values})["y"], meant)
 
 

@@ -107,7 +107,7 @@ def test_what_the_machine_cannot_hold_is_told_first():
         assert "take 16.0 GiB, more than all tiles together have" in str(caught.value)
         assert "8,589,934,592 bytes: x: float32[2147483648]" in str(caught.value)
     with pytest.raises(cl.OutOfTileMemoryError, match=r"take 8\.0 GiB"):
-        engine.machine(keep=[])
+        engine.machine(host_visible=[])
 
 
 def test_what_this_computer_cannot_hold_is_told_first():

@@ -86,7 +86,7 @@ def plans(draw: Any, least: int = 0) -> Plan:
         kinds = [lambda: one_of(*atoms)] * 3 + [lambda: one_of(*calls)]
         composed = [
             lambda: cl.Repeat(one_of(least, 1, 2, 2, 3, 5), inner(), index=one_of(None, None, m, n)),
-            lambda: cl.RepeatWhile(one_of([], one_of(*atoms)), one_of(m, n), inner(), max_steps=one_of(None, 3)),
+            lambda: cl.RepeatWhile(one_of([], one_of(*atoms)), one_of(m, n), inner(), max_iterations=one_of(None, 3)),
             lambda: cl.If(one_of(m, n), inner(), one_of([], inner())),
             lambda: cl.Switch(one_of(m, n), {0: inner(), 1: inner()}),
         ]
@@ -96,7 +96,7 @@ def plans(draw: Any, least: int = 0) -> Plan:
     calls = [cl.Call(function, p=x, q=c) for x in (a, b, a[::-1])]
     calls.append(cl.Call(graph.add_function(some([*atoms, *calls]), {})))
     given = one_of("abcmn", "abcmn", "an", "bcm", "")
-    inputs = [variable for variable in graph.variables if variable.name in given]
+    inputs = [variable for variable in graph.sources if variable.name in given]
     outputs = [graph.variable(name) for name in one_of("a", "c", "b", "ab")]
     return flow(collect(graph, cl.Sequence(*body(0)), inputs, outputs))
 

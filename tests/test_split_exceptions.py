@@ -69,7 +69,7 @@ def test_a_thousand_regular_vertices_and_three_odd_ones():
     assert [family.num_vertices for family in run.families] == [1000, 3]
     assert max(gathered_sizes(run), default=0) <= 3
     values = {"x": np.random.default_rng(0).normal(size=1000).astype("f"), "y": np.zeros(1003, "f")}
-    np.testing.assert_array_equal(jax.jit(run)(values)["y"], cl.interpret(graph, values, ["y"])["y"])
+    np.testing.assert_array_equal(jax.jit(run)(values)["y"], cl.interpret(graph, values=values, outputs=["y"])["y"])
     slope = jax.jit(jax.grad(lambda x: (run({**values, "x": x})["y"] * np.arange(1003)).sum()))(values["x"])
     expected = np.zeros(1000, "f")
     np.add.at(expected, sources, np.arange(1003))
@@ -82,7 +82,7 @@ def test_all_rows_but_one():
     assert [family.num_vertices for family in run.families] == [200, 20]  # rows 0 to 4 and 6 to 10 are loops too
     assert not gathered_sizes(run)
     values = {"x": np.arange(360, dtype="f"), "y": -np.ones(360, "f")}
-    np.testing.assert_array_equal(jax.jit(run)(values)["y"], cl.interpret(graph, values, ["y"])["y"])
+    np.testing.assert_array_equal(jax.jit(run)(values)["y"], cl.interpret(graph, values=values, outputs=["y"])["y"])
 
 
 def test_what_has_no_order_stays_one_family():
@@ -117,6 +117,8 @@ def test_loops_with_exceptions_mean_what_they_say(drawn):
     graph, run = lowered(places, sources, (500, len(places)), shift_all)
     random = np.random.default_rng(0)
     values = {"x": random.normal(size=500).astype("f"), "y": np.zeros(len(places), "f")}
-    np.testing.assert_allclose(jax.jit(run)(values)["y"], cl.interpret(graph, values, ["y"])["y"], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        jax.jit(run)(values)["y"], cl.interpret(graph, values=values, outputs=["y"])["y"], rtol=1e-5, atol=1e-6
+    )
     assert sum(family.num_vertices for family in run.families) == len(places)
     assert len(run.families) <= 8

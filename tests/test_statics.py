@@ -143,7 +143,7 @@ def test_vertices_added_one_at_a_time_are_kept_apart():
     assert [family.num_vertices for family in graph.families] == [2] * len(STATIC)
     values, outputs = {"x": np.int32(3)}, list(ys.values())
     found = cl.lower(graph, inputs=[x], outputs=outputs)(values)
-    meant = cl.interpret(graph, values, outputs)
+    meant = cl.interpret(graph, values=values, outputs=outputs)
     for n, value in enumerate(expected):
         name = f"y of {n}"
         assert np.asarray(found[name]).tobytes() == meant[name].tobytes() == value.tobytes() * 2, STATIC[n]

@@ -117,7 +117,7 @@ def check_walked(placement):
     none = np.zeros(len(moments), np.int64)
     traffic = [step_traffic(moment.step, exchange) for moment in moments]  # type: ignore[arg-type]
     profile = profile_plan(placement.plan, placement.vertex_tiles, traffic, MemoryUse({}, none, none))
-    assert profile.total_cycles == walk.clocks.max() == profile.step_frame()["total_cycles"].sum()
+    assert profile.total_cycles == walk.clocks.max() == profile.step_frame["total_cycles"].sum()
     parts = profile.compute_cycles, profile.exchange_cycles, profile.sync_cycles, profile.host_cycles
     assert sum(parts) == profile.total_cycles
     assert 0 <= profile.launch_cycles <= min(profile.fitted_cycles, profile.compute_cycles)
@@ -125,7 +125,7 @@ def check_walked(placement):
     assert profile.guessed_cycles >= 0
     # In the trace no two blocks of a tile are at one time, nor of a kind, and the longest ends with the program.
     tracks = {}
-    for event in profile.trace(range(profile.target.num_tiles))["traceEvents"]:
+    for event in profile.chrome_trace(range(profile.target.num_tiles))["traceEvents"]:
         if event["ph"] == "X":
             tracks.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
     for blocks in tracks.values():
@@ -135,7 +135,7 @@ def check_walked(placement):
 
 
 @examples(10)
-@given(st.one_of(placements(max_steps=4), placements(loops=True), chains(), quiet(), quiet()))
+@given(st.one_of(placements(max_iterations=4), placements(loops=True), chains(), quiet(), quiet()))
 def test_programs_take_what_a_machine_takes_that_walks_them(placement):
     check_walked(placement)
 
@@ -176,7 +176,7 @@ def test_tiles_wait_only_where_something_moves():
         assert profile.sync_cycles == profile.exchange_cycles == 0
         blocks = {
             (event["pid"], event["tid"], event["name"].removeprefix("compute ")): (event["ts"], event["dur"])
-            for event in profile.trace([0, 1])["traceEvents"]
+            for event in profile.chrome_trace([0, 1])["traceEvents"]
             if event["ph"] == "X"
         }
         cycles = {key: tuple(round(1e-6 * t * target.clock_hertz) for t in span) for key, span in blocks.items()}
@@ -206,10 +206,10 @@ def test_loops_end_rows_of_steps_and_guessed_turns_are_guesses(turns):
     for cycles in (100, 30, 50):
         sets[cycles] = graph.add_compute_set(f"of {cycles}")
         graph.add_vertex(sets[cycles], work, x=x[cycles % 3 % 2 : cycles % 3 % 2 + 1], cycles=cycles)
-    loops = [cl.RepeatWhile(sets[a], p, sets[b], turns=turns) for a, b in ((30, 100), (50, 30))]
+    loops = [cl.RepeatWhile(sets[a], p, sets[b], trip_count=turns) for a, b in ((30, 100), (50, 30))]
     profile = cl.Engine(graph, loops).profile()
     count = 16 if turns is None else turns
-    assert [(step.name, step.repeats) for step in profile.steps] == [
+    assert [(step.name, step.iterations) for step in profile.steps] == [
         ("of 30", count + 1), ("of 100", count), ("of 50", count + 1), ("of 30", count)
     ]  # fmt: skip
     assert profile.total_cycles == (count + 1) * (38 + 58) + count * (108 + 38)
@@ -389,10 +389,10 @@ def test_what_cycles_rest_on_is_told_by_step_and_in_all():
     assert (step.fitted_cycles, step.guessed_cycles) == (3 * (20 + 50), 3 * 100)
     assert step.sourced_cycles == step.total_cycles - 3 * 170 == 3 * 50 + step.exchange_cycles
     assert (profile.fitted_cycles, profile.guessed_cycles) == (step.fitted_cycles, step.guessed_cycles)
-    frame = profile.step_frame()
+    frame = profile.step_frame
     assert [frame[f"{name}_cycles"].tolist() for name in ("launch", "fitted", "guessed")] == [[60], [210], [300]]
-    assert profile.codelet_frame()["cycles"].tolist() == [600]
-    assert profile.codelet_frame()["if_assembly_cycles"].tolist() == [420]
+    assert profile.codelet_frame["cycles"].tolist() == [600]
+    assert profile.codelet_frame["if_assembly_cycles"].tolist() == [420]
     said = str(profile)
     assert "passed  600  100.0%          420" in said
     assert "of the 600 cycles on one worker 600 are theirs, which as assembly would be 420" in said

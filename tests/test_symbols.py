@@ -98,7 +98,7 @@ def test_views_keep_the_symbols_that_cancel(name):
     assert graph.num_vertices == 4
     assert not graph.families[0].fields[0].tensor.index.symbols  # type: ignore[union-attr]
     values = {"x": np.arange(20.0, dtype=np.float32).reshape(4, 5)}
-    expected = cl.interpret(graph, values, ["a/out"])["a/out"]
+    expected = cl.interpret(graph, values=values, outputs=["a/out"])["a/out"]
     run = cl.lower(graph, inputs=[x], outputs=[made])
     np.testing.assert_allclose(run(values)["a/out"], expected)
 
@@ -157,7 +157,7 @@ def test_tiles_and_state_bring_the_symbols_that_cancel():
     assert [family.num_vertices for family in graph.families] == [4, 4]
     graph.set_tile_mapping(x[i + 4], 0 * i)
     graph.set_tile_mapping(x[i], i * 0 + 3)
-    assert graph.tile_mapping()[:8].tolist() == [3] * 4 + [0] * 4
+    assert graph.element_tiles[:8].tolist() == [3] * 4 + [0] * 4
 
 
 # --- operators -----------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def test_a_condition_is_a_truth_value_of_the_vertex():
     x, i = graph.add_variable("x", (4,)), cl.grid(4)
     y = graph.add_vertex("a", cl.codelet(lambda a, edge: jnp.where(~edge, a, -a)), a=x[i], edge=(i == 0) | (i == 3))
     values = {"x": np.arange(1.0, 5, dtype=np.float32)}
-    assert cl.interpret(graph, values, ["a/out"])["a/out"].tolist() == [-1, 2, 3, -4]
+    assert cl.interpret(graph, values=values, outputs=["a/out"])["a/out"].tolist() == [-1, 2, 3, -4]
     assert cl.lower(graph, inputs=[x], outputs=[y])(values)["a/out"].tolist() == [-1, 2, 3, -4]
 
 
@@ -267,7 +267,9 @@ def test_a_symbol_runs_over_a_range_that_depends_on_another(name):
 
     (looped, by_loops), (graph, by_symbols) = build(numbers), build([symbols])
     assert graph.num_vertices == len(numbers) == looped.num_vertices
-    described = [sorted(str([v.tile, *(e[1:] for e in v.edges())]) for v in g.vertices()) for g in (graph, looped)]
+    described = [
+        sorted(str([v.tile, *(e[1:] for e in v.iter_edges())]) for v in g.iter_vertices()) for g in (graph, looped)
+    ]
     assert described[0] == described[1]
     assert graph.num_edges == looped.num_edges
     assert str(by_symbols.jaxpr) == str(by_loops.jaxpr)
@@ -314,7 +316,7 @@ def test_a_dependent_range_takes_every_kind_of_field_and_has_gradients():
     assert y.shape == (2, 10)
     values = {"x": np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)}
     run = cl.lower(graph, inputs=[x], outputs=[y])
-    expected = cl.interpret(graph, values, ["a/out"])["a/out"]
+    expected = cl.interpret(graph, values=values, outputs=["a/out"])["a/out"]
     jitted = jax.jit(run)
     np.testing.assert_allclose(jitted(values)["a/out"], expected, rtol=1e-5)
     engine = cl.Engine(graph, execution="tiles")
@@ -356,9 +358,9 @@ def test_loops_and_symbols_view_the_same(data):
     numbers = list(by_loops())
     assert graph.num_vertices == len(numbers)
     expected = [x[row(n), slice(column(n), column(n) + 2)].elements().tolist() for n in numbers]
-    found = [vertex.fields["a"].elements().tolist() for vertex in graph.vertices()]
+    found = [vertex.fields["a"].elements().tolist() for vertex in graph.iter_vertices()]
     assert sorted(found) == sorted(expected)
-    assert sorted(vertex.fields["site"] for vertex in graph.vertices()) == sorted(map(sum, numbers))
+    assert sorted(vertex.fields["site"] for vertex in graph.iter_vertices()) == sorted(map(sum, numbers))
     assert made.size == len(numbers)
 
 

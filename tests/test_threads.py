@@ -44,7 +44,12 @@ def test_scopes_and_recordings_are_of_their_thread():
     for name, step in zip(("one", "two"), steps, strict=True):
         assert [made.name for made in step.compute_sets] == [f"{name}/set 0", f"{name}/set 1"]
         values = {"x": np.arange(4, dtype=np.float32)}
-        assert cl.interpret(graph, values, [f"y {name}"], step)[f"y {name}"].tolist() == [0, 2, 4, 6]
+        assert cl.interpret(graph, values=values, outputs=[f"y {name}"], program=step)[f"y {name}"].tolist() == [
+            0,
+            2,
+            4,
+            6,
+        ]
     assert graph.add_variable("after", ()).name == "after"
 
 

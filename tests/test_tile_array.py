@@ -91,7 +91,7 @@ def test_the_engine(case: Case, where):
 @given(st.data())
 def test_gradients_are_those_of_fused(data):
     with jax.enable_x64(True):
-        case = data.draw(cases(np.float64, max_steps=2, bounded=True))
+        case = data.draw(cases(np.float64, max_iterations=2, bounded=True))
         check_slopes(case, function_of(case, data.draw(PLACES)), lowered(case))
 
 
@@ -178,7 +178,7 @@ def test_the_exchange_moves_exactly_the_planned_pairs(case: Case, where):
 
 
 @examples(3)
-@given(cases(np.int32, max_steps=2), PLACES, st.integers(0, 99))
+@given(cases(np.int32, max_iterations=2), PLACES, st.integers(0, 99))
 def test_a_tile_computes_from_its_own_row_alone(case: Case, where, seed: int):
     placement = placement_of(case, where)
     random, array = np.random.default_rng(seed), TileArray(Exchange(placement))
@@ -351,10 +351,12 @@ def test_a_wrong_sharing_of_memory_shows(monkeypatch):
 
     given = np.arange(12, dtype=np.float32).reshape(4, 3)
     graph, x, y, sums = links()
-    expected = cl.interpret(graph, {"x": given}, [y, sums])
+    expected = cl.interpret(graph, values={"x": given}, outputs=[y, sums])
     for name, value in run().items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-6)
-    shared = [[v.name for v in own.variables] for own in cl.Engine(graph).machine(keep=[x, y, sums]).liveness.ranges]
+    shared = [
+        [v.name for v in own.variables] for own in cl.Engine(graph).machine(host_visible=[x, y, sums]).liveness.ranges
+    ]
     assert shared == [["x"], ["sums"], ["y"], ["link0"], ["link1", "link2"], ["link3"], ["link4"]]
     monkeypatch.setattr("lowering.machine.liveness.may_overwrite", lambda *_: True)
     for name, value in run().items():
@@ -377,7 +379,7 @@ def test_words_beside_a_freed_one_keep_their_values():
         values = {"x": np.array([1.0, 2.0, 3.0]), "odd": np.ones(1, np.float32)}
         for outputs in ([y], [y, odd], [y, x, odd], [short, y, odd]):
             results = jax.jit(engine.function(inputs=[x, odd], outputs=outputs))(values)
-            for name, value in cl.interpret(graph, values, outputs, program).items():
+            for name, value in cl.interpret(graph, values=values, outputs=outputs, program=program).items():
                 np.testing.assert_array_equal(results[name], value)
         # Poison covers what is wholly free: words of which any byte is another's are left.
         machine = engine.machine()
@@ -394,7 +396,7 @@ def test_words_beside_a_freed_one_keep_their_values():
 @given(st.sampled_from([np.float64, np.int64]), PLACES, st.data())
 def test_addresses_of_words_of_eight_bytes(dtype, where, data):
     with jax.enable_x64(True):
-        case = data.draw(cases(dtype, max_steps=2))
+        case = data.draw(cases(dtype, max_iterations=2))
         results = arrived(jax.jit(function_of(case, where, "addresses"))(case.inputs))
         assert_close(results, interpreted(case), 1e-9)
 
@@ -414,7 +416,7 @@ def test_padding_of_every_dtype_beside_another():
     first = graph.add_vertex("one", sums_of, a=near["a"], b=near["b"], c=near["c"], tile=i % 2)
     second = graph.add_vertex("one", sums_of, a=near["d"], b=near["b"], c=near["d"], tile=i % 3)
     values = {name: np.arange(5).astype(dtype) for name, (dtype, _) in kinds.items()}
-    expected = cl.interpret(graph, values, [first, second])
+    expected = cl.interpret(graph, values=values, outputs=[first, second])
     for execution in ("tiles", "addresses"):
         with warnings.catch_warnings():
             warnings.simplefilter("error", RuntimeWarning)
@@ -436,7 +438,7 @@ def test_fields_without_elements_and_families_without_vertices():
     ]
     graph_outputs = [own for own in outputs if isinstance(own, cl.Tensor)]
     values = {"x": np.arange(6.0, dtype=np.float32), "rows": np.zeros((6, 0), np.float32)}
-    expected = cl.interpret(graph, values, graph_outputs)
+    expected = cl.interpret(graph, values=values, outputs=graph_outputs)
     for execution in ("tiles", "addresses"):
         run = cl.Engine(graph, execution=execution).function(inputs=[x, rows], outputs=graph_outputs)
         for name, value in jax.jit(run)(values).items():

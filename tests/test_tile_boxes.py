@@ -106,7 +106,7 @@ def test_a_stencil_in_blocks_reads_by_slices(name):
 @few("name", GRAPHS, quick=["windows", "product", "cube"])
 def test_blocks_compute_what_fused_does(name):
     graph, program = GRAPHS[name]()
-    variables = [variable for variable in graph.variables if "/" not in variable.name]
+    variables = [variable for variable in graph.sources if "/" not in variable.name]
     random = np.random.default_rng(0)
     given_arrays = {own.name: random.standard_normal(own.shape).astype(np.float32) for own in variables}
     outputs = [own.name for own in graph.variables]

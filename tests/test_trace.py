@@ -388,7 +388,7 @@ def test_a_derivative_rule_that_refuses_does_so_when_it_is_asked(kind):
     with pytest.raises(RuntimeError, match=words):
         jax.grad(traced)(ROW)
     with pytest.raises(cl.CodeletTraceError, match=words):
-        cl.gradient(traced.graph, traced.outputs, traced.flat_inputs, program=traced.program)
+        cl.gradient(traced.graph, of=traced.outputs, wrt=traced.flat_inputs, program=traced.program)
 
 
 def test_a_rule_with_a_result_that_nobody_uses():

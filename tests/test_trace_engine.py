@@ -113,8 +113,10 @@ def test_reductions_from_any_beginning_in_every_execution(name, execution):
     engine.write(traced.arrays(MATRIX))
     engine.run()
     ours = [engine.read(out) for out in traced.flat_outputs]
-    held = {own.name: engine.read(own.name) for own in traced.graph.variables if own.value is None}
-    one = cl.interpret(traced.graph, {"x": np.asarray(MATRIX)}, sorted(held.keys() - {"x"}), traced.program)
+    held = {own.name: engine.read(own.name) for own in traced.graph.sources if own.value is None}
+    one = cl.interpret(
+        traced.graph, values={"x": np.asarray(MATRIX)}, outputs=sorted(held.keys() - {"x"}), program=traced.program
+    )
     for variable, value in one.items():
         assert_alike(held[variable], value)
     jax.tree.map(assert_alike, ours, jax.tree.leaves(jax.jit(BEGINNINGS[name])(MATRIX)))

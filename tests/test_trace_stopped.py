@@ -40,7 +40,7 @@ def test_what_is_stopped(name):
     traced = cl.trace(function, X)
     assert {own.name for own in traced.graph.compute_sets} - {"dot_general/add up"} == set(compute_sets)
     names, given = [own.source.name for own in traced.flat_outputs], {"x": X}
-    values = cl.interpret(traced.graph, given, names, traced.program)
+    values = cl.interpret(traced.graph, values=given, outputs=names, program=traced.program)
     for own, expected in zip(values.values(), jax.tree.leaves(function(X)), strict=True):
         np.testing.assert_allclose(own, np.asarray(expected).reshape(np.shape(own)), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(jax.grad(loss_of(traced))(X), jax.grad(loss_of(function))(X), rtol=1e-4, atol=1e-5)
@@ -69,4 +69,4 @@ def test_a_rule_that_gives_others_by_several_operands_is_refused_as_a_graph():
     """As that of Equinox's loops, which stops what nothing moved: JAX knows what moves, and a graph does not."""
     traced = cl.trace(lambda x: sum(own.sum() for own in kept_beside_others(jnp.cumsum(x), jnp.sin(x))), X[0])
     with pytest.raises(cl.CodeletTraceError, match="by several operands than by each"):
-        cl.gradient(traced.graph, traced.outputs, [traced.inputs[0]], program=traced.program)
+        cl.gradient(traced.graph, of=traced.outputs, wrt=[traced.inputs[0]], program=traced.program)

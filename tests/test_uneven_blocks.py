@@ -126,9 +126,9 @@ def test_blocks_of_any_lengths_are_what_they_are_blocks_of(drawn):
         }
         runs.append(cl.lower(graph, inputs=inputs, outputs=["v"]))
         given_values.append(values)
-        expected.append(cl.interpret(graph, values, ["v"])["v"])
+        expected.append(cl.interpret(graph, values=values, outputs=["v"])["v"])
         if is_whole and graph.families[0].codelet.name != passed_on.name:
-            assert num_families(graph, graph.variables, [graph.variable("v")]) == [1]
+            assert num_families(graph, graph.sources, [graph.variable("v")]) == [1]
     made = jax.jit(lambda own: [run(values)["v"] for run, values in zip(runs, own, strict=True)])(given_values)
     for found, plain in zip(made, expected, strict=True):
         np.testing.assert_allclose(found, plain, rtol=1e-5, atol=1e-6)
@@ -157,7 +157,7 @@ def test_vertices_that_join_places_of_their_own_are_a_few_families(length):
         graph.add_vertex("step", star, u=cl.concat(around), out=y[start:stop])
     run = cl.lower(graph, inputs=[x], outputs=[y])
     values = {"x": np.random.default_rng(0).normal(size=size).astype(np.float32)}
-    expected = cl.interpret(graph, values, [y])["y"]
+    expected = cl.interpret(graph, values=values, outputs=[y])["y"]
     np.testing.assert_allclose(jax.jit(run)(values)["y"], expected, rtol=1e-6)
     ring = jnp.asarray(values["x"])
     plain = ring + RATE * (jnp.roll(ring, 1) + jnp.roll(ring, -1) - 2 * ring)

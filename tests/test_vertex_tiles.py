@@ -48,7 +48,7 @@ def told_one_by_one(placement: Placement) -> dict[tuple[str, frozenset[int]], in
 
 @pytest.mark.slow
 @examples(15)
-@given(placements(max_steps=4))
+@given(placements(max_iterations=4))
 def test_vertices_are_where_the_plan_has_those_that_write_the_same(placement: Placement):
     tiles, wanted = VertexTiles(placement.plan.graph, placement.vertex_tiles), told_one_by_one(placement)
     found = 0
@@ -62,7 +62,7 @@ def test_vertices_are_where_the_plan_has_those_that_write_the_same(placement: Pl
 
 
 @examples(12)
-@given(st.booleans().flatmap(lambda ragged: cases(np.float32, max_steps=3, ragged=ragged)))
+@given(st.booleans().flatmap(lambda ragged: cases(np.float32, max_iterations=3, ragged=ragged)))
 def test_vertices_that_were_given_tiles_are_there(case: Case):
     profile = profile_machine(plan_machine(plan_of(case), allow_out_of_memory=True))
     for family in case.graph.families:

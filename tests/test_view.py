@@ -115,7 +115,7 @@ def test_layers_have_the_light_where_their_points_are(picture):
 
 
 def test_the_page_is_whole_and_its_names_are_text(picture, view, tmp_path):
-    picture.save(tmp_path / "line.html")
+    picture.write_picture(tmp_path / "line.html")
     page = (tmp_path / "line.html").read_text(encoding="utf-8")
     assert page.count("</script>") == 2
     assert "a line &lt;/script&gt;&lt;b&gt;&amp;&quot;&#x27;</title>" in page
@@ -293,7 +293,7 @@ def browser(tmp_path_factory):
 
 
 def test_the_page_in_a_browser(picture, browser, tmp_path):
-    picture.save(tmp_path / "line.html")
+    picture.write_picture(tmp_path / "line.html")
     place = picture.layout.place[[7, 405, -1]].tolist()
     told = browser.told_by(tmp_path / "line.html", f"const PLACES = {json.dumps(place)};{TRIES}{PAGE_TRIES}")
     assert told["light"] > 0

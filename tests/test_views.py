@@ -21,7 +21,7 @@ def check_views(pair):
     assert tensor.shape == array.shape
     np.testing.assert_array_equal(tensor.elements(), array.clip(-1))
     # What is padding holds its value: seen through arrays that hold the numbers themselves.
-    arrays = {own.first_element: np.arange(own.size) + own.first_element for own in tensor.graph.variables}
+    arrays = {own.first_element: np.arange(own.size) + own.first_element for own in tensor.graph.sources}
     values = gather({k: own.astype(tensor.dtype) for k, own in arrays.items()}, tensor)
     np.testing.assert_array_equal(np.where(array < 0, -1 - values, values), array)
 
@@ -42,7 +42,7 @@ def test_very_many_chains_of_views_are_numpys(pair):
 def check_read(pair):
     """See that an engine reads what its variables hold through a view, padding of it too."""
     tensor, array = pair
-    variables = tensor.graph.variables
+    variables = tensor.graph.sources
     numbers = np.arange(max(own.first_element + own.size for own in variables) + 1) * 3 % 2  # by numbers of elements
     held = {own: numbers[own.first_element : own.first_element + own.size] for own in variables}
     engine = cl.Engine(tensor.graph, cl.Sequence())

@@ -56,7 +56,7 @@ def slopes(
     forward = cl.lower(graph, program, inputs=by, outputs=[of])
     arrays = [values[own.name] for own in by]
     wanted = jax.grad(lambda *own: forward.flat(own)[0], argnums=tuple(range(len(by))))(*arrays)
-    found = cl.gradient(graph, of, by, program=program, **how)
+    found = cl.gradient(graph, of=of, wrt=by, program=program, **how)
     both = cl.lower(graph, cl.Sequence(found.forward, found.backward), inputs=by, outputs=list(found))
     return both.flat(arrays), wanted
 
@@ -201,7 +201,7 @@ def test_rules_in_other_dtypes(dtype):
     y = cl.ops.matmul(graph, x, w)
     y = y if dtype == "complex64" else cl.ops.softmax(graph, y)
     c = graph.add_constant("c", np.cos(np.arange(20)).reshape(4, 5), dtype)
-    found = cl.gradient(graph, y, [x, w], cotangent=c)
+    found = cl.gradient(graph, of=y, wrt=[x, w], cotangent=c)
     both = cl.lower(graph, cl.Sequence(found.forward, found.backward), inputs=[x, w], outputs=list(found))
     forward = cl.lower(graph, inputs=[x, w], outputs=[y])
     _, pull = jax.vjp(lambda *own: forward.flat(own)[0], values["x"], values["w"])
@@ -235,7 +235,7 @@ def test_a_product_is_gone_back_through_as_a_whole():
 def test_what_is_not_asked_for_is_not_made():
     with jax.enable_x64(True):
         graph, _, (_, w), out, _ = _product_in_parts()
-        cl.gradient(graph, total(graph, out), [w])
+        cl.gradient(graph, of=total(graph, out), wrt=[w])
         assert has_rule(graph, "by_b")
         assert not has_rule(graph, "by_a")
 
@@ -390,7 +390,7 @@ def drawn(draw) -> tuple[cl.Graph, dict[str, Any], list[cl.Tensor], cl.Tensor]:
         elif step == "part":
             y = x[draw(st.integers(0, x.shape[0] - 1)) :, ::-1]
         else:
-            kept = [v for v in graph.variables if v.name.endswith("partials") and v.dtype == x.dtype]
+            kept = [v for v in graph.sources if v.name.endswith("partials") and v.dtype == x.dtype]
             y = graph.variable(kept[-1].name).flatten().reshape((1, -1)) if kept else x
         every.append(y)
     of = total(graph, cl.concat([own.flatten() for own in every[-2:]]))
@@ -463,7 +463,7 @@ def test_a_rule_that_gives_something_else_is_told(gradients, told):
     graph = cl.Graph(cl.IPU(num_tiles=2))
     x = graph.add_variable("x", (4,))
     with pytest.raises(cl.OperationError, match=told):
-        cl.gradient(graph, doubled(graph, x), [x], cotangent=1.0)
+        cl.gradient(graph, of=doubled(graph, x), wrt=[x], cotangent=1.0)
 
 
 def test_a_rule_may_say_that_a_gradient_is_zero():
@@ -473,8 +473,13 @@ def test_a_rule_may_say_that_a_gradient_is_zero():
 
     graph = cl.Graph(cl.IPU(num_tiles=2))
     x = graph.add_variable("x", (4,))
-    found = cl.gradient(graph, stopped(graph, x), [x], cotangent=1.0)
-    made = cl.interpret(graph, {"x": np.ones(4, np.float32)}, [found[x]], cl.Sequence(found.forward, found.backward))
+    found = cl.gradient(graph, of=stopped(graph, x), wrt=[x], cotangent=1.0)
+    made = cl.interpret(
+        graph,
+        values={"x": np.ones(4, np.float32)},
+        outputs=[found[x]],
+        program=cl.Sequence(found.forward, found.backward),
+    )
     np.testing.assert_array_equal(made["backward/x"], 0)
 
 
@@ -487,9 +492,9 @@ def backward_cycles(build: Any, shapes: Any, tiles: int) -> int:
     by = [graph.add_variable(f"x{k}", shape) for k, shape in enumerate(shapes)]
     out = build(graph, *by)
     cotangent = graph.add_variable("cotangent", out.shape)
-    found = cl.gradient(graph, out, by, cotangent=cotangent)
+    found = cl.gradient(graph, of=out, wrt=by, cotangent=cotangent)
     engine = cl.Engine(graph, found.backward)
-    return engine.profile(keep=[*by, *found, cotangent], allow_out_of_memory=True).total_cycles
+    return engine.profile(host_visible=[*by, *found, cotangent], allow_out_of_memory=True).total_cycles
 
 
 def many_tokens(graph: cl.Graph, table: cl.Tensor) -> cl.Tensor:

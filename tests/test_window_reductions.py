@@ -124,7 +124,7 @@ def test_dtypes(function, dtype):
     run = cl.lower(graph, inputs=[x], outputs=[y])
     assert "reduced a dimension at a time" in str(run.plan)
     values = {"x": np.random.default_rng(0).integers(0, 5, (9, 7)).astype(dtype)}
-    ((name, expected),) = cl.interpret(graph, values, [y]).items()
+    ((name, expected),) = cl.interpret(graph, values=values, outputs=[y]).items()
     result = jax.jit(run)(values)[name]
     assert result.dtype == expected.dtype
     np.testing.assert_array_equal(result, expected)
@@ -141,7 +141,7 @@ def test_windows_of_several_fields_and_a_field_that_is_none():
         name: np.random.default_rng(k).normal(size=n).astype(np.float32)
         for k, (name, n) in enumerate((("x", 9), ("y", 9), ("scale", 7)))
     }
-    ((name, expected),) = cl.interpret(graph, values, [made]).items()
+    ((name, expected),) = cl.interpret(graph, values=values, outputs=[made]).items()
     np.testing.assert_allclose(jax.jit(run)(values)[name], expected, rtol=1e-5, atol=1e-6)
 
 
@@ -173,5 +173,5 @@ def test_window_reductions_mean_what_their_vertices_mean(data):
     )
     values = {"x": np.random.default_rng(0).integers(-2, 3, shape).astype(np.float32)}
     result = jax.jit(cl.lower(graph, inputs=[x], outputs=[made]))(values)
-    for key, expected in cl.interpret(graph, values, [made]).items():
+    for key, expected in cl.interpret(graph, values=values, outputs=[made]).items():
         np.testing.assert_allclose(result[key], expected, rtol=1e-4, atol=1e-4)

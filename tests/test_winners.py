@@ -111,7 +111,7 @@ def test_no_slope_is_lost(dtype, extreme):
     with jax.enable_x64(dtype == "float64"):
         graph, program = program_of(extreme, dtype)
         run = cl.lower(graph, program, inputs=["x", "w", "again"], outputs=["total"])
-        found = cl.gradient(graph, "total", ["x"], program=program)
+        found = cl.gradient(graph, of="total", wrt=["x"], program=program)
         added = cl.lower(graph, [found.forward, found.backward], inputs=["x", "w", "again"], outputs=[found["x"]])
 
         def by_jax(x, w, again):

@@ -41,7 +41,7 @@ def loss_of(function):
 def gradient_of(function, *arguments):
     """The gradient of a traced function as a graph, lowered."""
     traced = cl.trace(function, *arguments, target=cl.IPU(num_tiles=4))
-    made = cl.gradient(traced.graph, traced.outputs, list(traced.inputs), program=traced.program)
+    made = cl.gradient(traced.graph, of=traced.outputs, wrt=list(traced.inputs), program=traced.program)
     outputs = [made[own] for own in traced.inputs]
     return cl.lower(traced.graph, cl.Sequence(made.forward, made.backward), inputs=list(traced.inputs), outputs=outputs)
 

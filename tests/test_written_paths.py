@@ -81,13 +81,13 @@ def _checkpoint(path: Path) -> None:
 
 WRITERS = {
     "a trace": lambda path: _traced().profile().write_trace(path),
-    "a report": lambda path: _traced().profile().report(path, picture=True),
-    "a record": lambda path: _traced().profile().record().write_json(path),
-    "a record by hand": lambda path: cl.Engine(_by_hand()).profile().record().write_json(path),
-    "a comparison": lambda path: cl.compare(*(_traced().profile() for _ in range(2))).report(path),
-    "a picture": lambda path: cl.draw(_traced(), path.with_suffix(".png")),
-    "a drawing": lambda path: cl.draw(_by_hand(), path.with_suffix(".svg")),
-    "a page": lambda path: cl.draw(_traced(), path.with_suffix(".html")),
+    "a report": lambda path: _traced().profile().write_report(path, picture=True),
+    "a record": lambda path: _traced().profile().tables().write_json(path),
+    "a record by hand": lambda path: cl.Engine(_by_hand()).profile().tables().write_json(path),
+    "a comparison": lambda path: cl.compare(*(_traced().profile() for _ in range(2))).write_report(path),
+    "a picture": lambda path: cl.draw(_traced(), path=path.with_suffix(".png")),
+    "a drawing": lambda path: _by_hand().diagram(path.with_suffix(".svg")),
+    "a page": lambda path: cl.draw(_traced(), path=path.with_suffix(".html")),
     "a graph": lambda path: path.write_bytes(pickle.dumps(_by_hand())),
     "a lowered graph": lambda path: path.write_bytes(pickle.dumps(_traced().lowered)),
     "checkpoints": _checkpoint,
@@ -103,7 +103,7 @@ def test_no_folder_is_named(name, tmp_path):
 
 def test_a_record_names_the_lines():
     """Without folders, but with them a reader finds the line."""
-    tables = cl.Engine(_by_hand()).profile().record().tables
+    tables = cl.Engine(_by_hand()).profile().tables().tables
     assert tables["vertices"]["line"][0].startswith("tests/test_written_paths.py:")
     assert tables["variables"]["line"][0].startswith("tests/test_written_paths.py:")
     assert tables["codelets"]["line"][0].startswith("tests/fixtures_of_codelets.py:")

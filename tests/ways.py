@@ -27,7 +27,7 @@ def interpreted(case: Case) -> dict[str, np.ndarray]:
     steps = all_steps(collect(case.graph, case.sequence(), (), ()).steps)
     streams = dict.fromkeys(step.stream for step in steps if isinstance(step, StreamStep))
     sent = [stream.name for stream in streams if not stream.is_input]
-    return cl.interpret(case.graph, case.inputs, [*case.outputs, *sent], case.sequence())
+    return cl.interpret(case.graph, values=case.inputs, outputs=[*case.outputs, *sent], program=case.sequence())
 
 
 # --- what functions give --------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from codelet.deprecated import old_attribute
 from codelet.draw.colours import class_colours, to_hex
 from codelet.draw.groups import LayerOf, group_points
 from codelet.draw.links import LinkSearch
@@ -52,7 +53,7 @@ class _DiagramBox:
 
 @dataclass(frozen=True, eq=False)
 class Diagram:
-    """A diagram of a small graph. Shows itself in a notebook; made by `cl.draw` and `graph.draw`.
+    """A diagram of a small graph. Shows itself in a notebook; made by `graph.diagram`.
 
     Attributes:
         svg: the diagram.
@@ -64,7 +65,9 @@ class Diagram:
     num_vertices: int
     num_links: int
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    save = old_attribute("Diagram.save", "write_picture")
+
+    def write_picture(self, path: str | os.PathLike[str]) -> None:
         """Write the diagram to a file, whose name ends in .svg.
 
         Raises:
@@ -146,7 +149,7 @@ def _heights(columns: list[list[int]], tall: list[int], linked: dict[int, list[i
 
 def _field_text(vertex: Vertex, field: Field) -> str:
     """A field, which way its values go, and what it is connected to."""
-    runs = [edge for edge in vertex.edges() if edge.field == field.name]
+    runs = [edge for edge in vertex.iter_edges() if edge.field == field.name]
     text = _run_text(runs[0].variable.name, runs[0].start, runs[0].length) if runs else "nothing"
     return f"{_ARROWS[field.kind]} {field.name}: {text}{', ...' * (len(runs) > 1)}"
 
@@ -186,7 +189,7 @@ def draw_diagram(
     layer, phase = (np.repeat(own, groups.sizes) for own in (groups.layer, groups.phase))
     column = _columns(links.first, links.source, links.num_points)
     vertices: list[Vertex] = [vertex for family in graph.families for vertex in family_vertices(family)]
-    names = {variable.number: variable for variable in graph.variables}
+    names = {variable.number: variable for variable in graph.sources}
     claimed = np.flatnonzero(search.claimed)
     stretches = {point: claimed[search.claimed[claimed] == point] for point in range(len(vertices), links.num_points)}
     boxes = []

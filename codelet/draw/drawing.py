@@ -1,4 +1,4 @@
-"""Drawing a graph: `cl.draw` and `graph.draw`."""
+"""Drawing a graph: `cl.draw`, and diagrams of small ones."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from codelet.deprecated import old_order, warn_old
 from codelet.draw.colouring import KINDS, colour_by, cycles_of, highlighted
-from codelet.draw.diagram import MOST as DIAGRAM
 from codelet.draw.diagram import Diagram, draw_diagram
 from codelet.draw.layout import OPEN, PACKED, lay_out
 from codelet.draw.libraries import check_there
@@ -43,12 +43,13 @@ _ARGUMENTS = {
 }
 
 
+@old_order(("path",), lambda second: isinstance(second, (str, os.PathLike)))
 @accepts(DrawError, **_ARGUMENTS)
 def draw(
     graph: Any,
-    path: str | os.PathLike[str] | None = None,
-    *,
     program: object = None,
+    *,
+    path: str | os.PathLike[str] | None = None,
     profile: KnowsTiles | None = None,
     size: int = 2048,
     style: str = "dark",
@@ -59,18 +60,18 @@ def draw(
     packed: float = 0.5,
     diagram: bool | None = None,
     note: Callable[[str], None] = lambda stage: None,
-) -> Picture | Diagram:
+) -> Picture:
     """Draw every vertex of a graph and every link between two.
 
     A link goes from the vertex that last wrote an element to each that reads it, through whatever copies, calls and
     loops of the program; what no vertex wrote (weights, inputs) is a point for each stretch that is read together.
     Links pull their ends together, points push each other apart. Light is drawn, and toned so that faint links are
-    seen beside dense cores.
+    seen beside dense cores. `graph.diagram()` draws small graphs by boxes and lines, which can be read.
 
     Args:
         graph: a graph, or what `cl.trace` gives.
-        path: where the picture is saved, if it is; see `Picture.save`.
         program: what runs when; all compute sets in the order they were added, or the traced program, when left off.
+        path: where the picture is written, if it is; see `Picture.write_picture`.
         profile: what `Engine.profile` gives: it says on which tiles vertices are that the graph gives none.
         size: height and width in pixels, a multiple of 64.
         style: "dark", or "light" for paper.
@@ -79,8 +80,7 @@ def draw(
         highlight: a pattern for names of compute sets, such as "conv2/*": all else is grey.
         title: what is written on it.
         packed: from 0 to 1, how strongly all is held together.
-        diagram: whether boxes and lines are drawn, which can be read. When left off, where there are less than 200
-            vertices and no path asks for pixels. Size, colour and highlight are a picture's alone.
+        diagram: deprecated: `graph.diagram()` draws a diagram, and this function none.
         note: told what is done, as `STAGES` has it.
 
     Raises:
@@ -90,19 +90,15 @@ def draw(
         ProgramError, ForeignGraphError: a program that is none of this graph, or a profile of another.
         MissingExtraError: a library that the extra `draw` brings is not installed.
     """
-    own, given, layer_of = (graph, program, None) if isinstance(graph, Graph) else _of_traced(graph, program)
-    if not own.num_vertices:
-        raise DrawError("a graph without vertices is drawn", given=own)
-    if diagram is None:
-        diagram = own.num_vertices < DIAGRAM and (path is None or str(path).lower().endswith(".svg"))
-    if path is not None:  # before anything is drawn, which may take long
-        check_path(path, diagram=diagram)
-    tile = tiles_of(own, profile)
+    if diagram is not None:
+        warn_old(f"draw(diagram={diagram})", "graph.diagram()" if diagram else "what draw does without it")
     if diagram:
-        drawn = draw_diagram(own, given, style=style, palette=palette, title=title, layer_of=layer_of, tile=tile)
-        if path is not None:
-            drawn.save(path)
+        drawn: Any = draw_small(graph, program, path=path, profile=profile, style=style, palette=palette, title=title)
         return drawn
+    own, given, layer_of = _parts_of(graph, program)
+    if path is not None:  # before anything is drawn, which may take long
+        check_path(path)
+    tile = tiles_of(own, profile)
     if colour == "tile" and tile is None:
         raise DrawError(
             "a picture is coloured by tile where no vertex has one",
@@ -121,8 +117,51 @@ def draw(
     picture = picture_of(layout, colouring, _weights(links), size=size, style=style, title=title)
     if path is not None:
         note("save")
-        picture.save(path)
+        picture.write_picture(path)
     return picture
+
+
+@accepts(DrawError, **{name: _ARGUMENTS[name] for name in ("style", "palette", "title")})
+def draw_small(
+    graph: Any,
+    program: object = None,
+    *,
+    path: str | os.PathLike[str] | None = None,
+    profile: KnowsTiles | None = None,
+    style: str = "dark",
+    palette: str = "hue",
+    title: str = "",
+) -> Diagram:
+    """Draw a small graph as a diagram, by boxes and lines that can be read; see `Graph.diagram`.
+
+    Args:
+        graph: a graph, or what `cl.trace` gives.
+        program: as of `draw`, as are the others.
+        path: where the diagram is written, as SVG, if it is.
+        profile: as of `draw`.
+        style: as of `draw`.
+        palette: as of `draw`.
+        title: as of `draw`.
+
+    Raises:
+        DrawError, FileError, ProgramError, ForeignGraphError: as `draw` does.
+    """
+    own, given, layer_of = _parts_of(graph, program)
+    if path is not None:
+        check_path(path, diagram=True)
+    tile = tiles_of(own, profile)
+    drawn = draw_diagram(own, given, style=style, palette=palette, title=title, layer_of=layer_of, tile=tile)
+    if path is not None:
+        drawn.write_picture(path)
+    return drawn
+
+
+def _parts_of(graph: Any, program: object) -> tuple[Graph, object, Callable[[str], str] | None]:
+    """What is drawn: a graph with vertices, its program, and the layers of its compute sets where these are known."""
+    own, given, layer_of = (graph, program, None) if isinstance(graph, Graph) else _of_traced(graph, program)
+    if not own.num_vertices:
+        raise DrawError("a graph without vertices is drawn", given=own)
+    return own, given, layer_of
 
 
 def _of_traced(traced: Any, program: object) -> tuple[Graph, object, Callable[[str], str] | None]:

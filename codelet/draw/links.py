@@ -92,8 +92,8 @@ class LinkSearch:
 
     def __init__(self, graph: Graph):
         self.graph = graph
-        self.starts = np.array([variable.first_element for variable in graph.variables], np.int64)
-        self.num_elements = sum(variable.size + 1 for variable in graph.variables)
+        self.starts = np.array([variable.first_element for variable in graph.sources], np.int64)
+        self.num_elements = sum(variable.size + 1 for variable in graph.sources)
         self.claimed = np.zeros(self.num_elements, np.int32)
         self.num_points = graph.num_vertices
         self.lists = PointLists()
@@ -157,7 +157,7 @@ class LinkSearch:
     def _input_variables(self) -> np.ndarray:
         """The number of the variable that each point which nobody wrote is elements of."""
         found = np.zeros(self.num_points - self.graph.num_vertices, np.int32)
-        for variable in self.graph.variables:
+        for variable in self.graph.sources:
             own = self.claimed[variable.first_element : variable.first_element + variable.size]
             found[own[own > 0] - self.graph.num_vertices] = variable.number
         return found

@@ -26,6 +26,6 @@ def check_path(path: str | os.PathLike[str], *, diagram: bool = False) -> str:
             f"a {'diagram' if diagram else 'picture'} is saved as something else",
             given=os.fspath(path),
             expected="a name that ends in " + ", ".join(f".{own}" for own in formats),
-            fix="draw(..., diagram=False) draws small graphs as light, too" if diagram else None,
+            fix="graph.draw(path) writes it as light" if diagram else "graph.diagram(path=...) writes SVG",
         )
     return ending

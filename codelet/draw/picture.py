@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from codelet.deprecated import old_attribute
 from codelet.draw.coarse import order_of_tiles
 from codelet.draw.colouring import Colouring
 from codelet.draw.labels import write_labels
@@ -135,7 +136,9 @@ class Picture:
         left, top = np.clip((low + high) / 2 - side / 2, 0, 1 - side).tolist()
         return replace(self.zoom(left, top, side, size), part=pattern)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    save = old_attribute("Picture.save", "write_picture")
+
+    def write_picture(self, path: str | os.PathLike[str]) -> None:
         """Write the picture to a file, whose name ends in what it is: .png, .webp, .jpg, or .html.
 
         A file of HTML is a view of the whole, which needs nothing else: moved, enlarged, layer by layer, with names.

@@ -77,7 +77,7 @@ class NamedPoints:
     def __init__(self, picture: Picture):
         self.layout = picture.layout
         # The graph makes these anew whenever it is asked.
-        self._families, self._variables = picture.layout.links.graph.families, picture.layout.links.graph.variables
+        self._families, self._variables = picture.layout.links.graph.families, picture.layout.links.graph.sources
         links = picture.layout.links
         tile = picture.layout.tile
         self.tile = np.full(links.num_vertices, -1, np.int16) if tile is None else tile

@@ -50,7 +50,7 @@ class Writers:
             self._families.setdefault(family.compute_set, []).append((family, number))
             number += family.num_vertices
         self._writes = Touched(is_read=False)
-        num_elements = sum(variable.size + 1 for variable in graph.variables)
+        num_elements = sum(variable.size + 1 for variable in graph.sources)
         dtype = np.dtype(np.int32 if num_elements < 2**31 - 2 else np.int64)
         self.held = np.arange(-2, -2 - num_elements, -1, dtype=dtype)[None]
 
@@ -71,7 +71,7 @@ class Writers:
             case Repeat(count, body, index):
                 self._repeat(count, body, index)
             case RepeatWhile(condition, _, body):
-                self._repeat_while(condition, body, program.max_steps)
+                self._repeat_while(condition, body, program.max_iterations)
             case If(_, then, otherwise):
                 self._choose([then, otherwise])
             case Switch(_, cases, default):
@@ -116,10 +116,10 @@ class Writers:
             if np.array_equal(before, self.held):
                 return
 
-    def _repeat_while(self, condition: Program, body: Program, max_steps: int | None) -> None:
+    def _repeat_while(self, condition: Program, body: Program, max_iterations: int | None) -> None:
         """Any number of turns: what may be held after none, one, two and so on, until nothing is new."""
         self.run(condition)
-        for _ in itertools.count() if max_steps is None else range(max_steps):
+        for _ in itertools.count() if max_iterations is None else range(max_iterations):
             before = self.held
             self.held = before.copy()
             self.run(body)

@@ -11,7 +11,8 @@ import jax
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.errors import CollectiveError, OneVertexWarning
+from codelet.errors import CollectiveError, OneVertexWarning, user_line
+from codelet.frontends.rules import RULES
 from codelet.frontends.values import Value, data_type, number_of, unwrapped, wrapped
 from codelet.jaxprs.equations import bind, inner_jaxprs
 from codelet.ops.planning import vertex_cycles
@@ -116,9 +117,13 @@ def warn_of_one_vertex(
     target = walk.graph.target
     types = {field: (own.shape, own.dtype) for field, own in fields.items()}
     cycles = vertex_cycles(target, codelet, types).tile_cycles(target.num_workers)
+    why = (
+        f"its rule, {RULES[name].by!r}, spreads it no further" if name in RULES else "no rule spreads it over the tiles"
+    )
+    line = user_line()
     warnings.warn(
-        f"one vertex on one tile runs {name!r}, of {size:,} elements, in about {cycles:,} cycles: no rule spreads it "
-        "as it is here; docs/frontends.md has the table of what is spread over the tiles, and how",
+        f"one vertex on one tile runs {name!r}, of {size:,} elements, in about {cycles:,} cycles: {why}; "
+        f"docs/frontends.md lists the rules{'' if line is None else f'; at {line}'}",
         OneVertexWarning,
         stacklevel=2,
     )

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import importlib
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from codelet.errors import ArrayError, SavingError, TraceError
 from codelet.frontends.arguments import Convention, Flat, flatten
 from codelet.frontends.layers import layer_of
 from codelet.frontends.passes.fuse_elementwise import Saved
 from codelet.frontends.values import is_key, returned, unwrapped
+from codelet.graphs.by_tensor import Named
 from codelet.graphs.graph import Graph
 from codelet.hostcopies import on_device
 from codelet.programs.program import Program
 from codelet.schema import TEXT, accepts
 from codelet.views.tensor import Tensor
+
+if TYPE_CHECKING:
+    from codelet.draw.diagram import Diagram
+    from codelet.draw.picture import Picture
+    from ipu_backend.model.profile import Profile
 
 
 class Traced:
@@ -88,26 +96,72 @@ class Traced:
         """What goes in and what comes out: what keeps its memory, as it is the host's or the next step's."""
         return (*self._inputs, *self._outputs)
 
-    def profile(self, **options: Any) -> Any:
-        """What the graph costs on its machine, as an engine of it says.
-
-        Args:
-            options: those of `cl.Engine.profile`.
-        """
+    def profile(
+        self,
+        *,
+        placement: Any = None,
+        host_visible: Named | Iterable[Named] | None = None,
+        allow_out_of_memory: bool = False,
+        **old: Any,
+    ) -> Profile:
+        """What the graph costs on its machine, as an engine of it says; see `cl.Engine.profile` for the arguments."""
         import codelet as cl
 
-        return cl.Engine(self).profile(**options)
+        given: dict[str, Any] = {"placement": placement, "allow_out_of_memory": allow_out_of_memory, **old}
+        if host_visible is not None:
+            given["host_visible"] = host_visible
+        return cl.Engine(self).profile(**given)
 
     @accepts(TraceError, name=TEXT)
     def layer_of(self, name: str) -> str:
         """The layer of the model that a compute set is of, by its name; "" where it is of none."""
         return layer_of(name)
 
-    def draw(self, path: Any = None, **options: Any) -> Any:
-        """A picture of all its vertices and links; see `cl.draw`, which this calls."""
-        import codelet as cl
+    def draw(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        program: object = None,
+        profile: Any = None,
+        size: int = 2048,
+        style: str = "dark",
+        colour: str = "layer",
+        palette: str = "hue",
+        highlight: str | None = None,
+        title: str = "",
+        packed: float = 0.5,
+        **old: Any,
+    ) -> Picture:
+        """A picture of all its vertices and links; see `cl.draw`, which this calls, for the arguments and errors."""
+        given = {"size": size, "style": style, "colour": colour, "palette": palette, "highlight": highlight}
+        given = {**given, "title": title, "packed": packed, **old}
+        return importlib.import_module("codelet").draw(self, program, path=path, profile=profile, **given)
 
-        return cl.draw(self, path, **options)
+    def diagram(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        program: object = None,
+        profile: Any = None,
+        style: str = "dark",
+        palette: str = "hue",
+        title: str = "",
+    ) -> Diagram:
+        """A diagram of a small graph, by boxes and lines that can be read; to a file as SVG.
+
+        Args:
+            path: where it is written, if it is.
+            program: what runs when, as of `cl.draw`.
+            profile: as of `cl.draw`, as are the others.
+            style: "dark", or "light" for paper.
+            palette: "hue", or "colour-blind".
+            title: what is written on it.
+
+        Raises:
+            DrawError, FileError, ProgramError, ForeignGraphError: as `cl.draw` does.
+        """
+        draw_small = importlib.import_module("codelet.draw.drawing").draw_small
+        return draw_small(self, program, path=path, profile=profile, style=style, palette=palette, title=title)
 
     def _given(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
         """The arrays of arguments, which fit."""

@@ -257,7 +257,7 @@ def connect(
         inputs[name] = connected[name].type
     static = {name: fields[name] for name in codelet.static if name in fields}
     ragged = bool(kinds.rows)
-    traced = trace_ragged(codelet, inputs, static, kinds.lengths()) if ragged else codelet.trace(inputs, static)
+    traced = trace_ragged(codelet, inputs, static, kinds.lengths()) if ragged else codelet.specialise(inputs, static)
     for name in fields:
         if name not in inputs and name not in codelet.static and name not in traced.outputs:
             raise codelet.unknown_field(name, traced.outputs)

@@ -13,12 +13,13 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Never
+from typing import TYPE_CHECKING, Any, Never
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from codelet.deprecated import old_attribute, warn_old
 from codelet.errors import Line, ProgramError, VariableError
 from codelet.graphs.connect import own_tensor
 from codelet.graphs.declared import checked_constant, checked_depth, checked_dtype, checked_shape
@@ -33,7 +34,7 @@ from codelet.graphs.stages import Stage
 from codelet.graphs.tiles import Tiles
 from codelet.graphs.variables import Variables
 from codelet.graphs.vertex_columns import WHOLE_NUMBER, VertexColumns, not_a_vertex
-from codelet.graphs.vertices import family_vertices, find_vertex, touching_vertices
+from codelet.graphs.vertices import Edge, Vertex, family_vertices, find_vertex, touching_vertices
 from codelet.programs.compute_sets import ComputeSet
 from codelet.programs.copies import Stream
 from codelet.programs.functions import Function, checked_derivative, named_parameters
@@ -42,8 +43,13 @@ from codelet.programs.walk import check_program
 from codelet.schema import FLAG, accepts
 from codelet.target import Target, checked_target, default_target
 from codelet.tracing.codelets import Codelet
+from codelet.views.index import Index
 from codelet.views.sources import Variable
-from codelet.views.tensor import Tensor
+from codelet.views.tensor import Tensor, whole_view
+
+if TYPE_CHECKING:
+    from codelet.draw.diagram import Diagram
+    from codelet.draw.picture import Picture
 
 _config = jax.config
 
@@ -206,14 +212,19 @@ class Graph:
             return self._variables.of_numbers(value, destination, made)
 
     @property
-    def variables(self) -> tuple[Variable, ...]:
-        """All variables and constants, in the order in which they were added."""
+    def variables(self) -> tuple[Tensor, ...]:
+        """Views of all variables and constants, each whole, in the order in which they were added."""
+        return tuple(map(whole_view, self.sources))
+
+    @property
+    def sources(self) -> tuple[Variable, ...]:
+        """What these views view, which passes are written in: all variables and constants, as `Variable`s."""
         return self._variables.in_order()
 
     @property
     def num_elements(self) -> int:
-        """The number of elements of all variables, with the number that is left out behind each."""
-        return self._variables.num_elements
+        """The number of elements of all variables and constants."""
+        return sum(own.size for own in self.sources)
 
     def locate(self, element: int) -> tuple[Variable, int]:
         """The variable of an element, by the graph's number for it, and its flat position there."""
@@ -397,8 +408,14 @@ class Graph:
     # --- vertices -------------------------------------------------------------------------------------
 
     def add_vertex(
-        self, compute_set: ComputeSet | str, codelet: Codelet, /, *unnamed: Never, tile: object = None, **fields: Any
-    ) -> Any:
+        self,
+        compute_set: ComputeSet | str,
+        codelet: Codelet,
+        /,
+        *unnamed: Never,
+        tile: int | Index | np.ndarray | Any = None,
+        **fields: Any,
+    ) -> Tensor | Any:
         """Add a vertex, or with symbols in the fields all vertices of a family at once.
 
         Args:
@@ -482,7 +499,7 @@ class Graph:
 
     # --- tiles ----------------------------------------------------------------------------------------
 
-    def set_tile_mapping(self, tensor: Tensor | str, tile: object) -> None:
+    def set_tile_mapping(self, tensor: Tensor | str, tile: int | Index | np.ndarray | Any) -> None:
         """Say on which tiles the elements of a view live. Later mappings of an element replace earlier ones.
 
         Args:
@@ -496,8 +513,38 @@ class Graph:
         """
         self._tiles.map(tensor, tile)
 
-    def tile_mapping(self) -> np.ndarray:
-        """The tile of every element, by the graph's element number; -1 where none is given."""
+    def tile_mapping(self, tensor: Tensor | str | None = None) -> np.ndarray:
+        """The tiles that were given to the elements of a view.
+
+        Args:
+            tensor: a view without symbols, or the name of a variable.
+
+        Returns:
+            int32 of the view's shape; -1 where none was given, and for padding.
+
+        Raises:
+            TileError: something that is no tensor.
+            ForeignGraphError: a tensor of another graph.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+        >>> x = graph.add_variable("x", (2, 3))
+        >>> graph.set_tile_mapping(x[1], 3)
+        >>> graph.tile_mapping(x).tolist()
+        [[-1, -1, -1], [3, 3, 3]]
+        """
+        if tensor is None:
+            warn_old("Graph.tile_mapping()", "Graph.element_tiles, or tile_mapping(tensor) for one tensor")
+            return self.element_tiles
+        tiles, elements = self.element_tiles, self._tiles.named(tensor).elements()
+        return np.where(elements < 0, np.int32(-1), tiles[elements])
+
+    @property
+    def element_tiles(self) -> np.ndarray:
+        """The tile of every element, by the graph's number for it, int32; -1 where none is given.
+
+        Between two variables one number is left out, so that no run of numbers spans both.
+        """
         return self._tiles.of_elements(self._variables)
 
     @property
@@ -507,22 +554,26 @@ class Graph:
 
     # --- looking inside -------------------------------------------------------------------------------
 
-    def vertices(self) -> Iterator[Any]:
+    vertices = old_attribute("Graph.vertices", "iter_vertices")
+    edges = old_attribute("Graph.edges", "iter_edges")
+    edge_blocks = old_attribute("Graph.edge_blocks", "iter_edge_blocks")
+
+    def iter_vertices(self) -> Iterator[Vertex]:
         """All vertices, one small `Vertex` at a time, made on demand."""
         for family in self.families:
             yield from family_vertices(family)
 
-    def edges(self) -> Iterator[Any]:
+    def iter_edges(self) -> Iterator[Edge]:
         """All edges, one small `Edge` at a time, made on demand."""
-        for vertex in self.vertices():
-            yield from vertex.edges()
+        for vertex in self.iter_vertices():
+            yield from vertex.iter_edges()
 
-    def edge_blocks(self) -> Iterator[EdgeBlock]:
+    def iter_edge_blocks(self) -> Iterator[EdgeBlock]:
         """All edges, in columns over many vertices at once; see `EdgeBlock`."""
         for family in self.families:
             yield from edge_blocks(family)
 
-    def vertex(self, compute_set: ComputeSet | str, number: int | None = None, /, **symbols: int) -> Any:
+    def vertex(self, compute_set: ComputeSet | str, number: int | None = None, /, **symbols: int) -> Vertex:
         """One vertex of a compute set: by the values of its symbols, or by its number.
 
         Args:
@@ -535,17 +586,59 @@ class Graph:
         """
         return find_vertex(self, compute_set, number, symbols)
 
-    def writers(self, tensor: Tensor) -> list[Any]:
+    def writers(self, tensor: Tensor) -> list[Vertex]:
         """The vertices that write any element of a view."""
         return list(touching_vertices(self, own_tensor(self, tensor), written=True))
 
-    def readers(self, tensor: Tensor) -> list[Any]:
+    def readers(self, tensor: Tensor) -> list[Vertex]:
         """The vertices that read any element of a view."""
         return list(touching_vertices(self, own_tensor(self, tensor), written=False))
 
-    def draw(self, path: str | os.PathLike[str] | None = None, **options: Any) -> Any:
-        """A picture of all vertices and links; see `cl.draw`, which this calls."""
-        return importlib.import_module("codelet").draw(self, path, **options)
+    def draw(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        program: object = None,
+        profile: Any = None,
+        size: int = 2048,
+        style: str = "dark",
+        colour: str = "layer",
+        palette: str = "hue",
+        highlight: str | None = None,
+        title: str = "",
+        packed: float = 0.5,
+        **old: Any,
+    ) -> Picture:
+        """A picture of all vertices and links; see `cl.draw`, which this calls, for the arguments and errors."""
+        given = {"size": size, "style": style, "colour": colour, "palette": palette, "highlight": highlight}
+        given = {**given, "title": title, "packed": packed, **old}
+        return importlib.import_module("codelet").draw(self, program, path=path, profile=profile, **given)
+
+    def diagram(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        program: object = None,
+        profile: Any = None,
+        style: str = "dark",
+        palette: str = "hue",
+        title: str = "",
+    ) -> Diagram:
+        """A diagram of a small graph, by boxes and lines that can be read; to a file as SVG.
+
+        Args:
+            path: where it is written, if it is.
+            program: what runs when, as of `cl.draw`.
+            profile: as of `cl.draw`, as are the others.
+            style: "dark", or "light" for paper.
+            palette: "hue", or "colour-blind".
+            title: what is written on it.
+
+        Raises:
+            DrawError, FileError, ProgramError, ForeignGraphError: as `cl.draw` does.
+        """
+        draw_small = importlib.import_module("codelet.draw.drawing").draw_small
+        return draw_small(self, program, path=path, profile=profile, style=style, palette=palette, title=title)
 
     def __str__(self) -> str:
         return graph_text(self)

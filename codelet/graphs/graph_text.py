@@ -23,7 +23,7 @@ def graph_text(graph: Graph) -> str:
     edges = counted(graph.num_edges, "edge", "edges")
     sets = counted(len(graph.compute_sets), "compute set", "compute sets")
     rows = [f"graph of {vertices} and {edges} in {sets}, for {graph.target}"]
-    rows += [f"{'constant' if v.value is not None else 'variable'} {v!r}" for v in graph.variables]
+    rows += [f"{'constant' if v.value is not None else 'variable'} {v!r}" for v in graph.sources]
     rows += map(_stream_text, graph.streams)
     rows += map(str, graph.families)
     rows += map(str, graph.functions)

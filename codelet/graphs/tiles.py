@@ -72,17 +72,25 @@ class Tiles:
                 f"`i * {self.num_tiles} // n` in blocks",
             )
 
-    def map(self, tensor: Tensor | str, tile: object) -> None:
-        """Say on which tiles the elements of a view live; see `Graph.set_tile_mapping`."""
-        if isinstance(tensor, str):
-            tensor = self._graph.variable(tensor)
-        if not isinstance(tensor, Tensor):
+    def named(self, tensor: Tensor | str) -> Tensor:
+        """A view of the graph, or the variable of a name.
+
+        Raises:
+            TileError: something else.
+            ForeignGraphError: a view of another graph.
+        """
+        own = self._graph.variable(tensor) if isinstance(tensor, str) else tensor
+        if not isinstance(own, Tensor):
             raise TileError(
                 "what is mapped to tiles is not a tensor",
-                given=repr(tensor),
+                given=repr(own),
                 expected="what graph.add_variable or graph.variable returns, or a view of it",
             )
-        own_tensor(self._graph, tensor)
+        return own_tensor(self._graph, own)
+
+    def map(self, tensor: Tensor | str, tile: object) -> None:
+        """Say on which tiles the elements of a view live; see `Graph.set_tile_mapping`."""
+        tensor = self.named(tensor)
         index = tile_index(tile)
         named = {symbol for axis in tensor.axes for symbol in (axis, *axis.ancestors)}
         stray = set(index.axes) - {axis for symbol in named for axis in (symbol, *symbol.grid.axes)}

@@ -11,7 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from codelet.deprecated import old_attribute
 from codelet.errors import ArrayError, Line, NotInGraphError
+from codelet.graphs.by_tensor import by_name
 from codelet.graphs.family import Family, Field
 from codelet.hostcopies import on_device
 from codelet.hostdata import as_array
@@ -137,7 +139,9 @@ class Vertex:
         """The user's line that added it."""
         return self.family.line(self.number)
 
-    def edges(self) -> Iterator[Edge]:
+    edges = old_attribute("Vertex.edges", "iter_edges")
+
+    def iter_edges(self) -> Iterator[Edge]:
         """Its edges, field by field; an in-out field is connected once."""
         graph = self.family.compute_set.graph
         for name, tensor in self.fields.items():
@@ -192,11 +196,11 @@ class Vertex:
         named = returned_fields(traced.name, traced.codelet.function_now(*inputs, **traced.static), traced.static)
         return {name: np.asarray(named[name], kind.dtype) for name, kind in traced.outputs.items()}
 
-    def run(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def run(self, values: Mapping[Any, Any]) -> dict[str, np.ndarray]:
         """Call its codelet as Python does, so that `print` and `breakpoint()` in it work.
 
         Args:
-            values: an array for every variable it reads, by name.
+            values: an array for every variable it reads, by tensor or name.
 
         Returns:
             What it would write, by field.
@@ -212,6 +216,7 @@ class Vertex:
                 given=f"{type(values).__name__}",
                 expected="an array for every variable it reads, by name: vertex.run({'x': x0})",
             )
+        values = by_name(self.family.compute_set.graph, values)
         arrays: dict[int, np.ndarray] = {}
 
         def read(tensor: Tensor) -> np.ndarray:
@@ -220,7 +225,7 @@ class Vertex:
                 if value is None:
                     raise NotInGraphError(
                         f"the vertex reads {variable.name!r}, which was given no value",
-                        given=", ".join(values) or "no values",
+                        given=", ".join(map(str, values)) or "no values",
                         expected=variable.name,
                     )
                 if variable.value is None:

@@ -188,6 +188,6 @@ def slopes(
     ((), (128, 784))
     """
     loss = mean_loss(graph, network(graph, x, layers), labels)
-    found = cl.gradient(graph, loss, [own for layer in layers for own in layer])
+    found = cl.gradient(graph, of=loss, wrt=[own for layer in layers for own in layer])
     gradient = [Layer(found[layer.w], found[layer.b]) for layer in layers]
     return (loss, gradient), cl.Sequence(found.forward, found.backward)

@@ -178,7 +178,7 @@ def matmul_gradients(
             f"the batches of ops.{name} broadcast",
             given=f"{a.shape} and {b.shape}",
             expected="batches of one shape, or none of one operand",
-            fix="broadcast them first, and sum the gradients over what was broadcast by ops.reduce_sum",
+            fix="broadcast them first, and sum the gradients over what was broadcast by ops.sum",
         )
     if not a.shape[:-2] and b.ndim > 2 and a.ndim == 2:
         cotangent = cotangent.transpose([cotangent.ndim - 2, *range(cotangent.ndim - 2), cotangent.ndim - 1])

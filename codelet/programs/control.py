@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from codelet.deprecated import old_arguments, old_attribute
 from codelet.errors import ProgramError
 from codelet.programs.checks import check_predicate
 from codelet.programs.program import Program, as_program, indented, set_depth
@@ -41,7 +42,7 @@ def _check_index(count: int, index: object) -> None:
 class Revolve:
     """Checkpoints of a loop by the binomial schedule: the fewest turns run again where so many states are kept at once.
 
-    `cl.Repeat(1000, body, checkpoint=cl.Revolve(10))` runs 3,640 turns forward and again, and each of the 1,000 once
+    `cl.Repeat(1000, body, recompute=cl.Revolve(10))` runs 3,640 turns forward and again, and each of the 1,000 once
     more where the gradient goes back through it. Gradients of such a loop are of first order, in reverse mode.
 
     Args:
@@ -73,27 +74,29 @@ class Repeat(Program):
         count: how often; zero is allowed.
         body: a program, or a compute set.
         index: a variable of shape () and an integer dtype, set to 0, 1, ... before each turn.
-        checkpoint: for gradients, after how many turns its state is kept: what turns between make is made again from
+        recompute: for gradients, after how many turns its state is kept: what turns between make is made again from
             there; or `cl.Revolve(snapshots)`, how many states are kept at once. All that turns make is kept when left
             off. It changes no value.
 
     Raises:
-        ProgramError: a count that is not a number, an index that cannot count, or a checkpoint that is no number of
+        ProgramError: a count that is not a number, an index that cannot count, or a recompute= that is no number of
             turns.
     """
 
     count: int
     body: Program
     index: Tensor | None
-    checkpoint: int | Revolve | None = None
+    recompute: int | Revolve | None = None
+    checkpoint = old_attribute("Repeat.checkpoint", "recompute")
 
+    @old_arguments(checkpoint="recompute")
     def __init__(
         self,
         count: int,
         body: object,
         *more: object,
         index: Tensor | None = None,
-        checkpoint: int | Revolve | None = None,
+        recompute: int | Revolve | None = None,
     ):
         if more:
             raise ProgramError(
@@ -118,44 +121,44 @@ class Repeat(Program):
             )
         if index is not None:
             _check_index(int(count), index)
-        if not (checkpoint is None or isinstance(checkpoint, Revolve) or is_whole(checkpoint, 1)):
+        if not (recompute is None or isinstance(recompute, Revolve) or is_whole(recompute, 1)):
             raise ProgramError(
-                "a repeat's checkpoint is no number of turns",
-                given=repr(checkpoint),
-                expected="a positive integer: cl.Repeat(100, body, checkpoint=10) keeps the state of every tenth turn",
+                "a repeat's recompute= is no number of turns",
+                given=repr(recompute),
+                expected="a positive integer: cl.Repeat(100, body, recompute=10) keeps the state of every tenth turn",
                 fix="cl.Revolve(10), for ten states at once",
             )
         object.__setattr__(self, "count", int(count))
         object.__setattr__(self, "body", as_program(body))
         object.__setattr__(self, "index", index)
-        kept = int(checkpoint) if isinstance(checkpoint, (int, np.integer)) else checkpoint
-        object.__setattr__(self, "checkpoint", kept)
+        kept = int(recompute) if isinstance(recompute, (int, np.integer)) else recompute
+        object.__setattr__(self, "recompute", kept)
         set_depth(self, self.body)
 
     def lines(self) -> Iterator[str]:
         counted = f", index={self.index}" if self.index is not None else ""
-        counted += f", checkpoint={self.checkpoint}" if self.checkpoint is not None else ""
+        counted += f", recompute={self.recompute}" if self.recompute is not None else ""
         yield f"Repeat({self.count}{counted})"
         yield from indented(self.body)
 
 
-def _check_turns(turns: object, max_steps: int | None) -> None:
+def _check_trip_count(trip_count: object, max_iterations: int | None) -> None:
     """See that a profile can count so many turns of a loop on a condition."""
-    if turns is None:
+    if trip_count is None:
         return
-    if not is_whole(turns, 0) or turns > _MOST_TURNS:
+    if not is_whole(trip_count, 0) or trip_count > _MOST_TURNS:
         raise ProgramError(
             "a loop's turns are not a number of times",
-            given=f"turns={turns!r:.60}",
+            given=f"trip_count={trip_count!r:.60}",
             expected=f"a whole number from 0 to {_MOST_TURNS:,}, which a profile counts",
-            fix="leave it off where nobody knows: max_steps, or else a guess, is counted",
+            fix="leave it off where nobody knows: max_iterations, or else a guess, is counted",
         )
-    if max_steps is not None and turns > max_steps:
+    if max_iterations is not None and trip_count > max_iterations:
         raise ProgramError(
             "a loop has more turns than it may have",
-            given=f"turns={turns}, max_steps={max_steps}",
-            expected=f"at most {max_steps} turns",
-            fix="a larger max_steps, since the program aborts beyond it",
+            given=f"trip_count={trip_count}, max_iterations={max_iterations}",
+            expected=f"at most {max_iterations} turns",
+            fix="a larger max_iterations, since the program aborts beyond it",
         )
 
 
@@ -163,11 +166,11 @@ def _check_turns(turns: object, max_steps: int | None) -> None:
 class RepeatWhile(Program):
     """Run a body as long as a predicate is true: run `condition`, look at the predicate, run the body, and again.
 
-    It is differentiable in forward mode. With `max_steps` it is so in reverse mode instead, whose time is that of the
-    turns that ran, most of them twice, and whose memory is that of about twice the root of `max_steps` turns; JAX
-    refuses forward mode with a TypeError.
+    It is differentiable in forward mode. With `max_iterations` it is so in reverse mode instead, whose time is that of
+    the turns that ran, most of them twice, and whose memory is that of about twice the root of `max_iterations` turns;
+    JAX refuses forward mode with a TypeError.
 
-    It may copy from and to streams. With `max_steps` a lowered function takes as many values of an input stream as
+    It may copy from and to streams. With `max_iterations` a lowered function takes as many values of an input stream as
     there may be, and says how many it read. An engine asks for each value when it is taken, and needs no bound.
 
     Args:
@@ -175,8 +178,8 @@ class RepeatWhile(Program):
         predicate: a view of shape () of a bool or an integer, which is true unless it is 0.
         body: a program or compute set.
         until: go on as long as the predicate is false instead.
-        max_steps: the most turns there may be. The program aborts where the predicate still holds after them.
-        turns: how often a profile counts the body, which changes no value; `max_steps`, or else a guess of
+        max_iterations: the most turns there may be. The program aborts where the predicate still holds after them.
+        trip_count: how often a profile counts the body, which changes no value; `max_iterations`, or else a guess of
             16 turns, when left off.
 
     Raises:
@@ -189,10 +192,13 @@ class RepeatWhile(Program):
     predicate: Tensor
     body: Program
     until: bool
-    max_steps: int | None
-    turns: int | None = None
+    max_iterations: int | None
+    trip_count: int | None = None
     bound: int | None = None
+    max_steps = old_attribute("RepeatWhile.max_steps", "max_iterations")
+    turns = old_attribute("RepeatWhile.turns", "trip_count")
 
+    @old_arguments(max_steps="max_iterations", turns="trip_count")
     def __init__(
         self,
         condition: object,
@@ -200,20 +206,22 @@ class RepeatWhile(Program):
         body: object,
         *,
         until: bool = False,
-        max_steps: int | None = None,
-        turns: int | None = None,
+        max_iterations: int | None = None,
+        trip_count: int | None = None,
     ):
         check_predicate(predicate, "the predicate of a loop")
-        if max_steps is not None and not is_whole(max_steps, 1):
-            raise ProgramError("max_steps is not a number of turns", given=max_steps, expected="a positive integer")
-        if max_steps is not None and max_steps > _MOST_TURNS:
+        if max_iterations is not None and not is_whole(max_iterations, 1):
             raise ProgramError(
-                "max_steps is too large to be counted",
-                given=max_steps,
+                "max_iterations is not a number of turns", given=max_iterations, expected="a positive integer"
+            )
+        if max_iterations is not None and max_iterations > _MOST_TURNS:
+            raise ProgramError(
+                "max_iterations is too large to be counted",
+                given=max_iterations,
                 expected=f"at most {_MOST_TURNS:,}",
                 fix="leave it off, for a loop without a bound",
             )
-        _check_turns(turns, max_steps)
+        _check_trip_count(trip_count, max_iterations)
         if not isinstance(until, (bool, np.bool_)):
             raise ProgramError(
                 "until is not a truth value",
@@ -224,9 +232,9 @@ class RepeatWhile(Program):
         object.__setattr__(self, "predicate", predicate)
         object.__setattr__(self, "body", as_program(body))
         object.__setattr__(self, "until", bool(until))
-        object.__setattr__(self, "max_steps", None if max_steps is None else int(max_steps))
-        object.__setattr__(self, "turns", None if turns is None else int(turns))
-        object.__setattr__(self, "bound", self.max_steps)
+        object.__setattr__(self, "max_iterations", None if max_iterations is None else int(max_iterations))
+        object.__setattr__(self, "trip_count", None if trip_count is None else int(trip_count))
+        object.__setattr__(self, "bound", self.max_iterations)
         set_depth(self, self.condition, self.body)
 
     def told(self, bound: int | None) -> RepeatWhile:
@@ -235,7 +243,9 @@ class RepeatWhile(Program):
         return self
 
     def lines(self) -> Iterator[str]:
-        more = ", until=True" * self.until + (f", max_steps={self.max_steps}" if self.max_steps is not None else "")
+        more = ", until=True" * self.until + (
+            f", max_iterations={self.max_iterations}" if self.max_iterations is not None else ""
+        )
         yield f"RepeatWhile({self.predicate}{more})"
         yield "  condition"
         yield from indented(_Nested(self.condition))
@@ -329,6 +339,6 @@ class Switch(Program):
             yield from other
 
 
-def too_many_turns(predicate: Tensor, max_steps: int | None) -> str:
-    """What the error says where a loop goes on beyond its `max_steps`."""
-    return f"a loop over {source_text(predicate.source)} went on beyond its max_steps={max_steps}"
+def too_many_turns(predicate: Tensor, max_iterations: int | None) -> str:
+    """What the error says where a loop goes on beyond its `max_iterations`."""
+    return f"a loop over {source_text(predicate.source)} went on beyond its max_iterations={max_iterations}"

@@ -131,7 +131,7 @@ class Copy(Program):
     >>> import codelet as cl
     >>> graph = cl.Graph()
     >>> x = graph.add_variable("x", (2, 3))
-    >>> cl.interpret(graph, {}, [x], [cl.Copy(0, x), cl.Copy([1.0, 2.0], x[:, 1])])["x"].tolist()
+    >>> cl.interpret(graph, values={}, outputs=[x], program=[cl.Copy(0, x), cl.Copy([1.0, 2.0], x[:, 1])])["x"].tolist()
     [[0.0, 1.0, 0.0], [0.0, 2.0, 0.0]]
     """
 

@@ -177,7 +177,7 @@ def checked_derivative(derivative: object, parameters: Mapping[str, Tensor]) -> 
     unknown = next((name for name in derivative.inputs if name not in parameters), None)
     if unknown is None:
         types = {name: FieldType(own.shape, own.dtype) for name, own in parameters.items()}
-        traced = derivative.trace({name: types[name] for name in derivative.inputs})
+        traced = derivative.specialise({name: types[name] for name in derivative.inputs})
         unknown = next((name for name, own in traced.outputs.items() if types.get(name) != (*own[:2], False)), None)
         if unknown is None:
             return traced

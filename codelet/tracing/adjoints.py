@@ -126,7 +126,7 @@ class AdjointCodelet(Codelet):
 
         run.__signature__ = signature  # type: ignore[attr-defined]
         run.__name__ = run.__qualname__ = f"{forward.name}_adjoint"
-        super().__init__(run, replace(forward.hints, cycles=None, turns=self._turns(forward.hints.turns)))
+        super().__init__(run, replace(forward.hints, cycles=None, trip_count=self._turns(forward.hints.trip_count)))
 
     def _turns(self, said: Callable[..., int] | int | None) -> Callable[..., int] | int | None:
         """How often loops turn, of the adjoint's fields: as the user says by those of the codelet itself."""
@@ -440,7 +440,7 @@ def adjoint_for(
             raise codelet.unknown_field(name, {})
     codelet.check_names(fields)
     types = {name: _type_of(codelet, name, fields[name]) for name in codelet.inputs}
-    traced = codelet.trace(types, {name: fields[name] for name in codelet.static if name in fields})
+    traced = codelet.specialise(types, {name: fields[name] for name in codelet.static if name in fields})
     found = adjoint_of(traced, _chosen(codelet, "wrt", wrt, traced.inputs), _chosen(codelet, "of", of, traced.outputs))
     if found is None:
         raise CodeletTraceError(
@@ -451,5 +451,5 @@ def adjoint_for(
     names = found.fields
     kinds = {own: traced.inputs[name] for name, own in names.inputs.items()}
     kinds |= {own: traced.outputs[name] for name, own in (*names.results.items(), *names.cotangents.items())}
-    found.trace(kinds, {})  # so that it prints
+    found.specialise(kinds, {})  # so that it prints
     return found

@@ -356,7 +356,7 @@ class OfSizes:
         """
         own, values = self.codelet, self.values
         if not self._asks_no_truth:
-            return own.trace(inputs, values)
+            return own.specialise(inputs, values)
         own.check_names(inputs)
         types = {name: inputs[name] for name in own.inputs}
         variant = self._variant(types)
@@ -365,7 +365,7 @@ class OfSizes:
             variant.of_any_size.append(made)
             found = variant.known(own, types)
         if found is None:
-            found = own.trace(types, values)
+            found = own.specialise(types, values)
             others, asked = variant.traced, tuple(types.values())
             if len(others) + 1 >= _FEW and variant.failures < _FAILURES and asked not in others:
                 made = _of_any_size(found, others)

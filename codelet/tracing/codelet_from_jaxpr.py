@@ -19,6 +19,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.extend import core as jax_core
 
+from codelet.deprecated import old_arguments
 from codelet.errors import CapturedTracerError, CodeletDefinitionError, CodeletTraceError
 from codelet.jaxprs.batchable import batchable
 from codelet.jaxprs.own_constants import with_own_constants
@@ -131,7 +132,7 @@ class JaxprCodelet(Codelet):
         if self._origin is not None:
             return super().__reduce__()
         for own in self.hints.functions:
-            what = "cycles" if own is self.hints.cycles else "turns"
+            what = "cycles" if own is self.hints.cycles else "trip_count"
             reduced(own, own, (), f"the {what} of codelet {self.name!r}")
         jaxprs = tuple(saved_jaxpr(jaxpr, self.name) for jaxpr in self.jaxprs)
         _by_identity[self._identity] = self
@@ -139,7 +140,7 @@ class JaxprCodelet(Codelet):
 
     def __str__(self) -> str:
         for own in self.types:
-            self.trace(dict(zip(self.inputs, own, strict=True)))
+            self.specialise(dict(zip(self.inputs, own, strict=True)))
         return super().__str__()
 
 
@@ -242,6 +243,7 @@ def _check_arrays(jaxpr: jax_core.ClosedJaxpr, inputs: Sequence[str], outputs: S
         )
 
 
+@old_arguments(turns="trip_count")
 def codelet_from_jaxpr(
     jaxpr: jax_core.ClosedJaxpr | Sequence[jax_core.ClosedJaxpr],
     inputs: Sequence[str] | str,
@@ -252,7 +254,7 @@ def codelet_from_jaxpr(
     workers: int = 1,
     issue: Issue | None = None,
     vectorised: bool = False,
-    turns: Callable[..., int] | int | None = None,
+    trip_count: Callable[..., int] | int | None = None,
 ) -> JaxprCodelet:
     """Make a codelet of a jaxpr: an equation or part of another program, or one that no function is known of.
 
@@ -270,7 +272,7 @@ def codelet_from_jaxpr(
         workers: as of `codelet`.
         issue: as of `codelet`.
         vectorised: as of `codelet`.
-        turns: as of `codelet`.
+        trip_count: as of `codelet`.
 
     Raises:
         CodeletDefinitionError: something that is no jaxpr, hints that cannot be meant, or names or types that
@@ -285,10 +287,10 @@ def codelet_from_jaxpr(
     >>> graph = cl.Graph()
     >>> w, g, i = graph.add_variable("w", (6,)), graph.add_variable("g", (6,)), cl.grid(2)
     >>> graph.add_vertex("step", descend, w=w[3 * i:3 * i + 3], g=g[3 * i:3 * i + 3])
-    >>> cl.interpret(graph, {"w": jnp.ones(6), "g": jnp.arange(6.0)}, [w])["w"].tolist()
+    >>> cl.interpret(graph, values={"w": jnp.ones(6), "g": jnp.arange(6.0)}, outputs=[w])["w"].tolist()
     [1.0, 0.5, 0.0, -0.5, -1.0, -1.5]
     """
-    hints = Hints(cycles, workers, issue, vectorised, turns)
+    hints = Hints(cycles, workers, issue, vectorised, trip_count)
     check_hints(hints)
     jaxprs = _listed(jaxpr)
     called = jaxprs[0].jaxpr.debug_info.func_name if name is None else name

@@ -20,6 +20,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from codelet.deprecated import old_arguments, old_attribute
 from codelet.display import as_block
 from codelet.errors import (
     CapturedTracerError,
@@ -190,10 +191,12 @@ class Codelet(Unchanging, Capturing):
         """A name for each size of each field, of a codelet whose function is the same whatever these are; else None."""
         return None
 
-    def trace(
+    trace = old_attribute("Codelet.trace", "specialise")
+
+    def specialise(
         self, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable] | None = None, least: int = 1
     ) -> TracedCodelet:
-        """The codelet as a jaxpr, traced once for each combination of types and static values.
+        """The codelet for fields of some types: a jaxpr, traced once for each combination of types and static values.
 
         Args:
             inputs: the type of every input field.
@@ -206,7 +209,7 @@ class Codelet(Unchanging, Capturing):
         """
         own = self.frozen()
         if own is not self:
-            return own.trace(inputs, static, least)
+            return own.specialise(inputs, static, least)
         self.check_names(inputs)
         values, keys = self.static_values(static or {})
         types = {name: inputs[name] for name in self.inputs}
@@ -299,7 +302,7 @@ class Codelet(Unchanging, Capturing):
                 f"codelet {self.name!r} fails for these fields: {type(error).__name__}: {message}",
                 given=types,
                 expected="a pure JAX function that returns an array, or a dict of arrays",
-                fix=mend_of_asking(error) or f"call `{self.name}` on arrays of these shapes to see it happen",
+                fix=mend_of_asking(error) or f"jax.make_jaxpr({self.name})(...), of such arrays, shows where",
             ) from error
         if any(isinstance(const, Tracer) for const in jaxpr.consts):
             raise CapturedTracerError(
@@ -379,7 +382,7 @@ def codelet(
     workers: int = 1,
     issue: Issue | None = None,
     vectorised: bool = False,
-    turns: Callable[..., int] | int | None = None,
+    trip_count: Callable[..., int] | int | None = None,
 ) -> Codelet: ...
 @overload
 def codelet(
@@ -388,8 +391,9 @@ def codelet(
     workers: int = 1,
     issue: Issue | None = None,
     vectorised: bool = False,
-    turns: Callable[..., int] | int | None = None,
+    trip_count: Callable[..., int] | int | None = None,
 ) -> Callable[[Callable[..., Any]], Codelet]: ...
+@old_arguments(turns="trip_count")
 def codelet(
     function: Callable[..., Any] | None = None,
     /,
@@ -398,7 +402,7 @@ def codelet(
     workers: int = 1,
     issue: Issue | None = None,
     vectorised: bool = False,
-    turns: Callable[..., int] | int | None = None,
+    trip_count: Callable[..., int] | int | None = None,
 ) -> Codelet | Callable[[Callable[..., Any]], Codelet]:
     """Make a codelet of a pure JAX function.
 
@@ -420,7 +424,7 @@ def codelet(
             where one instruction follows another. Left off, it is what the target supposes: the IPU takes a
             codelet that is one of PopLibs' vertices for assembly, and any other for compiled C++.
         vectorised: whether its compiled loops take vectors, as C++ written with `float2` and `half4` does.
-        turns: of each of its while loops, a number or a function as `cycles` is. These five change what the
+        trip_count: of each of its while loops, a number or a function as `cycles` is. These five change what the
             profile counts, never values.
 
     Raises:
@@ -435,7 +439,7 @@ def codelet(
     >>> scale(3.0, factor=2.0)
     6.0
     """
-    hints = Hints(cycles, workers, issue, vectorised, turns)
+    hints = Hints(cycles, workers, issue, vectorised, trip_count)
     check_hints(hints)
     if function is not None:
         return Codelet(function, hints)

@@ -25,23 +25,23 @@ class Hints:
         workers: the workers that share the work of each vertex; 1 for a plain vertex.
         issue: how its loops issue instructions; None for as its target supposes.
         vectorised: whether compiled loops take vectors rather than elements.
-        turns: of each of its while loops: a number, or a function as `cycles` is; None for not known.
+        trip_count: of each of its while loops: a number, or a function as `cycles` is; None for not known.
     """
 
     cycles: Callable[..., int] | None = None
     workers: int = 1
     issue: Issue | None = None
     vectorised: bool = False
-    turns: Callable[..., int] | int | None = None
+    trip_count: Callable[..., int] | int | None = None
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
         """Those of the user's functions that are among them."""
-        return tuple(own for own in (self.cycles, self.turns) if callable(own))
+        return tuple(own for own in (self.cycles, self.trip_count) if callable(own))
 
     def of(self, *functions: Callable[..., Any]) -> Hints:
         """The same with other functions, in the order of `functions`."""
-        names = [name for name in ("cycles", "turns") if callable(getattr(self, name))]
+        names = [name for name in ("cycles", "trip_count") if callable(getattr(self, name))]
         return replace(self, **dict(zip(names, functions, strict=True)))
 
 
@@ -64,14 +64,15 @@ def check_hints(hints: Hints) -> None:
     Raises:
         CodeletDefinitionError: a number for `cycles`, say.
     """
-    cycles, turns = hints.cycles, hints.turns
+    cycles, trip_count = hints.cycles, hints.trip_count
     seen = "a function of the input fields, of which it sees shape, size and dtype"
     if cycles is not None and not callable(cycles):
         fix = f"cycles=lambda x: {cycles!r:.20}, with the codelet's own fields for x"
         raise _refused("cycles", cycles, f"a function: {seen}", fix)
-    whole = isinstance(turns, int) and not isinstance(turns, bool) and turns >= 0
-    if turns is not None and not callable(turns) and not whole:
-        raise _refused("turns", turns, f"a whole number from 0, or a function: a whole number from 0, or {seen}")
+    whole = isinstance(trip_count, int) and not isinstance(trip_count, bool) and trip_count >= 0
+    if trip_count is not None and not callable(trip_count) and not whole:
+        expected = f"a whole number from 0, or a function: a whole number from 0, or {seen}"
+        raise _refused("trip_count", trip_count, expected)
     if not isinstance(hints.workers, int) or isinstance(hints.workers, bool) or hints.workers < 1:
         fix = "workers=6 to share each vertex among all workers of a tile"
         raise _refused("workers", hints.workers, "a whole number from 1", fix)

@@ -120,13 +120,13 @@ def trace_ragged(
     """
     for least in _leasts(lengths):
         try:
-            traced = codelet.trace(inputs, static, least)
+            traced = codelet.specialise(inputs, static, least)
         except CodeletTraceError:
             continue
         found = traced.told_apart(_apart(traced, least, lengths))
         check_unchanged(found, lengths=lengths)  # or else some lengths are traced with other values than others
         return found
-    each = [codelet.trace({name: kind.at(some) for name, kind in inputs.items()}, static) for some in lengths]
+    each = [codelet.specialise({name: kind.at(some) for name, kind in inputs.items()}, static) for some in lengths]
     outputs = {name: _over_lengths(each, lengths, name, inputs) for name in each[-1].outputs}
     apart = {tuple(some.values()): own for some, own in zip(lengths, each, strict=True)}
     found = replace(each[-1], inputs=dict(inputs), outputs=outputs, with_apart={}).told_apart(apart)

@@ -78,7 +78,7 @@ class TracedCodelet(Unchanging):
             CodeletTraceError: it does not trace for them.
         """
         with restored(self.settings):
-            return self.codelet.trace({name: kind.at(lengths) for name, kind in self.inputs.items()}, self.static)
+            return self.codelet.specialise({name: kind.at(lengths) for name, kind in self.inputs.items()}, self.static)
 
     def anew(self) -> TracedCodelet:
         """It traced once more, which nobody remembers: of its derivative rules none has run yet."""
@@ -110,4 +110,4 @@ def _traced_again(
     codelet: Codelet, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable], settings: Settings
 ) -> TracedCodelet:
     with restored(settings):
-        return codelet.trace(inputs, static)
+        return codelet.specialise(inputs, static)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 from jax.core import Tracer
@@ -48,6 +48,18 @@ def _dependent(start: Index, stop: Index, step: int, name: str | None, grid: Gri
     return axis, Index(low, (), (), (), (Table((axis,), axis.ancestors[symbol], apart),))
 
 
+Size = SupportsIndex | Index | range | slice
+"""How many values a symbol takes, or which: a number, another symbol, or a range, whose ends may be by symbols."""
+
+
+@overload
+def grid(size: Size, /) -> Index: ...
+@overload
+def grid(first: Size, second: Size, /) -> tuple[Index, Index]: ...
+@overload
+def grid(first: Size, second: Size, third: Size, /) -> tuple[Index, Index, Index]: ...
+@overload
+def grid(*sizes: Size, **named: Size) -> Any: ...
 def grid(*sizes: object, **named: object) -> Any:
     """Symbols that run over all combinations of `sizes`, as nested loops would.
 

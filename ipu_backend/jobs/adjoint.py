@@ -1,4 +1,4 @@
-"""Training steps whose backward pass is vertices of the graph: traced forward, differentiated, and then the update.
+"""What jobs trace, and training steps whose backward pass is vertices of the graph: forward, backward, the update.
 
 In comes a function of JAX with examples of its arguments: a loss. Its forward pass is traced, `cl.gradient` adds the
 backward pass by its first argument, and for a network `cl.ops.momentum` goes down the gradient.
@@ -14,17 +14,24 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from codelet.frontends.trace import trace
 from codelet.frontends.traced import Traced
 from codelet.graphs.graph import Graph
+from codelet.models.networks import NETWORKS
 from codelet.models.training import Training, loss_and_state
 from codelet.ops.optimisers import momentum
 from codelet.programs.program import Program
 from codelet.programs.program import Sequence as ProgramSequence
 from codelet.programs.walk import Touched
+from codelet.target import Target
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor
+from ipu_backend.jobs.found import find_function, telling_of
 from ipu_backend.jobs.layers import LayerNames
-from lowering.adjoint.gradient import gradient
+from ipu_backend.jobs.stages import Stages
+from ipu_backend.model.profile import Profile
+from ipu_backend.running.engine import Engine
+from lowering.adjoint.gradient import Gradient, gradient
 
 _FEW = 2**14
 """Elements of a parameter up to which its gradient is kept to the end."""
@@ -61,14 +68,22 @@ def _floats(tree: Any) -> list[Tensor]:
     return [own for own in jax.tree.leaves(tree) if isinstance(own, Tensor) and jnp.issubdtype(own.dtype, jnp.inexact)]
 
 
+def gradient_of(traced: Traced) -> Gradient:
+    """The gradient of a traced function's first result, one number, by the floats of its first argument.
+
+    Raises:
+        ProgramError: a first result that is no single number of floats.
+    """
+    return gradient(traced.graph, traced.program, of=traced.flat_outputs[0], wrt=_floats(traced.inputs[0]))
+
+
 def with_gradient(traced: Traced) -> Step:
     """A traced function with the gradient of its first result, one number, by the floats of its first argument.
 
     Raises:
         ProgramError: a first result that is no single number of floats.
     """
-    wrt = _floats(traced.inputs[0])
-    found = gradient(traced.graph, traced.flat_outputs[0], wrt, program=traced.program)
+    found = gradient_of(traced)
     program = ProgramSequence(found.forward, found.backward)
     return Step(traced.graph, program, traced.flat_inputs, (*traced.flat_outputs, *found))
 
@@ -94,7 +109,7 @@ def training_step(traced: Traced, grain: int | None = None) -> Step:
     """
     graph, training = traced.graph, traced.inputs[0]
     parameters, velocity = (jax.tree.leaves(own) for own in (training.parameters, training.velocity))
-    found = gradient(graph, traced.flat_outputs[0], parameters, program=traced.program)
+    found = gradient(graph, traced.program, of=traced.flat_outputs[0], wrt=parameters)
     parts = list(ProgramSequence(found.backward).programs)
     rows = [(p, found[p], v) for p, v in zip(parameters, velocity, strict=True)]
     places = _last_touched(found.backward, rows)
@@ -114,3 +129,52 @@ def training_step(traced: Traced, grain: int | None = None) -> Step:
         parts.insert(place + 1, update)
     program = ProgramSequence(found.forward, *parts)
     return Step(graph, program, traced.flat_inputs, (*traced.flat_outputs, *parameters, *velocity))
+
+
+def profile_of(step: Step) -> Profile:
+    """What a step costs where what goes in and comes out keeps its memory; what tiles cannot hold is counted too."""
+    engine = Engine(step.graph, step.program)
+    return engine.profile(host_visible=[*step.inputs, *step.outputs], allow_out_of_memory=True)
+
+
+def asked_step(
+    name: str,
+    stages: Stages,
+    *,
+    grain: int | None = None,
+    batch: int | None = None,
+    target: Target | None = None,
+    adjoint: bool = False,
+) -> tuple[Traced, Step]:
+    """What a job is asked for: a network's training step or another function, traced, and what of it is built.
+
+    Args:
+        name: as `find_function` takes it.
+        stages: of the job, "trace" among them, and with `adjoint` "differentiate".
+        grain: as `cl.trace` takes it.
+        batch: as `find_function` takes it.
+        target: the machine; an IPU when left off.
+        adjoint: trace the loss alone, and make the backward pass of its graph by `cl.gradient`; of another function
+            than a network's, add that of its first result, one number, by its first argument.
+
+    Raises:
+        BuildError: a name that nothing has, or a function that cannot be traced.
+        ProgramError: nothing that can be differentiated, where that is asked for.
+    """
+    function, *examples = find_function(name, batch)
+    is_network = name in NETWORKS
+    with stages.stage("trace"), telling_of(name):
+        if is_network and adjoint:
+            function = network_loss
+        # A step's parameters are those that the step before has left: new ones take their place.
+        donated = 0 if is_network and not adjoint else ()
+        traced = trace(function, *examples, target=target, grain=grain, donate_argnums=donated)
+    if not adjoint:
+        return traced, step_of(traced)
+    with stages.stage("differentiate"):
+        return traced, training_step(traced, grain) if is_network else with_gradient(traced)
+
+
+def stages_of(adjoint: bool, *following: str) -> Stages:
+    """The stages of a job that begins with `asked_step`."""
+    return Stages(["trace", *(["differentiate"] if adjoint else []), *following])

@@ -13,15 +13,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from codelet.errors import SizeError
-from codelet.frontends.trace import trace
 from codelet.graphs.family import counted
-from codelet.models.networks import NETWORKS
 from codelet.target import Target
 from codelet.views.sources import source_variables
-from ipu_backend.jobs.adjoint import Step, network_loss, step_of, training_step, with_gradient
-from ipu_backend.jobs.found import find_function, telling_of
+from ipu_backend.jobs.adjoint import Step, asked_step, stages_of
 from ipu_backend.jobs.layers import Layer, layer_table, layers_of
-from ipu_backend.jobs.stages import Stages
 from ipu_backend.model.ipu import IPU
 from ipu_backend.model.profile import Profile
 from ipu_backend.model.profile_plan import profile_machine
@@ -134,28 +130,15 @@ def build(
         grain: as `cl.trace` takes it.
         target: the machine; an IPU when left off.
         batch: as `find_function` takes it.
-        adjoint: trace the loss alone, and make the backward pass of its graph by `cl.gradient`; of another function
-            than a network's, add that of its first result, one number, by its first argument.
+        adjoint: as `asked_step` takes it.
 
     Raises:
         BuildError: a name that nothing has.
         ProgramError: nothing that can be differentiated, where that is asked for.
     """
     target = IPU() if target is None else target
-    stages = Stages(ADJOINT_STAGES if adjoint else STAGES)
-    function, *examples = find_function(name, batch)
-    is_network = name in NETWORKS
-    with stages.stage("trace"), telling_of(name):
-        if is_network and adjoint:
-            function = network_loss
-        # A step's parameters are those that the step before has left: new ones take their place.
-        donated = 0 if is_network and not adjoint else ()
-        traced = trace(function, *examples, target=target, grain=grain, donate_argnums=donated)
-    if adjoint:
-        with stages.stage("differentiate"):
-            step = training_step(traced, grain) if is_network else with_gradient(traced)
-    else:
-        step = step_of(traced)
+    stages = stages_of(adjoint, *STAGES[1:])
+    _, step = asked_step(name, stages, grain=grain, batch=batch, target=target, adjoint=adjoint)
     graph = step.graph
     with stages.stage("plan"):
         sources = tuple(source_variables(own.source)[0] for own in step.inputs)
@@ -170,7 +153,7 @@ def build(
             profile = _profile(plan, step)
     except SizeError as error:
         unprofiled = error.problem
-    counts = (graph.num_vertices, graph.num_edges, len(graph.variables), len(graph.compute_sets), len(graph.functions))
+    counts = (graph.num_vertices, graph.num_edges, len(graph.sources), len(graph.compute_sets), len(graph.functions))
     if profile is None:
         return BuildResult(name, *counts, target.num_tiles, None, None, (), stages.seconds, unprofiled)
     by_tile = profile.memory_by_tile

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from codelet.frontends.trace import trace
+from codelet.models.networks import NETWORKS
+from codelet.target import Target
+from ipu_backend.jobs.adjoint import gradient_of, network_loss
 from ipu_backend.jobs.found import find_function, telling_of
 from ipu_backend.jobs.stages import Stages
 from lowering.equality.answer import Equality
-from lowering.equality.checks import comparisons_of
+from lowering.equality.checks import compared_gradient, comparisons_of
 
 
 @dataclass(frozen=True)
@@ -38,13 +41,24 @@ class Checked:
         }
 
 
-def check_function(name: str, *, grain: int | None = None, batch: int | None = None, vertices: bool = False) -> Checked:
+def check_function(
+    name: str,
+    *,
+    grain: int | None = None,
+    batch: int | None = None,
+    target: Target | None = None,
+    adjoint: bool = False,
+    vertices: bool = False,
+) -> Checked:
     """Trace a network's training step or another function, lower it, and compare both with the function.
 
     Args:
         name: as `find_function` takes it.
         grain: as `cl.trace` takes it.
         batch: as `find_function` takes it.
+        target: the machine; an IPU when left off.
+        adjoint: compare the gradient of the first result by the first argument, as `cl.gradient` makes it, with JAX's;
+            of a network its loss is traced then.
         vertices: whether the graph itself is compared as well, one family of vertices at a time.
 
     Raises:
@@ -52,10 +66,15 @@ def check_function(name: str, *, grain: int | None = None, batch: int | None = N
         ProgramError: a function that does something else than to compute.
     """
     function, *examples = find_function(name, batch)
+    if adjoint and name in NETWORKS:
+        function = network_loss
     tracing = Stages(["trace"])
     with tracing.stage("trace"), telling_of(name):
-        traced = trace(function, *examples, grain=grain)
+        traced = trace(function, *examples, grain=grain, target=target)
     comparisons = comparisons_of(traced)
+    if adjoint:
+        found = gradient_of(traced)
+        comparisons["the gradient by vertices"] = lambda: compared_gradient(traced.graph, traced.program, found, 1)
     if not vertices:
         del comparisons["the graph of a trace"]
     stages, answers = Stages([*comparisons]), {}

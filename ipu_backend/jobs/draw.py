@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from codelet.draw.diagram import Diagram
-from codelet.draw.drawing import STAGES, draw
+from codelet.draw.drawing import STAGES, draw, draw_small
 from codelet.draw.paths import check_path
 from codelet.draw.picture import Picture
-from codelet.frontends.trace import trace
-from ipu_backend.jobs.found import find_function, telling_of
-from ipu_backend.jobs.stages import Stages
+from codelet.target import Target
+from ipu_backend.jobs.adjoint import asked_step, profile_of, stages_of
 
 
 def draw_function(
@@ -19,6 +18,8 @@ def draw_function(
     *,
     grain: int | None = None,
     batch: int | None = None,
+    target: Target | None = None,
+    adjoint: bool = False,
     profile: bool = False,
     **options: Any,
 ) -> Picture | Diagram:
@@ -29,6 +30,8 @@ def draw_function(
         path: where the picture is saved.
         grain: as `cl.trace` takes it.
         batch: as `find_function` takes it.
+        target: as `asked_step` takes it.
+        adjoint: as `asked_step` takes it.
         profile: whether vertices that the trace gives no tile are placed, so that the picture knows theirs; for
             colours by tile they are anyway.
         options: further ones of `cl.draw`.
@@ -40,14 +43,16 @@ def draw_function(
         SizeError: placing it would take more memory than this computer has.
     """
     check_path(path, diagram=path.lower().endswith(".svg"))
-    stages = Stages(["trace", "profile", *STAGES])
-    function, *examples = find_function(name, batch)
-    with stages.stage("trace"), telling_of(name):
-        traced = trace(function, *examples, grain=grain)
+    stages = stages_of(adjoint, "profile", *STAGES)
+    traced, step = asked_step(name, stages, grain=grain, batch=batch, target=target, adjoint=adjoint)
+    drawn = (step.graph, step.program) if adjoint else (traced,)
     placed = None
-    by_tile = options.get("colour") == "tile" and any(family.tile is None for family in traced.graph.families)
+    by_tile = options.get("colour") == "tile" and any(family.tile is None for family in step.graph.families)
     if profile or by_tile:
         with stages.stage("profile"):
-            placed = traced.profile(allow_out_of_memory=True)
+            placed = profile_of(step)
+    if path.lower().endswith(".svg"):
+        chosen = {own: options[own] for own in ("style", "palette") if own in options}
+        return draw_small(*drawn, path=path, profile=placed, title=name, **chosen)
     with stages.following() as note:
-        return draw(traced, path, profile=placed, note=note, **{"title": name, **options})
+        return draw(*drawn, path=path, profile=placed, note=note, **{"title": name, **options})

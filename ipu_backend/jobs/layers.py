@@ -50,7 +50,7 @@ class Cost:
             step.total_cycles,
             step.compute_cycles,
             step.exchange_cycles,
-            step.repeats * step.received_bytes,
+            step.iterations * step.received_bytes,
             step.used_bytes,
             step.used_bytes + step.other_live_bytes,
         )

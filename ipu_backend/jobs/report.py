@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from codelet.files import check_writable, written_whole
-from codelet.frontends.trace import trace
-from ipu_backend.jobs.found import find_function, telling_of
-from ipu_backend.jobs.stages import Stages
+from codelet.target import Target
+from ipu_backend.jobs.adjoint import asked_step, profile_of, stages_of
 from ipu_backend.model.profile import Profile
 from ipu_backend.model.report.advice import advice_of
 from ipu_backend.model.report.page import page_of
 from ipu_backend.model.report.picture import picture_of_graph
+from ipu_backend.model.report.record import Record
 
 
 def report_function(
@@ -18,9 +18,10 @@ def report_function(
     *,
     grain: int | None = None,
     batch: int | None = None,
+    target: Target | None = None,
+    adjoint: bool = False,
     picture: bool | None = None,
-    json: str | None = None,
-) -> Profile:
+) -> tuple[Profile, Record]:
     """Trace a network's training step or another function, place it, and write the report of what it costs.
 
     What the tiles cannot hold is counted all the same.
@@ -30,8 +31,12 @@ def report_function(
         path: where the page is written.
         grain: as `cl.trace` takes it.
         batch: as `find_function` takes it.
-        picture: as `Profile.report` takes it.
-        json: where all that the page shows is written as JSON, if anywhere.
+        target: as `asked_step` takes it.
+        adjoint: as `asked_step` takes it.
+        picture: as `Profile.write_report` takes it.
+
+    Returns:
+        The profile, and all that the page shows.
 
     Raises:
         BuildError: a name that nothing has, or a function that cannot be traced.
@@ -39,22 +44,17 @@ def report_function(
         MissingExtraError: a library that the extra `report` brings is not installed.
         SizeError: placing it would take more memory than this computer has.
     """
-    for own in (path, *(() if json is None else (json,))):
-        check_writable(own)
-    stages = Stages(["trace", "profile", "collect", "write"])
-    function, *examples = find_function(name, batch)
-    with stages.stage("trace"), telling_of(name):
-        traced = trace(function, *examples, grain=grain)
+    check_writable(path)
+    stages = stages_of(adjoint, "profile", "collect", "write")
+    traced, step = asked_step(name, stages, grain=grain, batch=batch, target=target, adjoint=adjoint)
     with stages.stage("profile"):
-        profile = traced.profile(allow_out_of_memory=True)
+        profile = profile_of(step)
     with stages.stage("collect"):
-        record = profile.record(name, traced.layer_of)
+        record = profile.tables(name, layer_of=traced.layer_of)
     with stages.stage("write"):
         text = page_of(record, picture=picture_of_graph(profile, picture))
         with written_whole(path) as file:
             file.write(text)
-        if json is not None:
-            record.write_json(json)
     for advice in advice_of(record, 5):
         print(f"  {advice}")
-    return profile
+    return profile, record

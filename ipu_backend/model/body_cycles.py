@@ -99,7 +99,7 @@ def _while(eqn: Equation, mode: Mode) -> Cost:
         (WHILE_TURNS, f"{WHILE_TURNS} are") if known is None else (known.number, f"at most {known.number}, which are")
     )
     mode.tell(
-        f"a while loop runs for a number of turns that is not known: {how} counted; cl.codelet(turns=...) says how many"
+        f"a while loop runs for a number of turns that is not known: {how} counted; cl.codelet(trip_count=...) says it"
     )
     found = turn * turns
     return replace(found, fitted=0, guessed=found.counted)

@@ -83,7 +83,7 @@ def _workers(traced: TracedCodelet, machine: Machine) -> int:
 def _counted(traced: TracedCodelet, machine: Machine) -> JaxprCycles:
     """What the equations of a codelet take."""
     hints = traced.codelet.hints
-    turns = _said(traced, hints.turns, "turns") if callable(hints.turns) else hints.turns
+    turns = _said(traced, own, "trip_count") if callable(own := hints.trip_count) else own
     mode = Mode(machine, _workers(traced, machine), hints.issue == "compiled", hints.vectorised, turns)
     opened = traced.jaxpr.jaxpr
     fields = dict(zip(traced.inputs, opened.invars, strict=True))
@@ -99,7 +99,7 @@ def codelet_cycles(traced: TracedCodelet, machine: Machine) -> VertexCycles:
         machine: on what.
 
     Raises:
-        CyclesError: the codelet's own `cycles=` or `turns=` fails.
+        CyclesError: the codelet's own `cycles=` or `trip_count=` fails.
     """
     hints = traced.codelet.hints
     if hints.cycles is not None:

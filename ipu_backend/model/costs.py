@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ipu_backend.model.machine import Machine
 
 
-class CyclesError(CodeletError):
+class CyclesError(CodeletError, ValueError):
     """A codelet's own `cycles=` or `turns=` that fails, or returns something else than a number."""
 
 

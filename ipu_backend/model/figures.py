@@ -78,7 +78,7 @@ def plot_memory(profile: Profile, axes: Any = None) -> Any:
 def plot_live(profile: Profile, axes: Any = None) -> Any:
     """Memory live in each step on all tiles together: what the step uses itself, and what is live besides."""
     axes = _new_axes(axes)
-    frame = profile.step_frame()
+    frame = profile.step_frame
     steps = np.arange(len(profile.steps))
     unit, name = _byte_unit(max(1, int((frame["other_live_bytes"] + frame["used_bytes"]).max(initial=0))))
     besides, used = frame["other_live_bytes"] / unit, frame["used_bytes"] / unit

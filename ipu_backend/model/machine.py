@@ -14,7 +14,7 @@ from ipu_backend.model.cost import codelet_cycles, interleaved_fields
 from ipu_backend.model.tables import POPLIBS, Tables
 
 
-class TargetError(CodeletError):
+class TargetError(CodeletError, ValueError):
     """A target that does not exist, or numbers that no machine has."""
 
 
@@ -174,7 +174,7 @@ class Machine:
         """What a vertex of a codelet takes: its own `cycles=`, or what the rules say of its equations.
 
         Raises:
-            CyclesError: the codelet's own `cycles=` or `turns=` fails.
+            CyclesError: the codelet's own `cycles=` or `trip_count=` fails.
         """
         return codelet_cycles(codelet, self)
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from codelet.deprecated import callable_still, old_attribute
 from codelet.display import Text, as_html, as_table
-from codelet.errors import CodeletError, TileError
+from codelet.errors import TileError
 from codelet.files import written_whole
 from codelet.graphs.family import Family
 from codelet.schema import COUNT, FLAG, FUNCTION, SIZE, TEXT, accepts
@@ -26,16 +27,11 @@ from ipu_backend.model.report.page import Page, page_of
 from ipu_backend.model.report.picture import picture_of_graph
 from ipu_backend.model.report.record import Record
 from ipu_backend.model.report.recorded import ReportError, record_of
-from ipu_backend.model.step_profile import CountedByKind, StepProfile
+from ipu_backend.model.step_profile import CountedByKind, FigureError, StepProfile, check_kinds
 from ipu_backend.model.vertex_tiles import VertexTiles
 from lowering.machine.phases import KINDS
 from lowering.machine.placement import checked_tile
 from lowering.pipeline import MachinePlan
-
-
-class FigureError(CodeletError):
-    """A figure that a profile does not have."""
-
 
 _ARGUMENTS = {"title": TEXT, "layer_of": FUNCTION, "picture": FLAG, "most": SIZE, "height": COUNT}
 
@@ -109,11 +105,7 @@ class Profile(CountedByKind):
         Raises:
             FigureError: a kind that no phase is of.
         """
-        for kind in kinds:
-            if not isinstance(kind, str) or kind not in KINDS:
-                raise FigureError(
-                    "a profile has no such kind of phase", given=f"{kind!r:.80}", expected=", ".join(KINDS)
-                )
+        check_kinds(kinds)
         return sum(step.cycles_of(*kinds) for step in self.steps)
 
     @property
@@ -146,7 +138,7 @@ class Profile(CountedByKind):
         """Cycles that each tile computes for, over all steps and turns, int64 of shape (num_tiles,)."""
         total = np.zeros(self.target.num_tiles, np.int64)
         for step in self.steps:
-            total += step.repeats * step.compute_by_tile
+            total += step.iterations * step.compute_by_tile
         return total
 
     @property
@@ -189,7 +181,8 @@ class Profile(CountedByKind):
     def kept(self) -> tuple[str, ...] | None:
         """The variables that keep their memory from before the program to after it, by name; others share theirs.
 
-        Those that `keep` names, and what is read before it is written. None where nothing was planned on the machine.
+        Those that `host_visible` names, and what is read before it is written. None where nothing was planned on the
+        machine.
         """
         if self.machine is None:
             return None
@@ -249,7 +242,7 @@ class Profile(CountedByKind):
         rows: list[tuple[str, ...]] = [("", "turns", *(name.replace("_", " ") for name in columns), "balance")]
         for step in self.steps:
             cells = (f"{getattr(step, f'{name}_cycles'):,}" for name in columns)
-            rows.append((step.name, f"{step.repeats:,}", *cells, f"{100 * step.balance:.1f}%"))
+            rows.append((step.name, f"{step.iterations:,}", *cells, f"{100 * step.balance:.1f}%"))
         rows.append(("all steps", "", *(f"{self._sum_of(name):,}" for name in columns), ""))
         rows.append(("", "", *(_percent(self._sum_of(name), total) for name in columns), ""))
         yield from _table(rows)
@@ -259,7 +252,7 @@ class Profile(CountedByKind):
             whole = sum(self.cycles_by_codelet.values())
             rows = [(name, f"{n:,}", _percent(n, whole)) for name, n in self.cycles_by_codelet.items()]
             if self.cycles_if_assembly:
-                less = [f"{n:,}" for n in self.codelet_frame()["if_assembly_cycles"].tolist()]
+                less = [f"{n:,}" for n in self.codelet_frame["if_assembly_cycles"].tolist()]
                 rows = [("", "", "", "as assembly"), *((*row, n) for row, n in zip(rows, less, strict=True))]
             yield from _table(rows)
 
@@ -280,20 +273,23 @@ class Profile(CountedByKind):
         return Text(self)
 
     def _repr_html_(self) -> str:
-        rows = [(step.name, step.repeats, step.num_vertices, step.total_cycles) for step in self.steps]
+        rows = [(step.name, step.iterations, step.num_vertices, step.total_cycles) for step in self.steps]
         table = as_table(("step", "turns", "vertices", "cycles"), rows)
         heading = f"{self.total_cycles:,} cycles on {self.target}, {1e6 * self.seconds:,.1f} us"
         return as_html(heading, table, {"in full": self})
 
     # --- as columns -----------------------------------------------------------------------------------
 
+    @property
     def step_frame(self) -> dict[str, np.ndarray]:
-        """A row for each step: its name, turns, vertices, cycles, of them launches, fits and guesses, and bytes."""
+        """A row for each step: name, iterations, vertices, cycles, of them launches, fits and guesses, and bytes."""
         cycles = (*_COLUMNS[:3], "exchange", *_COLUMNS[3:])
-        columns = ["name", "repeats", "num_vertices", *(f"{kind}_cycles" for kind in cycles), "balance"]
+        columns = ["name", "iterations", "num_vertices", *(f"{kind}_cycles" for kind in cycles), "balance"]
         columns += ["received_bytes", "used_bytes", "other_live_bytes"]
-        return {column: np.array([getattr(step, column) for step in self.steps]) for column in columns}
+        made = {column: np.array([getattr(step, column) for step in self.steps]) for column in columns}
+        return callable_still(made, "Profile.step_frame")
 
+    @property
     def tile_frame(self) -> dict[str, np.ndarray]:
         """A row for each tile: the cycles it computes for, and its bytes by kind and in all.
 
@@ -301,8 +297,10 @@ class Profile(CountedByKind):
         """
         tiles = np.arange(self.target.num_tiles)
         memory = {"_".join([*kind.replace(",", "").split(), "bytes"]): own for kind, own in self.memory.items()}
-        return {"tile": tiles, "compute_cycles": self.compute_by_tile, **memory, "total_bytes": self.memory_by_tile}
+        made = {"tile": tiles, "compute_cycles": self.compute_by_tile, **memory, "total_bytes": self.memory_by_tile}
+        return callable_still(made, "Profile.tile_frame")
 
+    @property
     def codelet_frame(self) -> dict[str, np.ndarray]:
         """A row for each codelet: its name, and the cycles of all its vertices and turns on one worker.
 
@@ -310,15 +308,18 @@ class Profile(CountedByKind):
         """
         cycles = self.cycles_by_codelet
         less = {**cycles, **self.cycles_if_assembly}
-        return {
+        made = {
             "name": np.array(list(cycles)),
             "cycles": np.array(list(cycles.values()), np.int64),
             "if_assembly_cycles": np.array([less[name] for name in cycles], np.int64),
         }
+        return callable_still(made, "Profile.codelet_frame")
 
     # --- as a trace -----------------------------------------------------------------------------------
 
-    def trace(self, tiles: Sequence[int] | int = ()) -> dict[str, Any]:
+    trace = old_attribute("Profile.trace", "chrome_trace")
+
+    def chrome_trace(self, tiles: Sequence[int] | int = ()) -> dict[str, Any]:
         """It in Chrome's trace format: a track for each of sync, exchange, compute and the like, and for chosen tiles.
 
         A step that repeats is drawn as one block for all its turns, so that the length of the trace is that
@@ -356,35 +357,38 @@ class Profile(CountedByKind):
             label("thread_name", 1, tile, f"tile {tile}")
         start, free = 0, dict.fromkeys(tiles, 0)
         for step in self.steps:
-            name = step.name if step.repeats == 1 else f"{step.name} x {step.repeats:,}"
+            name = step.name if step.iterations == 1 else f"{step.name} x {step.iterations:,}"
             for phase in step.phases:
                 cycles = step.prolongs(phase)
-                about = {"turns": step.repeats, "vertices": step.num_vertices}
+                about = {"turns": step.iterations, "vertices": step.num_vertices}
                 block(0, kinds.index(phase.kind), name, start, cycles, **about)
                 if phase.overlap is None:
                     free = dict.fromkeys(tiles, start)
                 if isinstance(phase.by_tile, np.ndarray):
                     for tile, each in zip(tiles, phase.by_tile[tiles].tolist(), strict=True):
-                        block(1, tile, f"{phase.kind} {name}", free[tile], step.repeats * each)
-                        free[tile] += step.repeats * each
+                        block(1, tile, f"{phase.kind} {name}", free[tile], step.iterations * each)
+                        free[tile] += step.iterations * each
                 start += cycles
         return {"traceEvents": events, "displayTimeUnit": "ns"}
 
     def write_trace(self, path: str | os.PathLike[str], tiles: Sequence[int] | int = ()) -> None:
-        """Write `trace` to a file, as JSON, for ui.perfetto.dev or chrome://tracing.
+        """Write `chrome_trace` to a file, as JSON, for ui.perfetto.dev or chrome://tracing.
 
         Raises:
             TileError: a tile that does not exist.
             FileError: a path at which no file can be written; what was there before is left as it was.
         """
-        events = self.trace(tiles)
+        events = self.chrome_trace(tiles)
         with written_whole(path) as file:
             json.dump(events, file)
 
     # --- as a report ----------------------------------------------------------------------------------
 
+    record = old_attribute("Profile.record", "tables")
+    report = old_attribute("Profile.report", "write_report")
+
     @accepts(ReportError, **_ARGUMENTS)
-    def record(self, title: str = "", layer_of: Callable[[str], str] | None = None) -> Record:
+    def tables(self, title: str = "", *, layer_of: Callable[[str], str] | None = None) -> Record:
         """All that is known of the program, in tables, which are columns of NumPy, data frames, or JSON.
 
         Args:
@@ -397,7 +401,7 @@ class Profile(CountedByKind):
         return record_of(self, title, layer_of)
 
     @accepts(ReportError, **_ARGUMENTS)
-    def report(
+    def write_report(
         self,
         path: str | os.PathLike[str],
         title: str = "",
@@ -410,7 +414,7 @@ class Profile(CountedByKind):
         Args:
             path: where to.
             title: what the program is called.
-            layer_of: as of `record`.
+            layer_of: as of `tables`.
             picture: whether the graph is drawn in it. When left off, where it is small and can be.
 
         Raises:
@@ -435,11 +439,11 @@ class Profile(CountedByKind):
         return advice_of(record_of(self), most)
 
     @accepts(ReportError, **_ARGUMENTS)
-    def show(self, title: str = "", height: int = 800) -> Page:
-        """The page of `report` in a notebook, of a height in pixels.
+    def show(self, title: str = "", *, height: int = 800) -> Page:
+        """The page of `write_report` in a notebook, of a height in pixels.
 
         Raises:
-            MissingExtraError, ReportError: as of `report`.
+            MissingExtraError, ReportError: as of `write_report`.
         """
         return Page(page_of(record_of(self, title), picture=picture_of_graph(self, None)), height)
 

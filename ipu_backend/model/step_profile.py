@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from lowering.machine.phases import Phase, StepCycles
+from codelet.deprecated import old_attribute
+from codelet.errors import CodeletError
+from lowering.machine.phases import KINDS, Phase, StepCycles
+
+
+class FigureError(CodeletError, ValueError):
+    """A figure that a profile does not have."""
+
+
+def check_kinds(kinds: Sequence[object]) -> None:
+    """See that phases are of some kinds.
+
+    Raises:
+        FigureError: a kind that no phase is of.
+    """
+    for kind in kinds:
+        if not isinstance(kind, str) or kind not in KINDS:
+            raise FigureError("a profile has no such kind of phase", given=f"{kind!r:.80}", expected=", ".join(KINDS))
 
 
 class CountedByKind:
@@ -54,7 +72,7 @@ class StepProfile(CountedByKind):
 
     Attributes:
         name: the compute set, or the copy.
-        repeats: its turns; 0 in a branch that is not counted, since another takes longer.
+        iterations: its turns; 0 in a branch that is not counted, since another takes longer.
         num_vertices: vertices that run in one turn.
         cycles: the phases of one turn, by tile.
         received_bytes: of all tiles in one turn.
@@ -65,7 +83,7 @@ class StepProfile(CountedByKind):
     """
 
     name: str
-    repeats: int
+    iterations: int
     num_vertices: int
     cycles: StepCycles
     received_bytes: int
@@ -73,6 +91,7 @@ class StepProfile(CountedByKind):
     other_live_bytes: int = 0
     hidden_cycles: int = 0
     turns_are_guessed: bool = False
+    repeats = old_attribute("StepProfile.repeats", "iterations")
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -80,15 +99,20 @@ class StepProfile(CountedByKind):
         return self.cycles.phases
 
     def cycles_of(self, *kinds: str) -> int:
-        """Cycles of the phases of some kinds, for all turns."""
+        """Cycles of the phases of some kinds, for all turns.
+
+        Raises:
+            FigureError: a kind that no phase is of.
+        """
+        check_kinds(kinds)
         return sum(map(self.prolongs, (phase for phase in self.phases if phase.kind in kinds)))
 
     def prolongs(self, phase: Phase) -> int:
         """By how many cycles one of its phases prolongs the program, for all turns."""
-        return self.repeats * phase.cycles - (self.hidden_cycles if phase.kind == "host" else 0)
+        return self.iterations * phase.cycles - (self.hidden_cycles if phase.kind == "host" else 0)
 
     def _rest_on(self, what: str) -> int:
-        return round(self.repeats * sum(phase.cycles * getattr(phase, what) for phase in self.phases))
+        return round(self.iterations * sum(phase.cycles * getattr(phase, what) for phase in self.phases))
 
     @property
     def compute_by_tile(self) -> np.ndarray:
@@ -103,7 +127,7 @@ class StepProfile(CountedByKind):
     @property
     def exchange_before_cycles(self) -> int:
         """Cycles of the busiest tile before it computes, for all turns."""
-        return self.repeats * self.cycles.before("exchange")
+        return self.iterations * self.cycles.before("exchange")
 
     @property
     def exchange_after_cycles(self) -> int:
@@ -113,7 +137,7 @@ class StepProfile(CountedByKind):
     @property
     def total_cycles(self) -> int:
         """All of them."""
-        return self.repeats * self.cycles.total - self.hidden_cycles
+        return self.iterations * self.cycles.total - self.hidden_cycles
 
     @property
     def fitted_cycles(self) -> int:

@@ -148,7 +148,7 @@ def check_files(directory: Path, files: Mapping[str, Checked], share: int = 0, s
         raise CheckpointError(f"the checkpoint {directory} is damaged", given=given, expected=should, fix=_OTHER_STEP)
 
 
-_OTHER_STEP = "restore another step: checkpoints.restore(engine, step=...), one of checkpoints.steps()"
+_OTHER_STEP = "restore another step: checkpoints.restore(engine, step=...), one of checkpoints.steps"
 
 
 # --- what it says -----------------------------------------------------------------------------------------
@@ -276,5 +276,5 @@ def check_graph(directory: Path, about: About, here: About) -> None:
         given=f"a checkpoint with {some(only_there)}",
         expected=f"the variables of the engine's graph, with {some(only_here)}",
         fix="restore it into an engine of the graph that was saved, and take over what is wanted: "
-        "other.load_state({...}) of parts of engine.state()",
+        "other.load_state({...}) of parts of engine.state",
     )

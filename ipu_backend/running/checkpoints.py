@@ -22,6 +22,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from codelet.deprecated import callable_still, old_arguments
 from codelet.errors import CheckpointError, CodeletError, MissingExtraError
 from codelet.schema import accepts, is_whole, of_class
 from codelet.views.sources import Variable
@@ -172,7 +173,7 @@ class Checkpoints:
 
     Args:
         directory: where they are; made when the first is saved.
-        keep: so many are kept, those of the greatest steps and the one that was saved last; None for all.
+        max_to_keep: so many are kept, those of the greatest steps and the one that was saved last; None for all.
 
     Raises:
         CheckpointError: a number to keep that is none.
@@ -184,18 +185,21 @@ class Checkpoints:
     >>> engine, other = cl.Engine(graph), cl.Engine(graph)
     >>> engine.write({"x": [1, 2]})
     >>> with tempfile.TemporaryDirectory() as directory:
-    ...     checkpoints = cl.Checkpoints(directory, keep=3)
+    ...     checkpoints = cl.Checkpoints(directory, max_to_keep=3)
     ...     checkpoints.save(engine, 10)
-    ...     checkpoints.steps(), checkpoints.restore(other)
+    ...     checkpoints.steps, checkpoints.restore(other)
     ([10], 10)
     >>> other.read(x)
     array([1., 2.], dtype=float32)
     """
 
-    def __init__(self, directory: str | os.PathLike[str], keep: int | None = 3):
-        if keep is not None and not is_whole(keep, 1):
+    @old_arguments(keep="max_to_keep")
+    def __init__(self, directory: str | os.PathLike[str], *, max_to_keep: int | None = 3):
+        if max_to_keep is not None and not is_whole(max_to_keep, 1):
             raise CheckpointError(
-                "so many checkpoints cannot be kept", given=f"{keep=!r}", expected="a number from 1 on, or None for all"
+                "so many checkpoints cannot be kept",
+                given=f"{max_to_keep=!r}",
+                expected="a number from 1 on, or None for all",
             )
         try:
             path = os.path.abspath(os.fsdecode(directory))
@@ -209,15 +213,14 @@ class Checkpoints:
             ) from error
         _orbax()
         self.directory = Path(path)
-        self.keep = keep
+        self.max_to_keep = max_to_keep
 
+    @property
     def steps(self) -> list[int]:
         """The steps of which there is a checkpoint, rising. Those that were never finished are not among them."""
-        if not self.directory.is_dir():
-            return []
-        return sorted(
-            int(path.name) for path in self.directory.iterdir() if path.name.isdecimal() and (path / ABOUT).is_file()
-        )
+        inside = self.directory.iterdir() if self.directory.is_dir() else ()
+        found = sorted(int(path.name) for path in inside if path.name.isdecimal() and (path / ABOUT).is_file())
+        return callable_still(found, "Checkpoints.steps")
 
     def _path(self, step: object) -> Path:
         if not is_whole(step, 0):
@@ -277,8 +280,8 @@ class Checkpoints:
         write_about(beside, replace(about, files=summed(beside, files_in(beside))))
         os.rename(beside, path)
         _synced(self.directory)
-        others = [step for step in self.steps() if step != int(path.name)]
-        for step in others[: max(0, len(others) + 1 - self.keep)] if self.keep is not None else ():
+        others = [step for step in self.steps if step != int(path.name)]
+        for step in others[: max(0, len(others) + 1 - self.max_to_keep)] if self.max_to_keep is not None else ():
             gone = self.directory / f"{step}.deleted"
             os.rename(self.directory / str(step), gone)
             shutil.rmtree(gone, ignore_errors=True)
@@ -313,7 +316,7 @@ class Checkpoints:
         return int(path.name)
 
     def _found(self, step: int | None) -> Path:
-        steps = self.steps()
+        steps = self.steps
         if step is None and steps:
             return self._path(steps[-1])
         if step is None or not self._path(step).exists():

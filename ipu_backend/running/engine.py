@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -13,9 +13,11 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from codelet.deprecated import callable_still, old_arguments
 from codelet.display import as_html, as_table
 from codelet.errors import ProgramError, StateLostError, StreamError
 from codelet.frontends.traced import Traced
+from codelet.graphs.by_tensor import Named
 from codelet.graphs.graph import Graph
 from codelet.programs.copies import Stream
 from codelet.programs.program import as_program
@@ -192,6 +194,7 @@ class Engine:
             check_finite(tensor, array, "the variable")
         return array
 
+    @property
     def state(self) -> dict[str, np.ndarray]:
         """The values of all variables that have any, by name: for a checkpoint, another engine, or `load_state`.
 
@@ -203,20 +206,20 @@ class Engine:
         >>> x = graph.add_variable("x", (2,))
         >>> engine, other = cl.Engine(graph), cl.Engine(graph)
         >>> engine.write({"x": [1, 2]})
-        >>> other.load_state(engine.state())
+        >>> other.load_state(engine.state)
         >>> other.read(x)
         array([1., 2.], dtype=float32)
         """
         with self._exclusive.use("state"):
-            return snapshot(self._state, self._execution)
+            return callable_still(snapshot(self._state, self._execution), "Engine.state")
 
-    def load_state(self, values: Mapping[str, Any]) -> None:
+    def load_state(self, values: Mapping[Any, Any]) -> None:
         """Hold what `state` gave, and nothing else: a variable that it does not name has no value then.
 
         All of it is loaded, or none where something does not fit.
 
         Args:
-            values: an array for each variable, by name; a dict, or what `numpy.load` gives of an `.npz` file.
+            values: an array for each variable, by tensor or name; a dict, or what `numpy.load` gives of an `.npz` file.
 
         Raises:
             ArrayError: an array of the wrong shape or dtype, or one for a constant.
@@ -269,8 +272,9 @@ class Engine:
         """
         return self._execution.part(self._names.stream(stream))
 
+    @old_arguments(program="program_name")
     @accepts(ProgramError, wait=FLAG, progress=FLAG)
-    def run(self, program: str | None = None, *, wait: bool = False, progress: bool = False) -> None:
+    def run(self, program_name: str | None = None, *, wait: bool = False, progress: bool = False) -> None:
         """Run a program once on the state. If it raises, the state is what it was before.
 
         JAX computes in the background: `run` returns when the work is handed over, and what uses the state next waits
@@ -284,7 +288,7 @@ class Engine:
         them to keep together, by a lock of their own.
 
         Args:
-            program: its name, where the engine has several.
+            program_name: that of the program, where the engine has several.
             wait: return when the work is done.
             progress: show a bar of the turns of loops over streams, which then run in at least 20 chunks, each waited
                 for. It needs the extra `progress`.
@@ -297,7 +301,7 @@ class Engine:
             StateLostError: the machine fails in a run that was overwriting the state.
             MissingExtraError: a bar without tqdm.
         """
-        loaded = chosen_program(self._programs, program)
+        loaded = chosen_program(self._programs, program_name)
         with self._exclusive.use("run"):
             state, wait = self._state, wait or self._machine.waits
             if loaded.checked is None or not loaded.checked.equals(state.written):
@@ -308,7 +312,7 @@ class Engine:
             parts, bar = loaded.parts, nullcontext(None)
             if progress:
                 parts = loaded.finer_parts
-                bar = progress_bar(parts, program or "running")
+                bar = progress_bar(parts, program_name or "running")
             self._connections.begin(loaded.plan.streams)
             try:
                 with bar as done:
@@ -373,43 +377,47 @@ class Engine:
             values = {v: read_view(self._state, self._execution, whole[v], check=False) for v in known}
             return read_tile(self._machine.memory, operator.index(tile), values)
 
+    @old_arguments(program="program_name", keep="host_visible")
     @accepts(ProgramError, allow_out_of_memory=FLAG)
     def machine(
         self,
-        program: str | None = None,
+        program_name: str | None = None,
         *,
         placement: Place | None = None,
-        keep: Collection[Tensor | str] | None = None,
+        host_visible: Tensor | str | Iterable[Tensor | str] | None = None,
         allow_out_of_memory: bool = False,
     ) -> MachinePlan:
         """A program planned on the machine: placement, exchange, live ranges and addresses. Nothing runs for it.
 
         Args:
-            program: its name, where the engine has several.
+            program_name: that of the program, where the engine has several.
             placement: where what the graph leaves without a tile lives: `"balanced"`, `"linear"`, `"bytes"`,
                 `"rows"`, `"blocks"` (see `machine/place.py`), or a function from the program's plan to its placement;
                 as the engine was told, and with all its programs together, when left off.
-            keep: the variables whose values the host writes before the program and reads after it, as in Poplar
-                those with a host write or read. When left off, those of the arguments and results of a `cl.Traced` that
-                the engine was made of; of a graph all. The memory of the others is shared where they
-                are not live together. Constants, and what is read before it is written, are kept anyway.
+            host_visible: the variables, one or several, whose values the host writes before the program and reads
+                after it, as in Poplar those with a host write or read. When left off, those of the arguments and
+                results of a `cl.Traced` that the engine was made of; of a graph all. The memory of the others is
+                shared where they are not live together. Constants, and what is read before it is written, are kept
+                anyway.
             allow_out_of_memory: report what a tile cannot hold rather than refuse it.
 
         Raises:
             OutOfTileMemoryError: a tile would have to hold more than its memory.
-            NotInGraphError: a name in `keep` that no variable has.
+            NotInGraphError: a name in `host_visible` that no variable has.
             ProgramError: a placement that there is not, or a function that returns something else.
         """
-        plan, keep = chosen_program(self._programs, program).plan, self._ends if keep is None else keep
-        kept = None if keep is None else self._names.kept(keep)
+        plan = chosen_program(self._programs, program_name).plan
+        seen = self._ends if host_visible is None else host_visible
+        kept = None if seen is None else self._names.kept(seen)
         return self._machine.plan(plan, placement, kept, allow_out_of_memory=allow_out_of_memory)
 
+    @old_arguments(program="program_name", keep="host_visible")
     def profile(
         self,
-        program: str | None = None,
+        program_name: str | None = None,
         *,
         placement: Place | None = None,
-        keep: Collection[Tensor | str] | None = None,
+        host_visible: Tensor | str | Iterable[Tensor | str] | None = None,
         allow_out_of_memory: bool = False,
     ) -> Profile:
         """What a program costs on the machine: cycles by step, bytes by tile. The arguments are as of `machine`.
@@ -417,22 +425,25 @@ class Engine:
         Source: Engine::getProfile and printProfileSummary of Poplar's API reference.
         """
         return profile_machine(
-            self.machine(program, placement=placement, keep=keep, allow_out_of_memory=allow_out_of_memory)
+            self.machine(
+                program_name, placement=placement, host_visible=host_visible, allow_out_of_memory=allow_out_of_memory
+            )
         )
 
+    @old_arguments(program="program_name")
     def function(
         self,
+        program_name: str | None = None,
         *,
-        inputs: Sequence[Tensor | Stream | str],
-        outputs: Sequence[Tensor | Stream | str],
-        program: str | None = None,
+        inputs: Named | Iterable[Named],
+        outputs: Named | Iterable[Named],
     ) -> Lowered:
         """What `run` runs as a pure function of some variables to others, apart from the engine's state.
 
         Values go in and come out in logical order, whatever the engine's execution. The arguments and errors are
         those of `lower`.
         """
-        return self._machine.function(chosen_program(self._programs, program), inputs, outputs)
+        return self._machine.function(chosen_program(self._programs, program_name), inputs, outputs)
 
     def __repr__(self) -> str:
         return f"<Engine on {self.graph.target}: {self.graph!r}>"
@@ -450,7 +461,7 @@ class Engine:
         """A copy or a pickle: the graph, the programs, and the state. Nothing is connected to the streams of a copy."""
         programs = {name: loaded.program for name, loaded in self._programs.items()}
         options = {**self._options, "mesh": saved_mesh(self._options["mesh"])}
-        return partial(_remade, options), (self.graph, programs, self._ends), self.state()
+        return partial(_remade, options), (self.graph, programs, self._ends), dict(self.state)
 
     def __setstate__(self, state: Mapping[str, np.ndarray]) -> None:
         self.load_state(state)

@@ -6,7 +6,7 @@ come plans on the machine, its memory, and functions that run as the engine does
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from jax.extend import core as jax_core
 from jax.sharding import Mesh
 
+from codelet.graphs.by_tensor import key_of
 from codelet.views.sources import Variable
 from ipu_backend.executions.mesh_tiles import MeshTiles
 from ipu_backend.executions.tile_addresses import compile_addresses
@@ -22,7 +23,7 @@ from ipu_backend.running.runs import LoadedProgram
 from ipu_backend.running.streaming import Together
 from lowering.check.check import check
 from lowering.fast.execution import Execution
-from lowering.lower import Lowered, lower_graph, lower_plan, named_variables
+from lowering.lower import Lowered, lower_graph, lower_plan, named_ends
 from lowering.machine.exchange import Exchange
 from lowering.machine.memory import Memory
 from lowering.machine.place import Place, place
@@ -126,15 +127,15 @@ class EngineMachine:
             where = placed_by(how, without_calls(plan)) if callable(how) else how
         return plan_machine(plan, where, keep=keep, allow_out_of_memory=allow_out_of_memory)
 
-    def function(self, loaded: LoadedProgram, inputs: Sequence[Any], outputs: Sequence[Any]) -> Lowered:
+    def function(self, loaded: LoadedProgram, inputs: Any, outputs: Any) -> Lowered:
         """A program as a pure function of some variables and streams to others, run as the engine runs it."""
         graph, execution = loaded.plan.graph, self.execution
         if self._is_fused and not isinstance(execution, MeshFused):
             return lower_graph(graph, loaded.program, inputs, outputs)
-        sources, targets = named_variables(graph, inputs, outputs)
-        plan = check(replace(loaded.plan, inputs=sources, outputs=tuple(graph.variable(v.name) for v in targets)))
+        sources, targets = named_ends(graph, inputs, outputs)
+        plan, names = check(replace(loaded.plan, inputs=sources, outputs=targets)), tuple(map(key_of, targets))
         self._check_alike({"main": plan})
         if isinstance(execution, TileArray | MeshTiles | MeshFused):
             raises = not isinstance(execution, TileArray)
-            return lower_plan(plan, targets, execution.compile_logical(plan), execution.key, raises=raises)
-        return lower_plan(plan, targets, self._compile_addresses(plan), ("addresses", digest(self._placed)))
+            return lower_plan(plan, names, execution.compile_logical(plan), execution.key, raises=raises)
+        return lower_plan(plan, names, self._compile_addresses(plan), ("addresses", digest(self._placed)))

@@ -79,7 +79,7 @@ class EngineState:
 
 def empty_state(graph: Graph) -> EngineState:
     """The state in which only constants have values."""
-    return EngineState({}, ElementSet.of_variables(v for v in graph.variables if v.value is not None))
+    return EngineState({}, ElementSet.of_variables(v for v in graph.sources if v.value is not None))
 
 
 # --- reading ------------------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ def restored(before: EngineState, execution: Execution, names: Names, values: An
         raise ArrayError(
             "what is loaded is no state",
             given=f"{type(values).__name__}: {values!r:.80}",
-            expected="a dict of arrays by name, as engine.state() gives it",
+            expected="a dict of arrays by name, as engine.state gives it",
         )
     writing = Writing(before.without(before.arrays), execution)
     for name, value in values.items():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from codelet.errors import ArrayError, ForeignGraphError, NotInGraphError, ViewError
+from codelet.graphs.by_tensor import several
 from codelet.graphs.graph import Graph
 from codelet.programs.copies import Stream
 from codelet.views.sources import Variable, source_variables
@@ -23,7 +23,7 @@ class Names:
 
     def __init__(self, graph: Graph):
         self.graph = graph
-        self.variables: tuple[Variable, ...] = tuple(graph.variables)
+        self.variables: tuple[Variable, ...] = tuple(graph.sources)
         self.by_name = {variable.name: variable for variable in self.variables}
         self._streams = {stream.name: stream for stream in graph.streams}
 
@@ -98,6 +98,9 @@ class Names:
 
     def kept(self, given: Any) -> list[Variable]:
         """The variables of which the host keeps any element, of a tensor or a name, or of some of them."""
-        if isinstance(given, (str, Tensor)) or not isinstance(given, Iterable):
-            given = [given]
-        return [variable for each in given for variable in source_variables(self.tensor(each, "kept").source)]
+        listed = several(given)
+        return [
+            variable
+            for each in ([given] if listed is None else listed)
+            for variable in source_variables(self.tensor(each, "kept").source)
+        ]

@@ -323,7 +323,7 @@ class LoadedProgram:
         step, turns = part.step, 0
         self._run(arrays, own, connections, Runs(part.condition), wait=wait)
         while bool(self._value(arrays, step.predicate)) != step.until:
-            if turns == step.max_steps:
+            if turns == step.max_iterations:
                 raise ProgramAbortedError(f"the program aborted: {self.plan.messages[step.code - 1]}")
             self._run(arrays, own, connections, Runs(part.body), wait=wait)
             self._run(arrays, own, connections, Runs(part.condition), wait=wait)

@@ -31,7 +31,7 @@ class SavedMesh(NamedTuple):
                 "an engine was saved over devices that there are not here",
                 given=f"{self.platform} devices {missing}",
                 expected=f"those from 0 to {max(here)}",
-                fix="make an engine over another mesh, and give it the other's engine.state() by engine.load_state",
+                fix="make an engine over another mesh, and give it the other's engine.state by engine.load_state",
             )
         return Mesh(np.vectorize(here.get, otypes=[object])(self.numbers), self.axes)
 

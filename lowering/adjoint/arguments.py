@@ -31,7 +31,7 @@ def check_is_graph(graph: object) -> None:
         "a gradient is taken in something that is no graph",
         given=f"{graph!r:.80}",
         expected="a graph, as cl.Graph makes it",
-        fix="its own graph and program: traced.graph, program=traced.program" if is_traced else None,
+        fix="its own graph and program: traced.graph, traced.program" if is_traced else None,
     )
 
 

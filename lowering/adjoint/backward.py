@@ -376,7 +376,7 @@ class Backward:
                 self.present = self.present - self.flows.elements(tensor)
             case UndefStep(tensor):
                 self.present = self.present - self.flows.elements(tensor)
-            case RepeatStep() if step.count and isinstance(step.checkpoint, Revolve):
+            case RepeatStep() if step.count and isinstance(step.recompute, Revolve):
                 go_back_revolved(self, body, number, step)
             case RepeatStep() if step.count:
                 go_back_through_repeat(self, body, number, step)

@@ -1,6 +1,6 @@
 """Checkpoints: loops whose state is kept after every so many turns, as loops of loops.
 
-In come steps. Out come the same with each `Repeat(n, body, checkpoint=k)` as a loop of about n / k turns, each of which
+In come steps. Out come the same with each `Repeat(n, body, recompute=k)` as a loop of about n / k turns, each of which
 is one loop of k turns: a unit that the backward pass runs again, from the state that it began with, before it goes
 back through it. What that makes is kept for k turns, and the state n / k times. A loop that keeps so many states at
 once stays one (`revolved.py`), and counts its turns by itself.
@@ -75,18 +75,18 @@ def with_checkpoints(
             step = flow_step(with_bodies(step, [with_checkpoints(graph, body, varied, made) for body in bodies(step)]))
         if isinstance(step, WhileStep) and not varied.isdisjoint(step.writes) and _is_large(step):
             found += _in_stretches(graph, step)
-        elif not isinstance(step, RepeatStep) or step.checkpoint is None:
+        elif not isinstance(step, RepeatStep) or step.recompute is None:
             found.append(step)
         elif step.count < 2:
-            found.append(replace(step, checkpoint=None))  # of one turn all is kept
+            found.append(replace(step, recompute=None))  # of one turn all is kept
         else:
-            found += _in_units(graph, step, step.checkpoint)
+            found += _in_units(graph, step, step.recompute)
     return tuple(found)
 
 
 def _in_units(graph: Graph, step: RepeatStep, every: int | Revolve) -> list[Step]:
     if step.index is not None and step.index in writes_of(step.body):
-        return [replace(step, checkpoint=None)]  # what else counts by it would count on
+        return [replace(step, recompute=None)]  # what else counts by it would count on
     fed, step = fed_before(graph, step)
     before, body = [*fed], step.body
     if step.index is not None:
@@ -95,14 +95,14 @@ def _in_units(graph: Graph, step: RepeatStep, every: int | Revolve) -> list[Step
     if isinstance(every, Revolve):
         return [*before, flow_step(replace(step, body=body, index=None))]
     several, left = divmod(step.count, every)
-    turns = [flow_step(replace(step, count=own, body=body, index=None, checkpoint=None)) for own in (every, left)]
-    loop = flow_step(replace(step, count=several, body=(unit(turns[:1]),), index=None, checkpoint=None))
+    turns = [flow_step(replace(step, count=own, body=body, index=None, recompute=None)) for own in (every, left)]
+    loop = flow_step(replace(step, count=several, body=(unit(turns[:1]),), index=None, recompute=None))
     return [*before, *([loop] if several else []), *(turns[1:] if left else [])]
 
 
 def _is_large(step: WhileStep) -> bool:
     """Whether the turns of a loop on a condition, which only give variables values, write much."""
-    most = step.max_steps or 0
+    most = step.max_iterations or 0
     return (
         most > 1
         and not has_effects(step)
@@ -112,9 +112,9 @@ def _is_large(step: WhileStep) -> bool:
 
 def _in_stretches(graph: Graph, step: WhileStep) -> list[Step]:
     """A loop on a condition as a loop of units, each so many turns of it: the first those that are left over."""
-    assert step.max_steps is not None
-    most = math.isqrt(step.max_steps)
-    several = -(-step.max_steps // most)
+    assert step.max_iterations is not None
+    most = math.isqrt(step.max_iterations)
+    several = -(-step.max_iterations // most)
     turn = new_tensor(graph, "saved/turn of a stretch", (), "int32")
     count, _ = new_vertices(graph, "saved/next turn", one_more, turn=turn)
     fields = {"predicate": step.predicate, "turn": turn, "until": step.until, "turns": most}
@@ -122,10 +122,10 @@ def _in_stretches(graph: Graph, step: WhileStep) -> list[Step]:
     looking, counting, again = (steps_of(graph, [own]) for own in (look, count, zeros(turn)))
     one, all_of_them = (None, None) if step.turns is None else (min(step.turns, most), -(-step.turns // most))
     body = (*step.body, *step.condition, *counting)
-    inner = replace(step, condition=looking, predicate=is_left, body=body, until=False, max_steps=most, turns=one)
+    inner = replace(step, condition=looking, predicate=is_left, body=body, until=False, max_iterations=most, turns=one)
     stretch = unit([flow_step(inner), *again])
-    outer = replace(step, condition=(), body=(stretch,), max_steps=several, turns=all_of_them)
-    first = steps_of(graph, [Copy(several * most - step.max_steps, turn)])
+    outer = replace(step, condition=(), body=(stretch,), max_iterations=several, turns=all_of_them)
+    first = steps_of(graph, [Copy(several * most - step.max_iterations, turn)])
     return [*step.condition, *first, flow_step(outer)]
 
 

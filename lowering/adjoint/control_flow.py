@@ -52,7 +52,7 @@ def go_back_through_repeat(back: Backward, body: Body, number: int, step: Repeat
 def go_back_through_while(back: Backward, body: Body, number: int, step: WhileStep) -> None:
     """Go back through a loop on a condition, as many turns as ran."""
     back.later = back.later | back.written(step)
-    most = step.max_steps or 0
+    most = step.max_iterations or 0
     condition, inner = _bodies(back, body, number, Loop(back.graph, step, most + 1))
     loop, outer = inner.loop, back.sums.programs
     assert loop is not None
@@ -66,12 +66,12 @@ def go_back_through_while(back: Backward, body: Body, number: int, step: WhileSt
     back.present = around
     if not last and not turn:
         return
-    if step.max_steps is None:
+    if step.max_iterations is None:
         raise ProgramError(
             "a loop without a bound is differentiated: what its turns overwrite has to be kept",
             given=f"RepeatWhile over {source_text(step.predicate.source)}",
             expected="a bound on how many turns there are",
-            fix="cl.RepeatWhile(..., max_steps=...), or cl.Repeat",
+            fix="cl.RepeatWhile(..., max_iterations=...), or cl.Repeat",
             line=step.line,
         )
     count = back.saved.count_of(body, number, loop)
@@ -79,7 +79,7 @@ def go_back_through_while(back: Backward, body: Body, number: int, step: WhileSt
     less, _ = new_vertices(back.graph, "less", one_less, turn=loop.back)
     backwards = [less, *inner.prelude, *turn]
     outer += [Copy(count, loop.back), *condition.prelude, *last, *filled]
-    outer.append(RepeatWhile(look, left, backwards, max_steps=most))
+    outer.append(RepeatWhile(look, left, backwards, max_iterations=most))
 
 
 def go_back_through_switch(back: Backward, body: Body, number: int, step: SwitchStep) -> None:

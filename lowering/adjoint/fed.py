@@ -33,7 +33,7 @@ def has_streams(function: FunctionBody) -> bool:
 
 def calls_of_kept_loops(plan: Plan) -> Callable[[CallStep], bool]:
     """Whether a call is of a function with streams that a loop calls whose turns run again."""
-    kept = [step for step in all_steps(plan.steps) if isinstance(step, RepeatStep) and step.checkpoint is not None]
+    kept = [step for step in all_steps(plan.steps) if isinstance(step, RepeatStep) and step.recompute is not None]
     called = {step.function for loop in kept for step in all_steps(loop.body) if isinstance(step, CallStep)}
     fed = {function for function in called if has_streams(function)}
     return lambda step: step.function in fed

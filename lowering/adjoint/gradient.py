@@ -13,10 +13,11 @@ from typing import Any
 
 import jax
 
+from codelet.deprecated import old_order
 from codelet.display import as_block
 from codelet.errors import ForeignGraphError, ProgramError, at_line, user_line
 from codelet.graphs.graph import Graph
-from codelet.programs.copies import Copy
+from codelet.programs.copies import Copy, Stream
 from codelet.programs.program import Program, as_program
 from codelet.programs.program import Sequence as ProgramSequence
 from codelet.programs.walk import check_program
@@ -94,7 +95,7 @@ class Gradient:
             "the gradient by this tensor was not asked for",
             given=f"{tensor!r:.80}",
             expected=", ".join(map(str, self.tensors)),
-            fix="cl.gradient(graph, of, wrt) with it in `wrt`; of a part of x, found[x][...]",
+            fix="cl.gradient(graph, of=..., wrt=...) with it in `wrt`; of a part of x, found[x][...]",
         )
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -111,12 +112,13 @@ class Gradient:
         return as_block(self)
 
 
+@old_order(("of", "wrt"), lambda second: isinstance(second, (Tensor, Stream, str)))
 def gradient(
     graph: Graph,
+    program: object = None,
+    *,
     of: Tensor | str,
     wrt: Any,
-    *,
-    program: object = None,
     cotangent: object = None,
     recompute: Recompute | None = None,
     check: str | None = None,
@@ -125,10 +127,10 @@ def gradient(
 
     Args:
         graph: of the program; compute sets and variables are added in a scope `backward`.
-        of: what is differentiated, as the program leaves it: one number, unless a cotangent is given.
-        wrt: by what, as it is before the program: a list, or another pytree, of tensors, or of variables by name.
         program: what is differentiated; when left off all compute sets in the order they were added, without those of
             gradients.
+        of: what is differentiated, as the program leaves it: one number, unless a cotangent is given.
+        wrt: by what, as it is before the program: a tensor or a variable by name, or a pytree of them, such as a list.
         cotangent: of `of`: a tensor of its shape and dtype, a variable by name, or numbers that broadcast to it; 1 when
             left off.
         recompute: what is made again in the backward pass rather than kept: `cl.Recompute.sqrt()`, say.
@@ -158,9 +160,9 @@ def gradient(
     >>> graph = cl.Graph()
     >>> x, y = graph.add_variable("x", ()), graph.add_variable("y", ())
     >>> graph.add_vertex("square", square, x=x, out=y)
-    >>> found = cl.gradient(graph, y, [x])
+    >>> found = cl.gradient(graph, of=y, wrt=x)
     >>> program = cl.Sequence(found.forward, found.backward)
-    >>> float(cl.interpret(graph, {"x": 3.0}, [found[x]], program)["backward/x"])
+    >>> float(cl.interpret(graph, program, values={x: 3.0}, outputs=found[x])[found[x]])
     6.0
     """
     check_is_graph(graph)
@@ -170,7 +172,7 @@ def gradient(
     target = tensor_of_floats(graph, of, "what is differentiated")
     by = differentiated_by(graph, wrt)
     check_is_policy(recompute)
-    seed, num_before = cotangent_of(target, cotangent), len(graph.variables)
+    seed, num_before = cotangent_of(target, cotangent), len(graph.sources)
     plan = check_graph(flow(collect(graph, chosen, (), ())))
     is_only, parameters = called_once(plan), parameters_of(plan)
     is_fed = calls_of_kept_loops(plan)
@@ -180,7 +182,7 @@ def gradient(
     varied = varied_variables(replace(plan, steps=without_calls_or_idle_copies(plan, plan.steps)), variables)
     with at_line(user_line()), graph.scope("backward", unique=True), graph.record(aside=True):
         steps = with_checkpoints(graph, plan.steps, varied)
-        plan = replace(plan, steps=steps, variables=tuple(graph.variables))
+        plan = replace(plan, steps=steps, variables=tuple(graph.sources))
         backward = Backward(plan, Flows(plan, varied), variables, lambda function: runs_again(recompute, function))
         outermost, pieces = Body(plan.steps), []
         if not varied.isdisjoint(source_variables(target.source)):
@@ -208,7 +210,7 @@ def gradient(
         both = ProgramSequence(forward, *first), ProgramSequence(*last)
         back = ProgramSequence(*first, *in_order(recompute, plan, pieces, *both, made), *last)
         like = backward.likenesses() | {held: own for own, held in kept.items()}
-        map_to_tiles(graph, graph.variables[num_before:], like, ProgramSequence(forward, back))
+        map_to_tiles(graph, graph.sources[num_before:], like, ProgramSequence(forward, back))
     made = {own if isinstance(own, Tensor) else by[own]: tensors[own] for own in by}
     found = Gradient(target, made, forward, back)
     if checks is not None:

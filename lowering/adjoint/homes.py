@@ -85,7 +85,7 @@ def map_to_tiles(graph: Graph, new: Iterable[Variable], like: Mapping[Variable, 
     """
     if not graph.has_tile_mapping:
         return
-    tiles, new = graph.tile_mapping(), [own for own in new if own.size]
+    tiles, new = graph.element_tiles, [own for own in new if own.size]
     of = lambda variable: tiles[variable.first_element : variable.first_element + variable.size]  # noqa: E731
     for variable in new:
         of(variable)[:] = np.resize(of(like[variable]), variable.size) if variable in like else -1

@@ -57,10 +57,10 @@ def program_of(plan: Plan, step: Step, inside: Sequence[Program]) -> Program:
             return Copy(stream, tensor) if stream.is_input else Copy(tensor, stream)
         case RepeatStep(count, _, index):
             counter = None if index is None else whole_view(index)
-            return Repeat(count, inside[0], index=counter, checkpoint=step.checkpoint)
+            return Repeat(count, inside[0], index=counter, recompute=step.recompute)
         case WhileStep(_, predicate):
             condition, body = inside
-            bounds = {"max_steps": step.max_steps, "turns": step.turns}
+            bounds = {"max_iterations": step.max_iterations, "trip_count": step.turns}
             return RepeatWhile(condition, predicate, body, until=step.until, **bounds).told(step.bound)
         case SwitchStep(control, values):
             return Switch(control, dict(zip(values, inside, strict=False)), inside[-1])

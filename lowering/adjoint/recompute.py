@@ -18,6 +18,7 @@ from fnmatch import fnmatchcase
 from itertools import accumulate, groupby, islice, pairwise
 from typing import Literal, NamedTuple, get_args
 
+from codelet.deprecated import old_arguments, old_attribute
 from codelet.errors import ProgramError
 from codelet.programs.program import Program
 from codelet.programs.program import Sequence as ProgramSequence
@@ -46,15 +47,16 @@ class Recompute:
 
     Attributes:
         kind: how its steps are cut into segments.
-        steps: of `every`: the compute sets of a segment.
+        compute_sets: of `every`: how many are in a segment.
         patterns: of `scopes`: for the names of scopes, in which `*` stands for anything.
         budget: of `bytes`: how many.
     """
 
     kind: Kind
-    steps: int = 0
+    compute_sets: int = 0
     patterns: tuple[str, ...] = ()
     budget: int = 0
+    steps = old_attribute("Recompute.steps", "compute_sets")
 
     def __post_init__(self) -> None:
         if self.kind not in (kinds := get_args(Kind)):
@@ -66,17 +68,20 @@ class Recompute:
         return Recompute("all")
 
     @staticmethod
-    def every(steps: int) -> Recompute:
+    @old_arguments(steps="compute_sets")
+    def every(compute_sets: int) -> Recompute:
         """Keep what there is after every so many compute sets.
 
         Raises:
-            ProgramError: a number that counts no steps.
+            ProgramError: a number that counts no compute sets.
         """
-        if not is_whole(steps, 1):
+        if not is_whole(compute_sets, 1):
             raise ProgramError(
-                "a forward pass cannot be kept so often", given=repr(steps), expected="a positive number of steps"
+                "a forward pass cannot be kept so often",
+                given=repr(compute_sets),
+                expected="a positive number of steps",
             )
-        return Recompute("every", int(steps))
+        return Recompute("every", int(compute_sets))
 
     @staticmethod
     def sqrt() -> Recompute:
@@ -157,7 +162,7 @@ def segments_of(policy: Recompute, chain: Chain) -> list[Segment]:
     if policy.kind == "every":
         ran = accumulate(isinstance(step, ExecuteStep) for step in steps)
         cuts = [k for k, number in enumerate(ran) if isinstance(steps[k], ExecuteStep) and number > 1]
-        ends = cuts[policy.steps - 1 :: policy.steps]
+        ends = cuts[policy.compute_sets - 1 :: policy.compute_sets]
     else:
         ends = _cheapest(chain)
     # What the last segment makes is there still.

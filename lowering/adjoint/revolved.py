@@ -87,8 +87,8 @@ class _Snapshots:
 
 def go_back_revolved(back: Backward, body: Body, number: int, step: RepeatStep) -> None:
     """Go back through a loop that keeps so many states at once."""
-    assert isinstance(step.checkpoint, Revolve)
-    graph, plan = back.graph, schedule(step.count, step.checkpoint.snapshots)
+    assert isinstance(step.recompute, Revolve)
+    graph, plan = back.graph, schedule(step.count, step.recompute.snapshots)
     around = back.flows.around(step, back.present)
     back.fill(around)
     inner = Body(step.body, (body, number), Loop(graph, step, step.count), is_again=True)
@@ -164,8 +164,8 @@ def _backwards(
     kept, is_kept = new_vertices(graph, "is kept", is_left, turn=target)
     # How often the loops turn differs from time to time: the mean is what a profile counts.
     ways = max(1, round(int(aheads.sum()) / len(aheads)))
-    run = [*snapshots.take(source), RepeatWhile(look, left, [turn, less], turns=ways)]
+    run = [*snapshots.take(source), RepeatWhile(look, left, [turn, less], trip_count=ways)]
     keep = [*run, *snapshots.keep(target), following]
     keeps = round(int((targets >= 0).sum()) / plan.turns)
-    back = [RepeatWhile(kept, is_kept, keep, turns=keeps), *run, *again, following]
+    back = [RepeatWhile(kept, is_kept, keep, trip_count=keeps), *run, *again, following]
     return [Copy(-1, move), following, Repeat(plan.turns, back)]

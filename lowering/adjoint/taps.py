@@ -84,6 +84,8 @@ def tapped(family: Family) -> Tapped | None:
     traced = JaxprCodelet([made], names, tuple(codelet.outputs), codelet.name)
     fields += [field for field in family.fields if field.name not in codelet.inputs]
     alone = replace(
-        family, codelet=traced.trace({field.name: field.type for field in fields[: len(names)]}), fields=tuple(fields)
+        family,
+        codelet=traced.specialise({field.name: field.type for field in fields[: len(names)]}),
+        fields=tuple(fields),
     )
     return Tapped(alone, {name: (*own.values(),) for name, own in taps.items()})

@@ -39,7 +39,7 @@ def _of_its_jaxpr(codelet: TracedCodelet) -> TracedCodelet:
     """A traced codelet whose function computes what its jaxpr does: that of a refined one may know blocks alone."""
     if codelet not in _ALONE:
         made = JaxprCodelet([codelet.jaxpr], tuple(codelet.inputs), tuple(codelet.outputs), codelet.name)
-        _ALONE[codelet] = made.trace(dict(codelet.inputs))
+        _ALONE[codelet] = made.specialise(dict(codelet.inputs))
     return _ALONE[codelet]
 
 

@@ -155,7 +155,7 @@ def go_back_as_whole(back: Backward, body: Body, whole: WholeOperation) -> bool:
         returned = returned | elements
         if not (elements & present).is_empty:
             received = received | elements
-    programs, num_variables = len(back.sums.programs), len(back.graph.variables)
+    programs, num_variables = len(back.sums.programs), len(back.graph.sources)
     if wanted and not received.is_empty:
         back.fill(received)
         call = _call(back, body, whole, wanted, received)

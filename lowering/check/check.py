@@ -258,7 +258,7 @@ def check_tiles(plan: Plan) -> None:
     """
     if not plan.graph.has_tile_mapping:
         return
-    tiles = plan.graph.tile_mapping()
+    tiles = plan.graph.element_tiles
     for variable in plan.variables:
         own = tiles[variable.first_element : variable.first_element + variable.size]
         if own.size and own.min() < 0:

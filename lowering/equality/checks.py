@@ -141,23 +141,25 @@ def comparisons_of(traced: Traced) -> dict[str, Callable[[], Equality]]:
     return {"the graph of a trace": of_graph, "what a trace is lowered to": of_lowered}
 
 
-def check_gradient(graph: Graph, program: Program, found: Any, cotangent: Any) -> None:
-    """See that a gradient by vertices is equal to JAX's of the lowered program.
+def compared_gradient(graph: Graph, program: Program, found: Any, cotangent: Any) -> Equality:
+    """Whether a gradient by vertices is equal to JAX's of the lowered program.
 
     Args:
         graph: of the program.
         program: what was differentiated.
         found: the gradient.
         cotangent: of what is differentiated: a tensor, a stream or numbers.
+
+    Raises:
+        EffectsError: the program does something else than to compute.
     """
     if graph.streams:
-        settle(Equality("undecided", reason="its graph has streams"), _GRADIENT, _OF_JAX)
-        return
+        return Equality("undecided", reason="its graph has streams")
     plan = without_calls(flow(collect(graph, program, (), ())), lambda step: step.function.derivative is not None)
     by = [*found.tensors]
     views = [found.of, *by, *([cotangent] if isinstance(cotangent, Tensor) else [])]
     needed = {*read_before_written(plan, ()), *(own for view in views for own in source_variables(view.source))}
-    inputs = [own for own in graph.variables if own in needed and own.value is None]
+    inputs = [own for own in graph.sources if own in needed and own.value is None]
     wrt = {own: k for k, own in enumerate(inputs) if any(own in source_variables(view.source) for view in by)}
     # What is emitted, before the lowering gives it slopes of its own: JAX's are what ours are held against.
     run = jax_core.jaxpr_as_fun(compile_plan(plan_graph(graph, program, inputs, [found.of])))
@@ -178,10 +180,15 @@ def check_gradient(graph: Graph, program: Program, found: Any, cotangent: Any) -
         return [_viewed(own, made) for own in by]
 
     structs = [jax.ShapeDtypeStruct(own.shape, own.dtype) for own in inputs]
+    wanted = function_side("first", gradients, structs)
+    made = _by_meaning(graph, ProgramSequence(found.forward, found.backward), inputs, [*found])
+    return compared(wanted, made, structs)
+
+
+def check_gradient(graph: Graph, program: Program, found: Any, cotangent: Any) -> None:
+    """See that a gradient by vertices is equal to JAX's of the lowered program; arguments as of `compared_gradient`."""
     with _undecided(_GRADIENT, _OF_JAX):
-        wanted = function_side("first", gradients, structs)
-        made = _by_meaning(graph, ProgramSequence(found.forward, found.backward), inputs, [*found])
-        settle(compared(wanted, made, structs), _GRADIENT, _OF_JAX)
+        settle(compared_gradient(graph, program, found, cotangent), _GRADIENT, _OF_JAX)
 
 
 def _viewed(tensor: Tensor, arrays: Mapping[Variable, Any]) -> Any:

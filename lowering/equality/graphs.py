@@ -42,9 +42,9 @@ class Meaning(Interpreter):
     def __init__(self, graph: Graph, values: Mapping[str, Value], evaluation: meanings.Field):
         self.evaluation = evaluation
         super().__init__(graph, {})
-        self._firsts = np.array([variable.first_element for variable in graph.variables])
+        self._firsts = np.array([variable.first_element for variable in graph.sources])
         self._batched: dict[tuple[int, int], tuple[Any, Any]] = {}
-        for variable in graph.variables:
+        for variable in graph.sources:
             if variable.name in values:
                 flat = moved(values[variable.name], lambda own, lead: own.reshape(*own.shape[:lead], -1))
                 self.arrays[variable.first_element] = flat  # type: ignore[assignment]

@@ -27,7 +27,7 @@ def _refuse(*_: Any, predicate: str) -> Any:
         "a RepeatWhile is differentiated in reverse mode without a bound on its turns",
         given=predicate,
         expected="forward mode (jax.jvp, jax.jacfwd), or a bound",
-        fix="RepeatWhile(..., max_steps=...)",
+        fix="RepeatWhile(..., max_iterations=...)",
     )
 
 

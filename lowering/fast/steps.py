@@ -114,12 +114,12 @@ def _repeat(state: EmissionState, step: RepeatStep) -> None:
     feeds, start = streams.take_for(state.streams, step.count), state.held(carried)
     # After as many turns as bring every array back to its place, XLA finds each in its own buffer: no copies.
     turns = math.lcm(*(len(part.variables) for part in step.body if isinstance(part, RotateStep)))
-    if step.checkpoint is None:
+    if step.recompute is None:
         values, sent = lax.scan(turn, start, (numbers, feeds), length=step.count, unroll=turns)
-    elif isinstance(step.checkpoint, Revolve):
-        values, sent = revolved_scan(turn, start, (numbers, feeds), step.count, step.checkpoint.snapshots)
+    elif isinstance(step.recompute, Revolve):
+        values, sent = revolved_scan(turn, start, (numbers, feeds), step.count, step.recompute.snapshots)
     else:
-        values, sent = _kept_scan(turn, start, (numbers, feeds), step.count, step.checkpoint, turns)
+        values, sent = _kept_scan(turn, start, (numbers, feeds), step.count, step.recompute, turns)
     state.put(carried, values)
     streams.send(state.streams, sent)
 
@@ -166,13 +166,13 @@ def _while(state: EmissionState, step: WhileStep) -> None:
         return inner.held(carried)
 
     start = state.held(carried)
-    if step.max_steps is None:
+    if step.max_iterations is None:
         values = [
             forward_only(value, str(step.predicate)) if jnp.issubdtype(value.dtype, jnp.inexact) else value
             for value in lax.while_loop(holds, turn, start)
         ]
     else:
-        values = bounded_while(holds, turn, start, step.max_steps)
+        values = bounded_while(holds, turn, start, step.max_iterations)
     state.put(carried, values)
     if step.abort is not None:
         _raise_flag(state, step.abort, holds(values), step.code)

@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from codelet.deprecated import old_order
 from codelet.errors import GradientError, ProgramError, UninitializedReadError
+from codelet.graphs.by_tensor import by_name
 from codelet.graphs.graph import Graph
 from codelet.hostdata import as_array
 from codelet.interpret import check_names
+from codelet.programs.copies import Stream
 from codelet.programs.program import as_program
 from codelet.programs.walk import check_program as check_form
 from codelet.schema import is_whole
@@ -90,13 +93,14 @@ def _options(graph: Graph, vertices: Any, directions: Any, seed: Any, rtol: Any,
     return Options(int(vertices), int(seed), None if rtol is None else float(rtol), ignored)
 
 
+@old_order(("of", "wrt", "values"), lambda second: isinstance(second, (Tensor, Stream, str)))
 def check_gradient(
     graph: Graph,
+    program: object = None,
+    *,
     of: Tensor | str,
     wrt: Any,
-    values: Mapping[str, Any],
-    *,
-    program: object = None,
+    values: Mapping[Any, Any],
     cotangent: Any = None,
     vertices: int = 16,
     directions: int = 2,
@@ -115,12 +119,12 @@ def check_gradient(
 
     Args:
         graph: of the program, to which nothing is added.
-        of: what is differentiated, as the program leaves it.
-        wrt: by what, as it is before the program: a list, or another pytree, of tensors, or of variables by name.
-        values: an array for each variable that is given a value, by name; for each input stream its values, stacked
-            along a first axis.
         program: what is differentiated; when left off all compute sets in the order they were added, without those of
             gradients.
+        of: what is differentiated, as the program leaves it.
+        wrt: by what, as it is before the program: a tensor or a variable by name, or a pytree of them, such as a list.
+        values: an array for each variable that is given a value, by tensor or name; for each input stream its values,
+            stacked along a first axis.
         cotangent: of `of`, numbers that broadcast to its shape; when left off 1 of a single number, else drawn.
         vertices: how many of each family are looked at, at most.
         directions: along how many the whole program is moved.
@@ -133,7 +137,7 @@ def check_gradient(
         What was checked, which prints.
 
     Raises:
-        GradientError: a gradient that is wrong; its attribute `report` has all that was found.
+        GradientError: a gradient that is wrong; its attribute `check` has all that was found.
         ProgramError, ForeignGraphError, ArrayError, NotInGraphError: what `cl.gradient` and `cl.interpret` refuse.
         CodeletTraceError: a codelet that JAX has no derivative of.
 
@@ -149,7 +153,7 @@ def check_gradient(
     >>> x, y = graph.add_variable("x", (3, 2)), graph.add_variable("y", (3,))
     >>> i = cl.grid(3)
     >>> graph.add_vertex("energies", energy, x=x[i], out=y[i])
-    >>> cl.check_gradient(graph, y, [x], {"x": jnp.arange(1.0, 7).reshape(3, 2)})   # doctest: +ELLIPSIS
+    >>> cl.check_gradient(graph, of=y, wrt=x, values={x: jnp.arange(1.0, 7).reshape(3, 2)})   # doctest: +ELLIPSIS
     Traceback (most recent call last):
     codelet.errors.GradientError: codelet 'energy' has a wrong gradient by its field 'x', and 2 more
       given:    d out / d x[1] is 2, at vertex of energies / energy at i=0
@@ -161,11 +165,12 @@ def check_gradient(
     options = _options(graph, vertices, directions, seed, rtol, ignore)
     chosen = graph.default_program if program is None else as_program(program)
     check_form(chosen, graph)
+    values = by_name(graph, values)
     check_names(graph, values)
     target = tensor_of_floats(graph, of, "what is differentiated")
     by = [*differentiated_by(graph, wrt).values()]
     weights = _weights(target, cotangent, seed)
-    inputs = [variable for variable in graph.variables if variable.name in values]
+    inputs = [variable for variable in graph.sources if variable.name in values]
     values = {**values, **{own.name: np.asarray(as_array(values[own.name], own)) for own in inputs}}
     keep = lambda step: step.function.derivative is not None  # noqa: E731
     try:

@@ -41,9 +41,9 @@ class _BothPasses:
     ):
         self.options, self.cotangent = options, np.asarray(cotangent)
         self.graph, self.wrt, target, own = copy.deepcopy((graph, list(wrt), of, program))
-        inputs = tuple(variable for variable in self.graph.variables if variable.name in values)
+        inputs = tuple(variable for variable in self.graph.sources if variable.name in values)
         self.values: dict[str, Any] = dict(values)
-        found = gradient(self.graph, target, self.wrt, program=own, cotangent=cotangent)
+        found = gradient(self.graph, own, of=target, wrt=self.wrt, cotangent=cotangent)
         both = ProgramSequence(found.forward, found.backward)
         self.forward = compiled(collect(self.graph, own, inputs, (target,)))
         self.slopes = compiled(collect(self.graph, both, inputs, tuple(found)))(self.values)

@@ -223,14 +223,16 @@ def checker_of(family_codelet: TracedCodelet, types: Mapping[str, FieldType], wr
     settings = (True, *family_codelet.settings[1:])
     with restored(settings):
         try:
-            traced = own.trace({name: kind._replace(dtype=wide(kind.dtype)) for name, kind in types.items()}, static)
+            traced = own.specialise(
+                {name: kind._replace(dtype=wide(kind.dtype)) for name, kind in types.items()}, static
+            )
             is_wide = not _narrows(traced)
             if is_wide:
                 return _checker(traced, settings, wrt, of, 2.0**-52)
         except Exception:  # it is for its own types alone, as a jaxpr is
             pass
     with restored(family_codelet.settings):
-        traced = own.trace(types, static)
+        traced = own.specialise(types, static)
         dtypes = [kind.dtype for kind in (*traced.inputs.values(), *traced.outputs.values())]
         return _checker(traced, family_codelet.settings, wrt, of, precision(dtypes))
 

@@ -77,7 +77,7 @@ def dependences(traced: TracedCodelet) -> tuple[Dependence, ...]:
     ... def both(x, y):
     ...     return {"a": 2 * x + y.sum(), "b": y[::-1]}
     >>> four = FieldType((4,), jnp.dtype("float32"))
-    >>> dependences(both.trace({"x": four, "y": four}))
+    >>> dependences(both.specialise({"x": four, "y": four}))
     ({0: True, 1: False}, {1: False})
     """
     return tuple(_of_jaxpr(traced.jaxpr, [{number: True} for number in range(len(traced.jaxpr.jaxpr.invars))]))

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from codelet.deprecated import old_arguments
 from codelet.errors import ForeignGraphError, ProgramError
 from codelet.graphs.descriptions import Description, Operand
 from codelet.graphs.family import Family, Field
@@ -23,7 +24,7 @@ from codelet.graphs.graph import Graph
 from codelet.graphs.operations import recorded
 from codelet.jaxprs.rebuild import inline
 from codelet.programs.compute_sets import ComputeSet
-from codelet.programs.program import Execute
+from codelet.programs.program import Execute, Program, Recording, as_program
 from codelet.programs.program import Sequence as ProgramSequence
 from codelet.refused import Refused
 from codelet.views.access import Access
@@ -266,18 +267,39 @@ def _composed(computed: Computed) -> Iterator[Variable]:
                 yield from set(source_variables(tensor.source)) - read if tensor is not None else ()
 
 
-def describe(graph: Graph, compute_sets: Sequence[ComputeSet] | None = None) -> tuple[Description | Refused, ...]:
+def _compute_sets(program: Program) -> list[ComputeSet]:
+    """Those that a program runs one after another.
+
+    Raises:
+        ProgramError: a program of something else.
+    """
+    match program:
+        case Execute(compute_set):
+            return [compute_set]
+        case Recording():
+            return [*program.compute_sets]
+        case ProgramSequence(programs):
+            return [own for part in programs for own in _compute_sets(part)]
+    raise ProgramError(
+        "what is described does more than to run compute sets one after another",
+        given=f"{program!s:.80}",
+        expected="compute sets of the graph: one, or a list of them",
+    )
+
+
+@old_arguments(compute_sets="program")
+def describe(graph: Graph, program: object = None) -> tuple[Description | Refused, ...]:
     """What compute sets compute, run one after another: of partial sums, that nothing else reads, what these sum.
 
     Args:
         graph: theirs.
-        compute_sets: which, in order; all when left off.
+        program: which: a compute set, or a list of them, in order; all when left off.
 
     Returns:
         Descriptions, which print as equations, in the order of the compute sets; or why there is none.
 
     Raises:
-        ProgramError: something that is no graph, or no list of compute sets.
+        ProgramError: something that is no graph, or a program of more than compute sets.
         ForeignGraphError: compute sets of another graph.
 
     >>> import codelet as cl
@@ -294,11 +316,7 @@ def describe(graph: Graph, compute_sets: Sequence[ComputeSet] | None = None) -> 
     """
     if not isinstance(graph, Graph):
         raise ProgramError("something is described that is no graph", given=f"{graph!r:.80}", expected="a cl.Graph")
-    chosen = graph.compute_sets if compute_sets is None else compute_sets
-    if not isinstance(chosen, (list, tuple)) or any(not isinstance(own, ComputeSet) for own in chosen):
-        raise ProgramError(
-            "what is described are no compute sets", given=f"{chosen!r:.80}", expected="a list of some of the graph's"
-        )
+    chosen = graph.compute_sets if program is None else _compute_sets(as_program(program))
     if any(own.graph is not graph for own in chosen):
         raise ForeignGraphError("a compute set of another graph is described", given=chosen, expected=graph)
     given, others = {own.number for own in chosen}, []

@@ -62,7 +62,7 @@ def inner_product(
 def _codelet(function: Callable[..., Any], name: str, kinds: Mapping[str, FieldType]) -> TracedCodelet:
     """A codelet of fields of some types, with one result."""
     fields = [jax.ShapeDtypeStruct(kind.shape, kind.dtype) for kind in kinds.values()]
-    return JaxprCodelet([jax.make_jaxpr(function)(*fields)], tuple(kinds), (OUT,), name).trace(kinds)
+    return JaxprCodelet([jax.make_jaxpr(function)(*fields)], tuple(kinds), (OUT,), name).specialise(kinds)
 
 
 def _reduction(reduces: ReducedMap, dtype: np.dtype) -> Callable[..., Any]:

@@ -89,7 +89,7 @@ def _element_codelet(codelet: TracedCodelet, found: Unmapped) -> TracedCodelet |
         return replace(codelet, inputs=kinds[0], outputs=kinds[1], jaxpr=found.jaxpr, with_apart={})
     try:
         with restored(codelet.settings):
-            made = codelet.codelet.trace(kinds[0], codelet.static)
+            made = codelet.codelet.specialise(kinds[0], codelet.static)
     except CodeletError:  # of a function, or an adjoint, that is for these blocks alone
         return None
     return made if dict(made.outputs) == kinds[1] and alike(without_rules(made.jaxpr), {}, found.jaxpr) else None

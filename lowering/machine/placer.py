@@ -61,7 +61,7 @@ class Placer:
         self.elements[end:] = -1
         if plan.graph.has_tile_mapping:
             # The graph may have grown since; what is mapped is all that was there, or the check says so.
-            self.elements[:] = plan.graph.tile_mapping()[: len(self.elements)]
+            self.elements[:] = plan.graph.element_tiles[: len(self.elements)]
             self.known = {v for v in plan.variables if self._of(v).max(initial=-1) >= 0}
         self.vertices: dict[Family, np.ndarray] = {}
         for family in plan.families:

@@ -220,7 +220,7 @@ class _Choices:
     def __init__(self, plan: Plan, count: int):
         self.count = count
         self.given = Homes(count)
-        tiles = plan.graph.tile_mapping() if plan.graph.has_tile_mapping else None
+        tiles = plan.graph.element_tiles if plan.graph.has_tile_mapping else None
         self.given.tiles = used = None if tiles is None else _used_tiles(plan, tiles)
         for variable in (*plan.variables, *plan.added):
             if variable.value is not None or variable.size < 2 or variable in plan.added:

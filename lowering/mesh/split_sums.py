@@ -167,7 +167,7 @@ def _traced(jaxpr: jax_core.ClosedJaxpr, like: TracedCodelet, inputs: Sequence[s
     with restored(like.settings):
         codelet = codelet_from_jaxpr(jaxpr, list(inputs), list(outputs), name=name)
         kinds = [FieldType(own.shape, np.dtype(own.dtype), bool(own.weak_type)) for own in jaxpr.in_avals]  # type: ignore[attr-defined]
-        return codelet.trace(dict(zip(codelet.inputs, kinds, strict=True)))
+        return codelet.specialise(dict(zip(codelet.inputs, kinds, strict=True)))
 
 
 def _type(tensor: Tensor) -> FieldType:

@@ -386,7 +386,7 @@ class _Collector:
             case Repeat(count, body, index):
                 counter = None if index is None else index.source
                 assert counter is None or isinstance(counter, Variable)
-                return (RepeatStep(count, self.steps(body), counter, checkpoint=program.checkpoint),)
+                return (RepeatStep(count, self.steps(body), counter, recompute=program.recompute),)
             case RepeatWhile(condition, predicate, body, until, most, turns):
                 abort = None if most is None else self.abort
                 code = 0 if most is None else self.code(too_many_turns(predicate, program.bound))
@@ -410,7 +410,7 @@ class _Collector:
 
 def collect(graph: Graph, program: Program, inputs: Sequence[Variable], outputs: Sequence[Tensor]) -> Plan:
     """The plan of a graph and program: families in normal form, the program as steps."""
-    collector = _Collector(Plan(graph, graph.variables, tuple(inputs), tuple(outputs), steps=(), program=program))
+    collector = _Collector(Plan(graph, graph.sources, tuple(inputs), tuple(outputs), steps=(), program=program))
     steps = collector.steps(program)
     streams = tuple(stream for stream in graph.streams if stream in collector.streams)
     abort, messages = collector.abort if collector.messages else None, tuple(collector.messages)

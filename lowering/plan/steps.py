@@ -170,7 +170,7 @@ class RepeatStep(_Flowing):
 
     A variable that is no variable of the graph may say where to count from, if that is known only when it runs.
 
-    With `checkpoint`, its derivatives keep its state after every so many turns, or so many states at once, and make
+    With `recompute`, its derivatives keep its state after every so many turns, or so many states at once, and make
     again what turns between make.
 
     `carried` is filled in by the pass `prune`: those of its writes that a later turn or step needs.
@@ -181,16 +181,16 @@ class RepeatStep(_Flowing):
     index: Variable | None = None
     first: int | Variable = 0
     carried: tuple[Variable, ...] | None = None
-    checkpoint: int | Revolve | None = None
+    recompute: int | Revolve | None = None
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
         named = self.first.name if isinstance(self.first, Variable) else self.first
         start = f" from {named}" if named else ""
         counted = f" counted by {self.index.name}{start}" if self.index is not None else ""
-        kept = "" if self.checkpoint is None else f" kept every {self.checkpoint}"
-        if isinstance(self.checkpoint, Revolve):
-            kept = f" kept {self.checkpoint.snapshots} times at once"
+        kept = "" if self.recompute is None else f" kept every {self.recompute}"
+        if isinstance(self.recompute, Revolve):
+            kept = f" kept {self.recompute.snapshots} times at once"
         yield f"repeat {self.count}{counted}{kept}{_flow(self)}{_carried(self)}"
         yield from _indented(self.body)
 
@@ -212,16 +212,16 @@ class CountedTurns(NamedTuple):
 class WhileStep(_Flowing):
     """Run `condition`; as long as the predicate then is not `until`, run `body` and `condition` again.
 
-    With `max_steps`, a predicate that still holds after so many turns raises the flag `abort`, with `code`, whose error
-    names `bound`. `turns` is how many there are as far as the user says. `carried` is filled in by the pass `prune`,
-    as of a `RepeatStep`.
+    With `max_iterations`, a predicate that still holds after so many turns raises the flag `abort`, with `code`,
+    whose error names `bound`. `turns` is how many there are as far as the user says. `carried` is filled in by the
+    pass `prune`, as of a `RepeatStep`.
     """
 
     condition: tuple[Step, ...]
     predicate: Tensor
     body: tuple[Step, ...]
     until: bool = False
-    max_steps: int | None = None
+    max_iterations: int | None = None
     abort: Variable | None = None
     code: int = 0
     turns: int | None = None
@@ -232,14 +232,14 @@ class WhileStep(_Flowing):
     def counted_turns(self) -> CountedTurns:
         """How often its body counts, where time is counted; its condition counts once more."""
         if self.turns is not None:
-            return CountedTurns(self.turns, "as its turns= say")
-        if self.max_steps is not None:
-            return CountedTurns(self.max_steps, "its max_steps")
-        return CountedTurns(GUESSED_TURNS, "a guess: RepeatWhile(..., turns=) says how many", is_guess=True)
+            return CountedTurns(self.turns, "as its trip_count= says")
+        if self.max_iterations is not None:
+            return CountedTurns(self.max_iterations, "its max_iterations")
+        return CountedTurns(GUESSED_TURNS, "a guess: RepeatWhile(..., trip_count=) says it", is_guess=True)
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
-        most = "" if self.max_steps is None else f" at most {self.max_steps} times"
+        most = "" if self.max_iterations is None else f" at most {self.max_iterations} times"
         yield f"{'until' if self.until else 'while'} {self.predicate}{most}{_flow(self)}{_carried(self)}"
         yield from _titled("condition", self.condition)
         yield from _titled("body", self.body)

@@ -65,7 +65,7 @@ def _refused(stream: Stream, what: str, fix: str, line: Line | None) -> ProgramE
 
 
 def _no_bound(stream: Stream, line: Line | None) -> ProgramError:
-    fix = "max_steps= for the loop, or copy outside, or in a Repeat"
+    fix = "max_iterations= for the loop, or copy outside, or in a Repeat"
     if stream.is_input:
         fix += "; cl.Engine runs it as it is, and asks the host for each value when it is taken"
     return _refused(stream, "how often a loop without a bound runs", fix, line)
@@ -111,7 +111,7 @@ class _Counter:
         total: _Counts = {}
         for stream in {**look, **turn}:
             of_look, of_turn = look.get(stream, _NONE), turn.get(stream, _NONE)
-            most, turns = math.inf, step.max_steps
+            most, turns = math.inf, step.max_iterations
             if turns is not None:
                 most = of_look.most * (turns + 1) + of_turn.most * turns
             elif not stream.is_input:

@@ -141,7 +141,7 @@ def test_slopes_as_graphs(program):
     wanted = traced.inputs
     by = jax.tree.leaves(tuple(wanted[k] for k in program.slopes))
     try:
-        found = cl.gradient(traced.graph, traced.outputs, by, program=traced.program)
+        found = cl.gradient(traced.graph, of=traced.outputs, wrt=by, program=traced.program)
     except cl.CodeletError as error:
         pytest.skip(f"not by vertices: {error!s:.120}")
     lowered = cl.lower(

@@ -266,7 +266,7 @@ def are_what_jax_makes_of_them(case):
     same(traced(*case.arguments), expected)
     values = dict(zip((own.name for own in traced.inputs), case.arguments, strict=True))
     outputs = jax.tree.leaves(traced.outputs)
-    found = cl.interpret(traced.graph, values, outputs, traced.program)
+    found = cl.interpret(traced.graph, values=values, outputs=outputs, program=traced.program)
     same([found[own.name] for own in outputs], jax.tree.leaves(expected))
 
 
@@ -293,7 +293,7 @@ def slopes_are_those_of_jax(case, as_a_graph):
     if not as_a_graph:
         same(jax.jit(jax.grad(traced, (0, 1, 2)))(*case.arguments), expected)
         return
-    made = cl.gradient(traced.graph, traced.outputs, list(traced.inputs), program=traced.program)
+    made = cl.gradient(traced.graph, of=traced.outputs, wrt=list(traced.inputs), program=traced.program)
     program = cl.Sequence(made.forward, made.backward)
     run = cl.lower(traced.graph, program, inputs=list(traced.inputs), outputs=[made[own] for own in traced.inputs])
     same(jax.jit(run.flat)(list(case.arguments)), expected)
@@ -363,7 +363,7 @@ def test_rows_are_scanned_over_and_stacked(name, shape):
     assert not set(names) & MOVES
     same(jax.grad(lambda x: loss_of(traced)(x))(x), jax.grad(loss)(x))
     traced = cl.trace(loss, x)
-    made = cl.gradient(traced.graph, traced.outputs, list(traced.inputs), program=traced.program)
+    made = cl.gradient(traced.graph, of=traced.outputs, wrt=list(traced.inputs), program=traced.program)
     program = cl.Sequence(made.forward, made.backward)
     run = cl.lower(traced.graph, program, inputs=list(traced.inputs), outputs=[made[own] for own in traced.inputs])
     assert not inside_loops(run.jaxpr) & (MOVES - in_place)

@@ -221,7 +221,7 @@ def test_gradients_of_gathers_touch_what_their_edges_do(name):
     loss = lambda *own: jnp.sum(function(*own) ** 2)  # noqa: E731
     traced = cl.trace(loss, *given)
     wrt = list(traced.inputs[: len(arguments)])
-    found = cl.gradient(traced.graph, traced.outputs, wrt, program=traced.program)
+    found = cl.gradient(traced.graph, of=traced.outputs, wrt=wrt, program=traced.program)
     program, outputs = cl.Sequence(found.forward, found.backward), [found[own] for own in wrt]
     lowered = cl.lower(traced.graph, program, inputs=list(traced.inputs), outputs=outputs)
     touched = sum(own.size for own in given) + 2 * jax.eval_shape(function, *given).size
@@ -306,11 +306,11 @@ def test_the_gradient_of_sums_over_rows_of_a_table(codelet, others):
     i = cl.grid(TABLE)
     graph.add_vertex("total", codelet, x=x[rows[i]], out=y[i])
     cotangent = array((TABLE,), seed=1)
-    found = cl.gradient(graph, y, [x], cotangent=cotangent)
+    found = cl.gradient(graph, of=y, wrt=[x], cotangent=cotangent)
     both = cl.Sequence(found.forward, found.backward)
     lowered = cl.lower(graph, both, inputs=[x], outputs=[found[x]])
     values = array((SIZE,))
-    own = cl.interpret(graph, {"x": np.asarray(values)}, [found[x].source.name], both)
+    own = cl.interpret(graph, values={"x": np.asarray(values)}, outputs=[found[x].source.name], program=both)
     assert_alike(lowered.flat([values])[0], own[found[x].source.name])
     names = [eqn.primitive.name for eqn in lowered.jaxpr.jaxpr.eqns]
     assert [own for own in names if own == "scatter"] == others
@@ -397,7 +397,7 @@ def test_a_flag_of_vertices_is_a_byte_for_each():
     run = cl.lower(graph, inputs=[x], outputs=[x])
     assert {str(leaf.dtype) for leaf in jax.tree.leaves(run)} == {"bool"}
     values = {"x": np.random.default_rng(0).standard_normal(2 * MANY, np.float32)}
-    expected = cl.interpret(graph, values, [x])["x"]
+    expected = cl.interpret(graph, values=values, outputs=[x])["x"]
     np.testing.assert_array_equal(jax.jit(run)(values)["x"], expected)
     weights = np.arange(2.0 * MANY, dtype=np.float32)
     slopes = jax.jit(jax.grad(lambda v: run(v)["x"] @ weights))(values)["x"]

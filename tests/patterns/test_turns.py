@@ -142,7 +142,7 @@ def agrees(made):
     random = np.random.default_rng(0)
     values = {"x": random.integers(0, 8, x.shape, np.int8), "w": random.normal(size=x.shape).astype(np.float32)}
     outputs = [x, y, w]
-    expected = cl.interpret(graph, values, outputs, program=program)
+    expected = cl.interpret(graph, values=values, outputs=outputs, program=program)
 
     def lowered():
         return cl.lower(graph, program, inputs=[x, w], outputs=outputs)

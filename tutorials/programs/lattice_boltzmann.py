@@ -49,7 +49,7 @@ def lower_fluid(height: int, width: int, steps: int, checkpoint: int | cl.Revolv
     arriving = {f"f{q}": f[q, (i - a) % height, (j - b) % width] for q, (a, b) in enumerate(VELOCITIES)}
     with graph.record() as step:
         graph.add_vertex("collide", collide, **arriving, out=g[:, i, j])
-    program = cl.Repeat(steps, [step, cl.Copy(g, f)], checkpoint=checkpoint)
+    program = cl.Repeat(steps, [step, cl.Copy(g, f)], recompute=checkpoint)
     return cl.lower(graph, program, inputs=[f], outputs=[f])
 
 

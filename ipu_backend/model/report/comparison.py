@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from codelet.deprecated import callable_still, old_attribute
 from codelet.display import Text
 from codelet.errors import CodeletError
 from codelet.files import written_whole
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ipu_backend.model.profile import Profile
 
 
-class ComparisonError(CodeletError):
+class ComparisonError(CodeletError, TypeError):
     """A comparison of something that is no profile."""
 
 
@@ -71,6 +72,7 @@ class Comparison:
     before: Record
     after: Record
 
+    @property
     def differences(self) -> Columns:
         """A row for whatever either has: what it is, before, after, the difference, and what became of it.
 
@@ -94,8 +96,10 @@ class Comparison:
         names = ("what", "name", "before", "after", "difference", "status")
         types = (np.str_, np.str_, np.int64, np.int64, np.int64, np.str_)
         columns = list(zip(*rows, strict=True)) or [()] * len(names)
-        return {name: np.array(own, kind) for name, own, kind in zip(names, columns, types, strict=True)}
+        made = {name: np.array(own, kind) for name, own, kind in zip(names, columns, types, strict=True)}
+        return callable_still(made, "Comparison.differences")
 
+    @property
     def tiles(self) -> Columns:
         """A row for each tile of either: its bytes and the cycles that it computes for, before and after."""
         count = max(self.before.about["num_tiles"], self.after.about["num_tiles"])
@@ -106,7 +110,7 @@ class Comparison:
                 values = record.table("tiles")[column]
                 own[: len(values)] = values
                 found[f"{name}_{when}"] = own
-        return found
+        return callable_still(found, "Comparison.tiles")
 
     def _lines(self) -> Iterator[str]:
         one, other = self.before.about, self.after.about
@@ -114,7 +118,7 @@ class Comparison:
         for name, unit in (("total_cycles", "cycles"), ("total_bytes", "bytes")):
             ratio = f" ({other[name] / one[name]:.2f} of it)" if one[name] else ""
             yield f"  {one[name]:,} {unit}, then {other[name]:,}{ratio}"
-        table = self.differences()
+        table = self.differences
         for what, unit in _MEASURES.items():
             at = np.flatnonzero((table["what"] == what) & (table["status"] != "same"))[:5]
             if len(at):
@@ -130,7 +134,9 @@ class Comparison:
         """It as text: cycles and bytes of both, and the five largest differences of each kind."""
         return Text(self)
 
-    def report(self, path: str | os.PathLike[str]) -> None:
+    report = old_attribute("Comparison.report", "write_report")
+
+    def write_report(self, path: str | os.PathLike[str]) -> None:
         """Write both, and what differs, to one page of HTML.
 
         Raises:
@@ -145,7 +151,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Both records and the differences in lists, numbers and text."""
-        listed = {key: own.tolist() for key, own in self.differences().items()}
+        listed = {key: own.tolist() for key, own in self.differences.items()}
         return {"before": self.before.to_dict(), "after": self.after.to_dict(), "differences": listed}
 
 
@@ -170,4 +176,4 @@ def compare(before: Profile, after: Profile) -> Comparison:
                 expected="two profiles",
                 fix="cl.compare(cl.Engine(graph).profile(), cl.Engine(other).profile())",
             )
-    return Comparison(before.record("before"), after.record("after"))
+    return Comparison(before.tables("before"), after.tables("after"))

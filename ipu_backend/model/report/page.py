@@ -37,7 +37,7 @@ def page_of(*records: Record, comparison: Comparison | None = None, picture: str
     kinds = list(dict.fromkeys(kind for record in records for kind in record.about["memory_kinds"]))
     tables = {f"{number} {name}": own for number, record in enumerate(records) for name, own in record.tables.items()}
     if comparison is not None:
-        tables |= {"differences": comparison.differences(), "tiles compared": comparison.tiles()}
+        tables |= {"differences": comparison.differences, "tiles compared": comparison.tiles}
     packed = pack(tables)
     title = ", then ".join(str(record.about["title"]) for record in records)
     content = {

@@ -6,8 +6,8 @@ import base64
 import io
 from typing import TYPE_CHECKING
 
-from codelet.draw.diagram import Diagram
-from codelet.draw.drawing import draw
+from codelet.draw.diagram import MOST as MOST_BOXES
+from codelet.draw.drawing import draw, draw_small
 from codelet.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ def picture_of_graph(profile: Profile, wanted: bool | None) -> str:
     if not plan.graph.num_vertices or (wanted is None and plan.graph.num_vertices > MOST_VERTICES):
         return ""
     try:
-        drawn = draw(plan.graph, program=plan.program, profile=profile, size=SIZE)
-        if isinstance(drawn, Diagram):
-            return drawn.svg
+        if plan.graph.num_vertices < MOST_BOXES:
+            return draw_small(plan.graph, plan.program, profile=profile).svg
+        drawn = draw(plan.graph, plan.program, profile=profile, size=SIZE)
         written = io.BytesIO()
         drawn.image().save(written, "WEBP", quality=85)
     except MissingExtraError:

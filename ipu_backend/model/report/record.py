@@ -24,7 +24,7 @@ Columns = dict[str, np.ndarray]
 """A table: its columns by their names, all of one length; text as arrays of `str`."""
 
 
-class RecordError(CodeletError):
+class RecordError(CodeletError, LookupError):
     """A table that a record does not have."""
 
 

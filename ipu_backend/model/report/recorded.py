@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ipu_backend.model.profile import Profile
 
 
-class ReportError(CodeletError):
+class ReportError(CodeletError, ValueError):
     """A report of something that there is none of."""
 
 
@@ -51,7 +51,7 @@ def record_of(profile: Profile, title: str = "", layer_of: LayerOf | None = None
             "a report is made of a profile that knows no plan",
             given=repr(profile),
             expected="what Engine.profile gives",
-            fix="cl.Engine(graph).profile().report('report.html')",
+            fix="cl.Engine(graph).profile().write_report('report.html')",
         )
     placement, memory, liveness = machine.placement, machine.memory, machine.liveness
     compute_sets = [family.compute_set.name for family in placement.vertex_tiles]
@@ -85,7 +85,7 @@ def _codelets(profile: Profile) -> Columns:
     """A row for each codelet, those that take the most cycles first."""
     machine = profile.machine
     assert machine is not None
-    found = profile.codelet_frame()
+    found = profile.codelet_frame
     lines: dict[str, str] = {}
     vertices: dict[str, int] = {}
     for family in machine.placement.vertex_tiles:

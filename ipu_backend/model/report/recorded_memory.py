@@ -75,7 +75,7 @@ def tiles_table(profile: Profile, memory: Memory, step_tiles: Columns, turns: np
     for name in ("received_bytes", "sent_bytes"):
         by_step = step_tiles[name] * turns[step_tiles["step"]]
         moved[name] = np.bincount(step_tiles["tile"], by_step, target.num_tiles).astype(np.int64)
-    frame = profile.tile_frame()
+    frame = profile.tile_frame
     place = _places(target)
     return {**place, **frame, **moved, "most_live_bytes": memory.most_live_bytes}
 

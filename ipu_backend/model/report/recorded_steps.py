@@ -66,7 +66,7 @@ def steps_table(profile: Profile, liveness: Liveness, layer_of: LayerOf) -> Colu
             "line": _line(moment),
             "moment": moment.number,
             "depth": moment.depth,
-            "turns": step.repeats,
+            "turns": step.iterations,
             "turns_are_guessed": step.turns_are_guessed,
             "vertices": step.num_vertices,
             "balance": step.balance,
