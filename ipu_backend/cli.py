@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import sys
 from collections.abc import Callable, Sequence
 
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("codelet")
-    except importlib.metadata.PackageNotFoundError:
-        return "(a checkout that is not installed)"
+from codelet.version import VERSION
 
 
 def _at_least(least: int) -> Callable[[str], int]:
@@ -101,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="codelet", description="Graphs of millions of small differentiable programs, on JAX."
     )
-    parser.add_argument("--version", action="version", version=f"codelet {_version()}")
+    parser.add_argument("--version", action="version", version=f"codelet {VERSION}")
     jobs = parser.add_subparsers(title="jobs", metavar="JOB", dest="job")
     mnist = jobs.add_parser(
         "mnist",
@@ -109,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
         description=(
             "Train a fully connected network, built from one vertex for each dot product of 16 inputs, on "
             "real digits; test it on digits held out; time a step beside the same network in plain JAX. "
-            "Needs the extra `demo`: pip install 'codelet[demo]'."
+            "Needs the extra `demo`: pip install 'codelet-graphs[demo]'."
         ),
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
@@ -165,7 +159,7 @@ def _parser() -> argparse.ArgumentParser:
         help="draw the graph of a network's training step, or of any function of JAX",
         description=(
             "Trace a function into a graph of vertices, and draw every vertex and every link between two. "
-            "Needs the extra `draw`: pip install 'codelet[draw]'."
+            "Needs the extra `draw`: pip install 'codelet-graphs[draw]'."
         ),
     )
     draw.add_argument("name", metavar="NAME", help="what is drawn, as `codelet build` takes it")
@@ -193,7 +187,7 @@ def _parser() -> argparse.ArgumentParser:
         help="what a network's training step, or any function of JAX, costs, as a page of HTML",
         description=(
             "Trace a function into a graph of vertices, place it on tiles, and write what it costs to one page that "
-            "needs no server and no network. Needs the extra `report`: pip install 'codelet[report]'."
+            "needs no server and no network. Needs the extra `report`: pip install 'codelet-graphs[report]'."
         ),
     )
     report.add_argument("name", metavar="NAME", help="what is profiled, as `codelet build` takes it")
