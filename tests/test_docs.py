@@ -67,6 +67,13 @@ def test_words_are_counted():
     assert "README.md" in words.pages()
 
 
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md"])
+def test_links_of_a_page_outside_of_the_site_lead_to_files(name):
+    page = (ROOT / name).read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page) if "://" not in link]
+    assert [link for link in links if not ((ROOT / name).parent / link).exists()] == []
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("sphinx") is None, reason="the site needs the extra `docs`")
 def test_the_site_builds_without_a_warning(tmp_path):
