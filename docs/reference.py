@@ -16,13 +16,13 @@ LANGUAGE = {
     "codelets": ("Codelets", "codelet Codelet codelet_from_jaxpr"),
     "programs": ("Programs", "Sequence Execute Copy Repeat RepeatWhile If Switch Call Print AbortOn WriteUndef Revolve "
                  "Program"),
-    "running": ("Running", "lower Lowered LoweredFunction interpret Engine Checkpoints"),
+    "running": ("Running", "lower Lowered LoweredFunction Results interpret Engine Checkpoints"),
     "tracing": ("Functions of JAX", "trace Traced jit Planning operation describe"),
     "gradients": ("Gradients", "gradient Gradient Recompute check_gradient GradientCheck"),
     "equality": ("Equality of programs", "equal Equality Witness"),
     "machine": ("The machine and profiles", "IPU Machine Route Tables Profile StepProfile MachinePlan Record compare "
                 "Comparison"),
-    "pictures": ("Pictures", "draw Picture"),
+    "pictures": ("Pictures", "draw Picture Diagram"),
 }  # fmt: skip
 """Groups of names of `codelet`: of each page its title and its names, in order."""
 
