@@ -39,7 +39,9 @@ suppress_warnings = [
 
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
-autodoc_typehints = "none"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+python_maximum_signature_line_length = 100
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_custom_sections = [("Source", "notes_style")]
@@ -131,6 +133,16 @@ def as_rst(app: Any, what: str, name: str, thing: Any, options: Any, lines: list
     lines[:] = "".join(blocks).split("\n")
 
 
+def class_signature(app: Any, what: str, name: str, thing: Any, options: Any, signature: str, returned: str) -> Any:
+    """The parameters of a class whose `__new__` hides those of its `__init__`."""
+    if what != "class" or "**__" not in (signature or ""):
+        return None
+    from sphinx.util.inspect import signature as signature_of
+    from sphinx.util.inspect import stringify_signature
+
+    return stringify_signature(signature_of(thing.__init__, bound_method=True), unqualified_typehints=True), returned
+
+
 def setup(app: Any) -> dict[str, Any]:
     """Called by Sphinx."""
     (DOCS / "extra").mkdir(exist_ok=True)
@@ -138,4 +150,5 @@ def setup(app: Any) -> dict[str, Any]:
     app.connect("builder-inited", prepare, priority=100)
     app.connect("source-read", read_source)
     app.connect("autodoc-process-docstring", as_rst, priority=100)
+    app.connect("autodoc-process-signature", class_signature)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
