@@ -1,8 +1,8 @@
 """How far the model of the machine is from what was measured: a table, the worst ratio first.
 
 `python -m benchmarks.machine` builds every program of `measured_programs.py` that `measurements.py` has a number of,
-profiles it, and prints ours beside it. `--markdown` prints the table as `docs/machine.md` has it; `--write` writes it
-there. Nothing is run, and no number of ours is kept anywhere: what stands in the document is what was printed.
+profiles it, and prints ours beside it. `--markdown` prints the table as `docs/cost_model.md` has it; `--write` writes
+it there. Nothing is run, and no number of ours is kept anywhere: what stands in the document is what was printed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.measurements import BOUND, MEASURED, Series
 from codelet.files import written_whole
 from ipu_backend import UnknownCyclesWarning
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "machine.md"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "cost_model.md"
 BEGIN, END = "<!-- the table of python -m benchmarks.machine --write -->", "<!-- end of the table -->"
 HEADINGS = ("program", "compared", "measured", "kind", "ours", "ratio", "source")
 

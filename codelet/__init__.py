@@ -39,6 +39,7 @@ from codelet.target import register_default_target as _register_default_target
 from codelet.tracing.codelet_from_jaxpr import codelet_from_jaxpr as codelet_from_jaxpr
 from codelet.tracing.codelets import Codelet as Codelet
 from codelet.tracing.codelets import codelet as codelet
+from codelet.version import VERSION
 from codelet.views.concat import concat as concat
 from codelet.views.index import Index as Index
 from codelet.views.symbols import grid as grid
@@ -47,6 +48,8 @@ from codelet.views.symbols import minimum as minimum
 from codelet.views.symbols import table as table
 from codelet.views.symbols import where as where
 from codelet.views.tensor import Tensor as Tensor
+
+__version__ = VERSION
 
 __all__ = [
     "IPU",

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("codelet")
-    except importlib.metadata.PackageNotFoundError:
-        return "(a checkout that is not installed)"
+from codelet.version import VERSION
 
 
 def _at_least(least: int) -> Callable[[str], int]:
@@ -174,7 +168,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="codelet", description="Graphs of millions of small differentiable programs, on JAX."
     )
-    parser.add_argument("--version", action="version", version=f"codelet {_version()}")
+    parser.add_argument("--version", action="version", version=f"codelet {VERSION}")
     jobs = parser.add_subparsers(title="jobs", metavar="JOB", dest="job")
     common = _common()
     graphs = _of_graphs(common)
@@ -185,7 +179,7 @@ def _parser() -> argparse.ArgumentParser:
         description=(
             "Train a fully connected network, built from one vertex for each dot product of 16 inputs, on "
             "real digits; test it on digits held out; time a step beside the same network in plain JAX. "
-            "Needs the extra `demo`: pip install 'codelet[demo]'."
+            "Needs the extra `demo`: pip install 'codelet-graphs[demo]'."
         ),
     )
     for option, least, default, meaning in (
@@ -213,7 +207,7 @@ def _parser() -> argparse.ArgumentParser:
         help="draw the graph of a network's training step, or of any function of JAX",
         description=(
             "Trace a function into a graph of vertices, and draw every vertex and every link between two. "
-            "Needs the extra `draw`: pip install 'codelet[draw]'."
+            "Needs the extra `draw`: pip install 'codelet-graphs[draw]'."
         ),
     )
     draw.add_argument(
@@ -241,7 +235,7 @@ def _parser() -> argparse.ArgumentParser:
         help="what a network's training step, or any function of JAX, costs, as a page of HTML",
         description=(
             "Trace a function into a graph of vertices, place it on tiles, and write what it costs to one page that "
-            "needs no server and no network. Needs the extra `report`: pip install 'codelet[report]'."
+            "needs no server and no network. Needs the extra `report`: pip install 'codelet-graphs[report]'."
         ),
     )
     report.add_argument("-o", "--output", metavar="PATH", help="where to (default: NAME.html)")

@@ -18,7 +18,7 @@ from ipu_backend.model.body_cycles import jaxpr_cost
 from ipu_backend.model.costs import Cost, Mode
 from tests.examples import few
 
-PAGE = Path(__file__).parents[1] / "docs" / "machine.md"
+PAGE = Path(__file__).parents[1] / "docs" / "cost_model.md"
 SIZES = (1, 64, 10_000)
 MOST = 4
 """Times the median of its class, above which a primitive needs a source of its own."""

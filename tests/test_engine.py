@@ -312,7 +312,7 @@ def test_a_bar_of_the_turns_of_loops(stream_bytes, monkeypatch, capsys):
     assert "41/41" in capsys.readouterr().err
     counting().run(progress=True)
     monkeypatch.setitem(sys.modules, "tqdm", None)
-    written(lambda: s.engine.run(progress=True), cl.MissingExtraError, "pip install 'codelet[progress]'")
+    written(lambda: s.engine.run(progress=True), cl.MissingExtraError, "pip install 'codelet-graphs[progress]'")
     s.engine.run()  # what a run without a bar took was given back
     np.testing.assert_array_equal(s.engine.read("sums"), expected)
 

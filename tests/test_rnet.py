@@ -75,7 +75,7 @@ def test_package_that_is_missing(monkeypatch):
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "distribution", missing)
-    with pytest.raises(cl.MissingExtraError, match=r"without mtcnn[\s\S]*pip install 'codelet\[faces\]'"):
+    with pytest.raises(cl.MissingExtraError, match=r"without mtcnn[\s\S]*pip install 'codelet-graphs\[faces\]'"):
         load_rnet()
 
 

@@ -1,7 +1,8 @@
 """The tutorials run, and print what they carry.
 
-In come the notebooks of `tutorials/`. Each is executed from its first cell to its last, and what it prints
-is compared with what it was saved with. Cells tagged `varies` run too, but may print otherwise elsewhere:
+In come the notebooks of `tutorials/` and the exercises of `docs/class/`. Each is executed from its first cell to its
+last, and what it prints is compared with what it was saved with. Cells tagged `varies` run too, but may print otherwise
+elsewhere:
 times, numbers that depend on the machine's arithmetic, the way a release of JAX prints a jaxpr.
 
 After a change to a notebook, `python -m tests.test_tutorials` executes all of them and saves their outputs.
@@ -21,7 +22,7 @@ from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).parent.parent
-TUTORIALS = sorted((ROOT / "tutorials").glob("*.ipynb"))
+TUTORIALS = [*sorted((ROOT / "tutorials").glob("*.ipynb")), *sorted((ROOT / "docs" / "class").glob("*.ipynb"))]
 
 QUICK = ("01_first_graph",)
 """That of the quick run; of the others, which are slow, other tests run nearly all."""

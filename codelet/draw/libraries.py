@@ -41,7 +41,7 @@ def _missing(module: str) -> MissingExtraError:
         "pictures need a library that is not installed",
         given=f"a Python without {module.partition('.')[0]}",
         expected="the extra `draw`",
-        fix="pip install 'codelet[draw]' (in a checkout: pip install -e '.[draw]')",
+        fix="pip install 'codelet-graphs[draw]' (in a checkout: pip install -e '.[draw]')",
     )
 
 

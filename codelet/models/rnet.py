@@ -118,7 +118,7 @@ def read_weights() -> list[np.ndarray]:
             "R-Net's weights are read from a package that is not installed",
             given=f"a Python without {missing.name}",
             expected="the extra `faces`",
-            fix="pip install 'codelet[faces]' (in a checkout: pip install -e '.[faces]')",
+            fix="pip install 'codelet-graphs[faces]' (in a checkout: pip install -e '.[faces]')",
         ) from None
     # Decompressed here: the file object that joblib makes of a path fails when it is deleted, on Python 3.13.
     compressed = Path(str(package.locate_file("mtcnn/assets/weights/rnet.lz4"))).read_bytes()

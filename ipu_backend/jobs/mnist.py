@@ -59,7 +59,7 @@ def check_demo_extra() -> None:
             "training on MNIST needs libraries that are not installed",
             given=f"a Python without {', '.join(missing)}",
             expected="the extra `demo`",
-            fix="pip install 'codelet[demo]' (in a checkout: pip install -e '.[demo]')",
+            fix="pip install 'codelet-graphs[demo]' (in a checkout: pip install -e '.[demo]')",
         )
 
 

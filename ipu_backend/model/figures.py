@@ -37,7 +37,7 @@ def _new_axes(axes: Any) -> Any:
             "figures need a library that is not installed",
             given="a Python without matplotlib",
             expected="the extra `figures`",
-            fix="pip install 'codelet[figures]' (in a checkout: pip install -e '.[figures]')",
+            fix="pip install 'codelet-graphs[figures]' (in a checkout: pip install -e '.[figures]')",
         ) from None
     return plt.subplots(figsize=(8, 3), layout="constrained")[1] if axes is None else axes
 

@@ -7,7 +7,6 @@ What it says is believed where all of it is as it is written here, and no file i
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import zlib
@@ -17,6 +16,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal, NamedTuple, get_args
 
 from codelet.errors import CheckpointError
+from codelet.version import VERSION
 from codelet.views.sources import Variable, type_text
 from ipu_backend.running.engine_state import EngineState
 from lowering.plan.fingerprint import fingerprint
@@ -72,13 +72,6 @@ class About:
         return fingerprint(tuple((own.name, own.type, own.held == "constant") for own in self.variables)).hex()
 
 
-def _version() -> str:
-    try:
-        return importlib.metadata.version("codelet")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
-
-
 def about_state(variables: Iterable[Variable], state: EngineState) -> About:
     """What a checkpoint of a state says of itself, before there are files."""
 
@@ -91,7 +84,7 @@ def about_state(variables: Iterable[Variable], state: EngineState) -> About:
         return "all" if elements.is_all or bool(elements.as_flags().all()) else "some"
 
     own = tuple(SavedVariable(v.name, type_text(v.dtype, v.shape), held(v)) for v in variables)
-    return About(own, {}, _version())
+    return About(own, {}, VERSION)
 
 
 # --- files ------------------------------------------------------------------------------------------------
@@ -240,7 +233,7 @@ def read_about(directory: Path) -> About:
         raise CheckpointError(
             f"the checkpoint {directory} was written by a newer codelet",
             given=f"format {told['format']}, of codelet {told.get('codelet')}",
-            expected=f"format {FORMAT} or an older one: this is codelet {_version()}",
+            expected=f"format {FORMAT} or an older one: this is codelet {VERSION}",
             fix="pip install --upgrade codelet",
         )
     raise CheckpointError(

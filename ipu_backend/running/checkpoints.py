@@ -59,7 +59,7 @@ def _orbax() -> Any:
             "checkpoints need a library that is not installed",
             given="a Python without orbax-checkpoint",
             expected="the extra `checkpoints`",
-            fix="pip install 'codelet[checkpoints]' (in a checkout: pip install -e '.[checkpoints]')",
+            fix="pip install 'codelet-graphs[checkpoints]' (in a checkout: pip install -e '.[checkpoints]')",
         ) from None
 
 

@@ -30,7 +30,7 @@ def progress_bar(parts: Sequence[Part], text: str) -> Iterator[Callable[[int], o
             "a progress bar needs a library that is not installed",
             given="a Python without tqdm",
             expected="the extra `progress`",
-            fix="pip install 'codelet[progress]' (in a checkout: pip install -e '.[progress]')",
+            fix="pip install 'codelet-graphs[progress]' (in a checkout: pip install -e '.[progress]')",
         ) from None
     turns = sum(part.step.count for part in parts if isinstance(part, Chunks | Turns))
     with tqdm(total=turns or None, desc=text, unit="turn") as bar:

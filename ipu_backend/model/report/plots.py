@@ -37,7 +37,7 @@ def bokeh(module: str) -> Any:
             "reports need a library that is not installed",
             given="a Python without bokeh",
             expected="the extra `report`",
-            fix="pip install 'codelet[report]' (in a checkout: pip install -e '.[report]')",
+            fix="pip install 'codelet-graphs[report]' (in a checkout: pip install -e '.[report]')",
         ) from None
 
 
