@@ -102,27 +102,32 @@ def dense(attribute: Any) -> np.ndarray:
         return np.array(attribute).astype(dtype, copy=True)
     if dtype.kind == "b":
         return np.array(attribute).astype(bool)
-    text = str(attribute)
-    body = text[text.index("<") + 1 : text.rindex(">", 0, text.rindex(": tensor"))].strip()
+    return _of_text(str(attribute), dtype, shape)
+
+
+def _of_text(text: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """The elements of `dense<...>`: numbers, pairs of them, or the bytes of all."""
+    body = text[text.index("dense<") + 6 : text.rindex(">", 0, text.rindex(": tensor"))].strip()
     if body.startswith('"'):
-        raw = bytes.fromhex(body.strip('"')[2:])
-        result = np.frombuffer(raw, dtype)
-        return (np.broadcast_to(result, shape) if result.size == 1 else result.reshape(shape)).copy()
-    of_part = np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
-    values = []
-    for real, imaginary, alone in _NUMBER.findall(body):
-        if alone:
-            values.append(_bits(alone, of_part))
-        else:
-            values.append(complex(_bits(real.strip(), of_part), _bits(imaginary.strip(), of_part)))
-    result = (
-        np.array(values).astype(dtype)
-        if dtype.kind == "c" or len(values) == 0
-        else np.array(values, object)
-        .astype(np.float64 if jnp.issubdtype(dtype, jnp.floating) else np.int64)
-        .astype(dtype)
-    )
-    return (np.broadcast_to(result, shape) if result.size == 1 else result.reshape(shape)).copy()
+        elements = np.frombuffer(bytes.fromhex(body.strip('"')[2:]), dtype)
+    elif dtype.kind == "c":
+        part = np.dtype(f"f{dtype.itemsize // 2}")
+        elements = np.array(
+            [complex(_bits(a.strip(), part), _bits(b.strip(), part)) for a, b, _ in _NUMBER.findall(body)]
+        )
+    else:
+        wide = np.float64 if jnp.issubdtype(dtype, jnp.floating) else np.int64
+        elements = np.array([_bits(alone, dtype) for _, _, alone in _NUMBER.findall(body)], object).astype(wide)
+    elements = elements.astype(dtype)
+    return (np.full(shape, elements[0]) if elements.size == 1 else elements.reshape(shape)).copy()
+
+
+def constant_of(operation: Any) -> np.ndarray:
+    """The elements of a constant; of complex ones, which no binding reads, by the text of the operation."""
+    kind = operation.results[0].type
+    if element_of(kind).kind == "c":
+        return _of_text(str(operation), element_of(kind), shape_of(kind))
+    return dense(operation.attributes["value"])
 
 
 def numbers(attribute: Any) -> tuple[int, ...]:

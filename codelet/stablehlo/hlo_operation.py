@@ -31,6 +31,10 @@ class HloOperation:
             list(region.blocks[0].arguments) if len(region.blocks) else [] for region in operation.regions
         ]
 
+    def constant(self) -> np.ndarray:
+        """The elements of a constant."""
+        return read.constant_of(self._own)
+
     def has(self, name: str) -> bool:
         """Whether there is an attribute."""
         return name in self._own.attributes

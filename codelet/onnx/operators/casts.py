@@ -29,7 +29,7 @@ def dtype_of(node: Node, number: int) -> np.dtype:
 
 def converted(x: Any, dtype: np.dtype, saturates: bool = True) -> Any:
     """An array in another dtype, as ONNX converts."""
-    dtype = np.dtype(dtype)
+    dtype = jax.dtypes.canonicalize_dtype(dtype)
     if dtype.name.startswith("float8") or dtype.name.startswith("float4"):
         return _to_small(x, dtype, saturates)
     if jnp.issubdtype(x.dtype, jnp.floating) and jnp.issubdtype(dtype, jnp.integer):

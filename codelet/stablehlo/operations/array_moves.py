@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from codelet.stablehlo import attributes
 from codelet.stablehlo.hlo_operation import HloOperation
 from codelet.stablehlo.operation_table import computes
 
@@ -16,7 +15,7 @@ from codelet.stablehlo.operation_table import computes
 @computes("stablehlo.constant", "chlo.constant")
 def constant(operation: HloOperation) -> Any:
     """An array of the text."""
-    return attributes.dense(operation.attribute("value"))
+    return operation.constant()
 
 
 @computes("stablehlo.iota", "stablehlo.dynamic_iota")

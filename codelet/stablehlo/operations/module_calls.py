@@ -41,6 +41,21 @@ def _factor(operation: HloOperation, x: Any) -> Any:
     return result if lower else jnp.swapaxes(result, -1, -2).conj(), jnp.zeros(x.shape[:-2], np.int32)
 
 
+def _solve(operation: HloOperation, a: Any, b: Any) -> Any:
+    """The solution of equations with a triangular matrix, by letters as LAPACK has them."""
+    config = str(operation.attribute("mhlo.backend_config"))
+    letter = lambda name: chr(int(config.partition(f"{name} = ")[2].split(":")[0].strip()))  # noqa: E731
+    return lax.linalg.triangular_solve(
+        a,
+        b,
+        left_side=letter("side") == "L",
+        lower=letter("uplo") == "L",
+        transpose_a=letter("trans_x") != "N",
+        conjugate_a=letter("trans_x") == "C",
+        unit_diagonal=letter("diag") == "U",
+    )
+
+
 @computes("stablehlo.custom_call")
 def custom_call(operation: HloOperation, *operands: Any) -> Any:
     """What another library computes, where it is one that JAX names."""
@@ -55,4 +70,6 @@ def custom_call(operation: HloOperation, *operands: Any) -> Any:
         return lax.erf(operands[0])
     if target.startswith("lapack_") and target.endswith("potrf_ffi"):
         return _factor(operation, operands[0])
+    if target.startswith("lapack_") and target.endswith("trsm_ffi"):
+        return _solve(operation, *operands[:2])
     raise operation.error("it calls what is compiled elsewhere", given=target, expected="an operation of StableHLO")

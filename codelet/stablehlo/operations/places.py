@@ -15,13 +15,13 @@ from codelet.stablehlo.operations.reducing import combined_by
 @computes("stablehlo.dynamic_slice")
 def dynamic_slice(operation: HloOperation, x: Any, *starts: Any) -> Any:
     """A part from a place on."""
-    return lax.dynamic_slice(x, starts, operation.numbers("slice_sizes"))
+    return lax.dynamic_slice(x, starts, operation.numbers("slice_sizes"), allow_negative_indices=False)
 
 
 @computes("stablehlo.dynamic_update_slice")
 def dynamic_update_slice(operation: HloOperation, x: Any, update: Any, *starts: Any) -> Any:
     """A part written from a place on."""
-    return lax.dynamic_update_slice(x, update, starts)
+    return lax.dynamic_update_slice(x, update, starts, allow_negative_indices=False)
 
 
 def _with_vector(indices: Any, dimension: int) -> Any:

@@ -50,6 +50,8 @@ def _how(operation: HloOperation, x: Any) -> str | None:
 
 def _neutral(how: str, dtype: np.dtype) -> Any:
     """What changes nothing."""
+    if how in ("maximum", "minimum") and dtype.kind == "b":
+        return np.asarray(how == "minimum")
     if how in ("maximum", "minimum") and not jnp.issubdtype(dtype, jnp.complexfloating):
         if jnp.issubdtype(dtype, jnp.floating):
             return np.asarray(-np.inf if how == "maximum" else np.inf, dtype)
@@ -159,8 +161,7 @@ def select_and_scatter(item: HloOperation, x: Any, source: Any, first: Any) -> A
         raise item.error(
             "it chooses, or adds up, in another way than poolings do", given=choice, expected="GE or LE, and add"
         )
-    at_end = -np.inf if choice == "GE" else np.inf
-    padded = lax.pad(x, np.asarray(at_end, x.dtype), [(a, b, 0) for a, b in padding])
+    padded = lax.pad(x, _neutral("maximum" if choice == "GE" else "minimum", x.dtype), [(a, b, 0) for a, b in padding])
     numbers = jnp.reshape(jnp.arange(x.size), shape)
     numbers = lax.pad(numbers, np.asarray(x.size, numbers.dtype), [(a, b, 0) for a, b in padding])
     best = place = None
