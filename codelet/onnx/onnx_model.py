@@ -75,10 +75,10 @@ class Model:
                 given=f"{len(inputs)} inputs" + (f", and parameters that differ: {', '.join(odd[:5])}" if odd else ""),
                 expected=f"model(parameters, {', '.join(self.inputs)})",
             )
-        arguments = dict(zip(self.inputs, jax.tree.map(jnp.asarray, inputs, is_leaf=_is_absent), strict=True))
+        arguments = dict(zip(self.inputs, jax.tree.map(jnp.asarray, inputs), strict=True))
         scope = Scope({"": None, **self._known, **parameters, **arguments})
         self._evaluator.run(self._nodes, scope)
-        return tuple(jax.tree.map(jnp.asarray, scope[name], is_leaf=_is_absent) for name in self.outputs)
+        return tuple(jax.tree.map(jnp.asarray, scope[name]) for name in self.outputs)
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{name}: {_text(item)}" for name, item in self.inputs.items())
@@ -88,10 +88,6 @@ class Model:
 
 def _text(kind: Any) -> str:
     return f"{kind.dtype}{list(kind.shape)}" if hasattr(kind, "shape") else str(kind)
-
-
-def _is_absent(value: Any) -> bool:
-    return value is None
 
 
 def _is_learned(array: np.ndarray) -> bool:
@@ -109,6 +105,14 @@ def _dense(sparse: onnx.SparseTensorProto) -> np.ndarray:
     return result
 
 
+def _makes_no_array(node: onnx.NodeProto) -> bool:
+    """Whether what a node gives depends, in its type, on how its graphs are run: a result for each turn, a sequence."""
+    if node.op_type == "Loop" and len(node.output) > len(node.input) - 2:
+        return True
+    bodies = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+    return any(not item.type.HasField("tensor_type") for body in bodies for item in body.output)
+
+
 def _fixed(graph: onnx.GraphProto, versions: Mapping[str, int]) -> set[str]:
     """The names of values on which shapes depend, back to where they come from; a shape itself depends on none."""
     result: set[str] = set()
@@ -124,8 +128,8 @@ def _fixed(graph: onnx.GraphProto, versions: Mapping[str, int]) -> set[str]:
             item = find(domain, node.op_type, versions.get(domain, 1))
             if result.intersection(node.output) and node.op_type not in ("Shape", "Size"):
                 result.update(name for name in node.input if name)
-            elif node.op_type == "Loop" and len(node.output) > len(node.input) - 2:
-                result.update(name for name in node.input[:2] if name)  # there is a result for each turn
+            elif node.op_type in ("If", "Loop") and _makes_no_array(node):
+                result.update(name for name in node.input[: 2 if node.op_type == "Loop" else 1] if name)
             elif item is not None:
                 result.update(node.input[k] for k in item.fixed if k < len(node.input) and node.input[k])
 

@@ -13,8 +13,6 @@ from jax import lax
 from codelet.onnx.node import Node
 from codelet.onnx.operator_table import operator
 
-_WITHOUT_INFINITY = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2fnuz", "float4_e2m1fn")
-
 
 def dtype_of(node: Node, number: int) -> np.dtype:
     """The dtype that a number of ONNX's stands for.
@@ -27,9 +25,26 @@ def dtype_of(node: Node, number: int) -> np.dtype:
     return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number))
 
 
-def converted(x: Any, dtype: np.dtype, saturates: bool = True) -> Any:
-    """An array in another dtype, as ONNX converts."""
+def _to_power(x: Any, dtype: np.dtype, how: str) -> Any:
+    """The power of two that an exponent alone holds, above, below or nearest; the least for zero."""
+    mantissa, exponent = jnp.frexp(jnp.abs(jnp.asarray(x).astype(np.float32)))
+    up = {"up": mantissa > 0.5, "down": jnp.zeros(exponent.shape, bool), "nearest": mantissa >= 0.75}[how]
+    bits = jnp.where(x == 0, 0, jnp.clip(exponent - 1 + up + 127, 0, 254))
+    return lax.bitcast_convert_type(jnp.where(jnp.isnan(x), 255, bits).astype(np.uint8), dtype)
+
+
+def converted(x: Any, dtype: np.dtype, saturates: bool = True, how: str = "up") -> Any:
+    """An array in another dtype, as ONNX converts.
+
+    Args:
+        x: the array.
+        dtype: the other.
+        saturates: whether what is too large becomes the greatest, of floats of eight bits.
+        how: "up", "down" or "nearest", where a dtype holds exponents alone.
+    """
     dtype = jax.dtypes.canonicalize_dtype(dtype)
+    if dtype.name == "float8_e8m0fnu":
+        return _to_power(x, dtype, how)
     if dtype.name.startswith("float8") or dtype.name.startswith("float4"):
         return _to_small(x, dtype, saturates)
     if jnp.issubdtype(x.dtype, jnp.floating) and jnp.issubdtype(dtype, jnp.integer):
@@ -57,13 +72,15 @@ def cast(node: Node, x: Any) -> Any:
     """In the dtype that an attribute names."""
     to = node.attribute("to")
     number = getattr(onnx.TensorProto, to) if isinstance(to, str) else to
-    return converted(x, dtype_of(node, number), bool(node.attribute("saturate", 1)))
+    dtype, saturates = dtype_of(node, number), bool(node.attribute("saturate", 1))
+    return converted(x, dtype, saturates, node.attribute("round_mode", "up"))
 
 
 @operator("CastLike", by_type=(1,))
 def cast_like(node: Node, x: Any, like: Any) -> Any:
     """In the dtype of another."""
-    return converted(x, like.dtype, bool(node.attribute("saturate", 1)))
+    saturates = bool(node.attribute("saturate", 1))
+    return converted(x, like.dtype, saturates, node.attribute("round_mode", "up"))
 
 
 @operator("BitCast")

@@ -143,5 +143,5 @@ def max_unpool(node: Node, x: Any, places: Any, shape: Any = None) -> Any:
     wanted = node.whole_numbers(shape, "output_shape")
     if list(wanted[2:]) == list(item[2:]):
         return output
-    flat = jnp.zeros(int(np.prod(wanted)), x.dtype)
-    return jnp.reshape(flat.at[jnp.reshape(places, -1)].set(jnp.reshape(x, -1)), wanted)
+    more = [(0, n - have, 0) for n, have in zip(wanted, item, strict=True)]  # places are those of the smallest array
+    return lax.pad(output, np.zeros((), x.dtype), more)
