@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import codelet as cl
 from codelet.onnx.operator_table import known_operators
+from ipu_backend.cli import main
 from tests.onnx_cases import check_case, model_cases, node_cases
 from tests.onnx_mutations import mutations
 
@@ -238,3 +239,12 @@ def test_the_table_of_operators_is_that_of_the_code():
     text = (Path(__file__).parents[1] / "docs" / "onnx_operators.md").read_text()
     for domain, name, versions in known_operators():
         assert f"| {domain + '.' if domain else ''}{name} | {', '.join(map(str, versions))} |" in text
+
+
+def test_a_file_is_built_from_the_command_line(tmp_path, capsys):
+    path = tmp_path / "layer.onnx"
+    onnx.save(layer(), path)
+    main(["build", str(path), "--batch", "4", "--tiles", "8"])
+    shown = capsys.readouterr().out
+    assert "layer.onnx:" in shown
+    assert "body/dense" in shown

@@ -180,6 +180,17 @@ def _struct(name: str, kind: onnx.TypeProto.Tensor, dimensions: Mapping[str, int
     return jax.ShapeDtypeStruct(tuple(shape), dtype)
 
 
+def first_dimensions(source: Any, extent: int) -> dict[str, int]:
+    """The first dimensions of inputs that are open, all of one extent, as `load` takes them."""
+    model, _ = read(source)
+    extents = {}
+    for item in model.graph.input:
+        dims = item.type.tensor_type.shape.dim
+        if dims and not dims[0].HasField("dim_value"):
+            extents[dims[0].dim_param or f"{item.name}.0"] = extent
+    return extents
+
+
 def load(
     source: Any, *, dimensions: Mapping[str, int] | None = None, constants: Mapping[str, Any] | None = None
 ) -> Model:
