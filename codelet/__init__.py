@@ -163,6 +163,8 @@ _ELSEWHERE = {
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("onnx", "stablehlo"):
+        return importlib.import_module(f"codelet.{name}")
     if name == "ops":  # made of what is defined here, as a user's own operations are
         return importlib.import_module("codelet.ops")
     if name == "operation":

@@ -33,6 +33,7 @@ __all__ = [
     "GradientError",
     "MissingExtraError",
     "MissingFieldError",
+    "ModelError",
     "NotEqualError",
     "NotFiniteError",
     "NotInGraphError",
@@ -263,6 +264,10 @@ class CapturedTracerError(CodeletError, TypeError):
 
 class SymbolError(CodeletError, TypeError):
     """A symbol used where a plain number is needed, or an index expression that cannot be formed."""
+
+
+class ModelError(CodeletError, ValueError):
+    """A file of a model that is none, or that has what nothing here computes."""
 
 
 class ViewError(CodeletError, ValueError):

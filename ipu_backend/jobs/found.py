@@ -8,6 +8,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -17,6 +18,10 @@ from codelet.errors import CodeletError
 from codelet.frontends.labels import is_library
 from codelet.models.networks import NETWORKS, step_arguments
 from codelet.models.training import train_step
+from codelet.stablehlo.module import load
+
+_FILES = (".onnx", ".mlir", ".stablehlo")
+"""How the names of files end that hold models."""
 
 
 class BuildError(CodeletError, ValueError):
@@ -86,11 +91,26 @@ def _imported(name: str, module_name: str, attribute: str) -> Any:
     return getattr(module, attribute)
 
 
+def _of_file(name: str, batch: int | None) -> tuple[Any, ...]:
+    """A model of a file, with the types of its parameters and inputs; open first dimensions are the batch."""
+    if name.endswith(".onnx"):
+        models = importlib.import_module("codelet.onnx.onnx_model")  # of an extra
+        model = models.load(name, dimensions=models.first_dimensions(name, batch or 1))
+        parameters = {own: jax.ShapeDtypeStruct(array.shape, array.dtype) for own, array in model.parameters.items()}
+        return model, parameters, *model.inputs.values()
+    try:
+        module = load(Path(name).read_bytes())
+    except OSError as error:
+        raise BuildError("a file cannot be read", given=f"{name}: {error}", expected="a module of StableHLO") from error
+    return module, *module.inputs
+
+
 def find_function(name: str, batch: int | None = None) -> tuple[Any, ...]:
-    """A function of JAX and examples of its arguments, by the name of a network or of a function that returns them.
+    """A function of JAX and examples of its arguments: of a network, of a file, or of a function that returns them.
 
     Args:
-        name: of a network, whose training step it is; or `package.module:function`.
+        name: of a network, whose training step it is; of a file of ONNX (`.onnx`) or StableHLO (`.mlir`); or
+            `package.module:function`.
         batch: how many inputs a network's step takes, one when left off; given on to the function of that name.
 
     Raises:
@@ -103,9 +123,11 @@ def find_function(name: str, batch: int | None = None) -> tuple[Any, ...]:
     if name in NETWORKS:
         key = jax.random.key(0)
         return train_step, *eqx.filter_eval_shape(step_arguments, name, batch=batch or 1, key=key)
+    if name.endswith(_FILES):
+        return _of_file(name, batch)
     module_name, colon, attribute = name.partition(":")
     if not colon:
-        expected = f"{', '.join(NETWORKS)}, or package.module:function"
+        expected = f"{', '.join(NETWORKS)}, a file ({', '.join(_FILES)}), or package.module:function"
         raise BuildError("there is no such network", given=name, expected=expected)
     if not module_name or not attribute.isidentifier():
         raise BuildError("there is no such function", given=name, expected="package.module:function")

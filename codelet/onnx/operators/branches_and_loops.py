@@ -1,0 +1,162 @@
+"""Control flow: branches, and loops whose number of turns is known or bounded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from codelet.onnx.node import Node, is_known
+from codelet.onnx.operator_table import operator
+
+_UNROLLED = 32
+"""So many turns are written out, of which each knows its number."""
+
+
+@operator("If", is_folded=False)
+def branch(node: Node, condition: Any) -> tuple[Any, ...]:
+    """One of two graphs."""
+    taken, other = node.attribute("then_branch"), node.attribute("else_branch")
+    if is_known(condition):
+        return tuple((taken if bool(condition.reshape(())) else other)())
+    return tuple(lax.cond(jnp.reshape(condition, ()), lambda: _arrays(taken()), lambda: _arrays(other())))
+
+
+def _arrays(values: Any) -> list[Any]:
+    return [jnp.asarray(item) for item in values]
+
+
+@operator("Loop", is_folded=False)
+def loop(node: Node, most: Any = None, condition: Any = None, *carried: Any) -> tuple[Any, ...]:
+    """A graph again and again: at most so often, as long as a condition holds."""
+    body, count = node.attribute("body"), len(carried)
+    goes = condition is None or (is_known(condition) and bool(np.reshape(condition, ())))
+    if is_known(condition) and not bool(np.reshape(condition, ())):
+        number: Any = 0
+    else:
+        number = None if most is None else most
+    if is_known(number) or number == 0:
+        number = int(np.reshape(number, ()))
+        if goes or number == 0:
+            unrolled = _unrolled(node, body, min(number, _UNROLLED), carried, count)
+            if unrolled is not None and (number <= _UNROLLED or unrolled[1]):
+                return unrolled[0]
+            if number > _UNROLLED:
+                return _scanned(node, body, number, carried, count)
+    return _while(node, body, number, condition, carried, count)
+
+
+def _unrolled(
+    node: Node, body: Any, number: int, carried: tuple[Any, ...], count: int
+) -> tuple[tuple[Any, ...], bool] | None:
+    """Turns written out, and whether they end by themselves; None where whether they go on depends on data."""
+    stacked: list[list[Any]] = []
+    state: list[Any] = list(carried)
+    for turn in range(number):
+        goes, *rest = body(np.array(turn, np.int64), np.array(True), *state)
+        if not is_known(goes):
+            return None
+        state = rest[:count]
+        stacked = stacked or [[] for _ in rest[count:]]
+        for item, row in zip(rest[count:], stacked, strict=True):
+            row.append(item)
+        if not bool(np.reshape(goes, ())):
+            return (*state, *map(_stacked, stacked)), True
+    return (*state, *map(_stacked, stacked)), number == 0
+
+
+def _stacked(rows: list[Any]) -> Any:
+    return np.stack(rows) if all(map(is_known, rows)) else jnp.stack(rows)
+
+
+def _integer() -> Any:
+    return jnp.int64 if jax.config.jax_enable_x64 else jnp.int32
+
+
+def _scanned(node: Node, body: Any, number: int, carried: tuple[Any, ...], count: int) -> tuple[Any, ...]:
+    def turn(state: Any, k: Any) -> Any:
+        goes, *rest = body(k, np.array(True), *state)
+        if not is_known(goes):
+            raise node.error(
+                "it gives a value for each turn, and stops by data",
+                given="a condition that is computed",
+                expected="a number of turns that is known",
+            )
+        return _arrays(rest[:count]), _arrays(rest[count:])
+
+    state, stacked = lax.scan(turn, _arrays(carried), jnp.arange(number, dtype=_integer()))
+    return (*state, *stacked)
+
+
+def _while(node: Node, body: Any, number: Any, condition: Any, carried: tuple[Any, ...], count: int) -> tuple[Any, ...]:
+    shapes = jax.eval_shape(
+        lambda *item: _arrays(body(jnp.zeros((), _integer()), jnp.array(True), *item)), *_arrays(carried)
+    )
+    if len(shapes) > 1 + count:
+        raise node.error(
+            "it gives a value for each turn, and how many there are depends on data",
+            given="a condition, or a number of turns, that is computed",
+            expected="a number of turns that is known",
+        )
+
+    def goes(item: Any) -> Any:
+        turn, still, _ = item
+        return still if number is None else still & (turn < number)
+
+    def step(item: Any) -> Any:
+        turn, still, state = item
+        still, *rest = body(turn, still, *state)
+        return turn + 1, jnp.reshape(jnp.asarray(still), ()), _arrays(rest)
+
+    number = None if number is None else jnp.reshape(jnp.asarray(number), ()).astype(_integer())
+    first = jnp.array(True) if condition is None else jnp.reshape(jnp.asarray(condition), ())
+    _, _, state = lax.while_loop(goes, step, (jnp.zeros((), _integer()), first, _arrays(carried)))
+    return tuple(state)
+
+
+@operator("Scan", is_folded=False)
+def scan_of_batches(node: Node, lengths: Any, *operands: Any) -> tuple[Any, ...]:
+    """A graph along sequences, of each of a batch."""
+    if lengths is not None:
+        raise node.error("sequences of several lengths", given="sequence_lens", expected="sequences of one length")
+    several = node.attribute("num_scan_inputs")
+    directions = node.attribute("directions") or [0] * several
+    run = lambda *item: _along(node, item, several, directions, [0] * several, None, None)  # noqa: E731
+    return jax.vmap(run)(*operands)
+
+
+@operator("Scan", since=9, is_folded=False)
+def scan(node: Node, *operands: Any) -> tuple[Any, ...]:
+    """A graph along axes of what it reads, with a state."""
+    several = node.attribute("num_scan_inputs")
+    directions = node.attribute("scan_input_directions") or [0] * several
+    axes = node.attribute("scan_input_axes") or [0] * several
+    return _along(
+        node,
+        operands,
+        several,
+        directions,
+        axes,
+        node.attribute("scan_output_directions"),
+        node.attribute("scan_output_axes"),
+    )
+
+
+def _along(
+    node: Node, operands: Any, several: int, directions: Any, axes: Any, out_directions: Any, out_axes: Any
+) -> tuple[Any, ...]:
+    body, count = node.attribute("body"), len(operands) - several
+    state, read = operands[:count], [jnp.moveaxis(x, axis, 0) for x, axis in zip(operands[count:], axes, strict=True)]
+    read = [jnp.flip(x, 0) if back else x for x, back in zip(read, directions, strict=True)]
+
+    def turn(item: Any, arguments: Any) -> Any:
+        output = _arrays(body(*item, *arguments))
+        return output[:count], output[count:]
+
+    last, stacked = lax.scan(turn, _arrays(state), read)
+    out_directions, out_axes = out_directions or [0] * len(stacked), out_axes or [0] * len(stacked)
+    stacked = [jnp.flip(x, 0) if back else x for x, back in zip(stacked, out_directions, strict=True)]
+    return (*last, *(jnp.moveaxis(x, 0, axis) for x, axis in zip(stacked, out_axes, strict=True)))

@@ -1,0 +1,36 @@
+"""Products of matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from codelet.onnx.node import Node
+from codelet.onnx.operator_table import operator
+
+
+@operator("MatMul")
+def matmul(node: Node, a: Any, b: Any) -> Any:
+    """As `jax.numpy.matmul`."""
+    return jnp.matmul(a, b)
+
+
+@operator("Gemm")
+def gemm(node: Node, a: Any, b: Any, c: Any = None) -> Any:
+    """`alpha * a @ b + beta * c`, of matrices that may be transposed."""
+    a = jnp.transpose(a) if node.attribute("transA", 0) else a
+    b = jnp.transpose(b) if node.attribute("transB", 0) else b
+    result = _times(jnp.matmul(a, b), node.attribute("alpha", 1.0))
+    return result if c is None else result + _times(c, node.attribute("beta", 1.0))
+
+
+def _times(x: Any, factor: float) -> Any:
+    return x if factor == 1 else x * np.asarray(factor, x.dtype)
+
+
+@operator("Einsum")
+def einsum(node: Node, *operands: Any) -> Any:
+    """As `jax.numpy.einsum`."""
+    return jnp.einsum(node.attribute("equation"), *operands)

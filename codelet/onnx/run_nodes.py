@@ -1,0 +1,264 @@
+"""Evaluation: the nodes of a graph, one after another, on values.
+
+What depends on nothing but constants is computed when the model is traced, in 64 bits, as shapes are. A node that has
+no function here, but that ONNX defines by others, is its function body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnx
+
+import codelet.onnx.operators  # noqa: F401 (they enter themselves in the table)
+from codelet.errors import CodeletError, ModelError
+from codelet.onnx.node import Body, Node, is_known
+from codelet.onnx.operator_table import find
+
+_MOST_FOLDED = 1 << 20
+"""Elements of a result that is computed when the model is traced."""
+
+
+class Scope:
+    """Values by name, and those of the graph around.
+
+    Attributes:
+        values: by name.
+        outer: the scope around; None for the model's own.
+    """
+
+    def __init__(self, values: Mapping[str, Any], outer: Scope | None = None):
+        self.values, self.outer = dict(values), outer
+
+    def __getitem__(self, name: str) -> Any:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.outer
+        raise ModelError(
+            f"no value is named {name!r} where it is read",
+            given=name,
+            expected="an input, an initializer, or a result of an earlier node",
+        )
+
+
+def domain_of(name: str) -> str:
+    """ONNX's own domain has two names."""
+    return "" if name == "ai.onnx" else name
+
+
+class NodeRunner:
+    """What evaluates the graphs of a model.
+
+    Attributes:
+        versions: the opset of each domain.
+        functions: the model's own, by domain, name and overload.
+    """
+
+    def __init__(self, versions: Mapping[str, int], functions: Mapping[tuple[str, str, str], onnx.FunctionProto]):
+        self.versions, self.functions = dict(versions), functions
+
+    def run(self, nodes: Iterable[onnx.NodeProto], scope: Scope, attributes: Mapping[str, Any] | None = None) -> None:
+        """Evaluate nodes, and put their results into a scope.
+
+        Args:
+            nodes: in order.
+            scope: where they read and write.
+            attributes: of the function that they are the body of.
+        """
+        for proto in nodes:
+            operands = [scope[name] if name else None for name in proto.input]
+            node = self.node(proto, scope, attributes or {})
+            results = self.results(node, proto, operands)
+            for name, result in zip(proto.output, results, strict=False):
+                if name:
+                    scope.values[name] = result
+
+    def node(self, proto: onnx.NodeProto, scope: Scope, attributes: Mapping[str, Any]) -> Node:
+        """A node with its attributes as Python has them."""
+        item: dict[str, Any] = {}
+        for attribute in proto.attribute:
+            if attribute.ref_attr_name:
+                if attribute.ref_attr_name in attributes:
+                    item[attribute.name] = attributes[attribute.ref_attr_name]
+                continue
+            item[attribute.name] = self._attribute(attribute, scope, attributes)
+        name = proto.name or next(iter(proto.output), proto.op_type)
+        domain = domain_of(proto.domain)
+        return Node(proto.op_type, domain, self.versions.get(domain, 1), name, list(proto.output), item)
+
+    def _attribute(self, attribute: onnx.AttributeProto, scope: Scope, attributes: Mapping[str, Any]) -> Any:
+        value = onnx.helper.get_attribute_value(attribute)
+        if isinstance(value, bytes):
+            return value.decode(errors="replace")
+        if isinstance(value, onnx.TensorProto):
+            return onnx.numpy_helper.to_array(value)
+        if isinstance(value, onnx.GraphProto):
+            return self.body(value, scope, attributes)
+        if isinstance(value, (list, tuple)) or (hasattr(value, "__len__") and not isinstance(value, str)):
+            return [one.decode(errors="replace") if isinstance(one, bytes) else one for one in value]
+        return value
+
+    def body(self, graph: onnx.GraphProto, outer: Scope, attributes: Mapping[str, Any]) -> Body:
+        """A graph as a function of the values of its inputs."""
+        constants = {item.name: onnx.numpy_helper.to_array(item) for item in graph.initializer}
+
+        def run(*operands: Any) -> list[Any]:
+            names = [item.name for item in graph.input if item.name not in constants]
+            scope = Scope({**constants, **dict(zip(names, operands, strict=True))}, outer)
+            self.run(graph.node, scope, attributes)
+            return [scope[item.name] for item in graph.output]
+
+        return run
+
+    def results(self, node: Node, proto: onnx.NodeProto, operands: Sequence[Any]) -> Sequence[Any]:
+        """The results of a node.
+
+        Raises:
+            ModelError: what computes it fails, with the node named.
+        """
+        item = self.functions.get((node.domain, node.operator, proto.overload))
+        try:
+            with jax.named_scope(scope_name(node.name)):
+                if item is not None:
+                    return self._called(item, node, operands)
+                answer = find(node.domain, node.operator, node.version)
+                if answer is None:
+                    return self._by_definition(node, proto, operands)
+                asked = (one for k, one in enumerate(operands) if k not in answer.by_type)
+                if answer.is_folded and all(one is None or is_known(one) for one in asked):
+                    return _folded(lambda: answer.function(node, *operands))
+                # What is known is in 64 bits; what is computed in the dtypes that JAX has.
+                arguments = [
+                    one
+                    if k in answer.fixed or not is_known(one) or node.operator in _SEES_CONSTANTS
+                    else jnp.asarray(one)
+                    for k, one in enumerate(operands)
+                ]
+                return _several(answer.function(node, *arguments))
+        except CodeletError:
+            raise
+        except (
+            TypeError,
+            ValueError,
+            KeyError,
+            IndexError,
+            AttributeError,
+            ZeroDivisionError,
+            OverflowError,
+            NotImplementedError,
+        ) as error:
+            kinds = ", ".join(_kind(one) for one in operands)
+            raise node.error(
+                "it cannot be computed",
+                given=f"{kinds or 'no operands'}: {error}"[:500],
+                expected="operands as ONNX has them for it",
+            ) from error
+
+    def _called(self, function: onnx.FunctionProto, node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+        """The results of a function that is given by nodes."""
+        arguments = dict(zip(function.input, [*operands, *[None] * len(function.input)], strict=False))
+        defaults = {item.name: onnx.helper.get_attribute_value(item) for item in function.attribute_proto}
+        defaults = {name: item.decode() if isinstance(item, bytes) else item for name, item in defaults.items()}
+        versions = {domain_of(item.domain): item.version for item in function.opset_import}
+        inner = NodeRunner({**self.versions, **versions}, self.functions)
+        scope = Scope(arguments)
+        inner.run(function.node, scope, {**defaults, **node.attributes})
+        return [scope.values.get(name) for name in function.output]
+
+    def _by_definition(self, node: Node, proto: onnx.NodeProto, operands: Sequence[Any]) -> Sequence[Any]:
+        """The results of a node by what ONNX says that it is, in other nodes."""
+        function = definition_of(proto, node.version, operands)
+        if function is None:
+            raise node.error(
+                "no function computes it", given=node.operator, expected="an operator of the documentation's table"
+            )
+        return self._called(function, node, operands)
+
+
+_SEES_CONSTANTS = {
+    "Pow",
+    "Gather",
+    "Slice",
+    "Shape",
+    "Size",
+    "Identity",
+    "If",
+    "Loop",
+    "Scan",
+    "SequenceMap",
+    "SequenceConstruct",
+    "SequenceInsert",
+    "Optional",
+}
+"""Operators that ask whether a further operand is known."""
+
+
+def _kind(value: Any) -> str:
+    return f"{value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else type(value).__name__
+
+
+def _several(result: Any) -> Sequence[Any]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _as_known(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_as_known(one) for one in value]
+    return value if value is None else np.asarray(value)
+
+
+def _folded(compute: Any) -> Sequence[Any]:
+    """Results of what is known: known as well, unless they are large."""
+    with jax.ensure_compile_time_eval(), jax.enable_x64(True):
+        result = _several(compute())
+        return tuple(_as_known(item) for item in result)
+
+
+def scope_name(name: str) -> str:
+    """The name of a node as a scope of JAX's: its parts between slashes, of letters that a scope may have."""
+    clean = "".join(letter if letter.isalnum() or letter in "_.-/" else "_" for letter in name)
+    return "/".join(part for part in clean.split("/") if part) or "node"
+
+
+def _type_of(value: Any) -> onnx.TypeProto:
+    if value is None:
+        return onnx.TypeProto()
+    if isinstance(value, list):
+        return onnx.helper.make_sequence_type_proto(_type_of(value[0]) if value else onnx.TypeProto())
+    number = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype))
+    return onnx.helper.make_tensor_type_proto(number, value.shape)
+
+
+def has_definition(domain: str, operator: str, version: int) -> bool:
+    """Whether ONNX defines an operator by others."""
+    try:
+        schema = onnx.defs.get_schema(operator, version, domain)
+    except onnx.defs.SchemaError:
+        return False
+    return schema.has_function or schema.has_context_dependent_function
+
+
+def definition_of(proto: onnx.NodeProto, version: int, operands: Sequence[Any]) -> onnx.FunctionProto | None:
+    """What ONNX says that a node is, in other nodes; None where it does not."""
+    try:
+        schema = onnx.defs.get_schema(proto.op_type, version, domain_of(proto.domain))
+    except onnx.defs.SchemaError:
+        return None
+    if schema.has_function:
+        return schema.function_body
+    if not schema.has_context_dependent_function:
+        return None
+    types = [_type_of(item).SerializeToString() for item in operands]
+    versions = [item for item in schema.context_dependent_function_opset_versions if item <= version]
+    output = schema.get_context_dependent_function_with_opset_version(
+        max(versions, default=version), proto.SerializeToString(), types
+    )
+    function = onnx.FunctionProto()
+    function.ParseFromString(output)
+    return function if function.node else None

@@ -1,0 +1,81 @@
+"""Operations of StableHLO, as the functions of `operators/` see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from codelet.errors import ModelError
+from codelet.stablehlo import attributes as read
+
+Region = Callable[..., list[Any]]
+"""A region as a function of the values of its arguments; it sees those around it."""
+
+
+class HloOperation:
+    """An operation.
+
+    Attributes:
+        name: without the dialect.
+        regions: as functions.
+        blocks: the operations of each region, as MLIR has them.
+    """
+
+    def __init__(self, operation: Any, regions: Sequence[Region], call: Callable[..., list[Any]]):
+        self._own, self.regions, self.call = operation, regions, call
+        self.name = str(operation.name)
+        self.blocks = [list(region.blocks[0].operations) if len(region.blocks) else [] for region in operation.regions]
+        self.arguments = [
+            list(region.blocks[0].arguments) if len(region.blocks) else [] for region in operation.regions
+        ]
+
+    def constant(self) -> np.ndarray:
+        """The elements of a constant."""
+        return read.constant_of(self._own)
+
+    def has(self, name: str) -> bool:
+        """Whether there is an attribute."""
+        return name in self._own.attributes
+
+    def attribute(self, name: str) -> Any:
+        """An attribute, as MLIR has it."""
+        return self._own.attributes[name]
+
+    def numbers(self, name: str, default: Sequence[int] = ()) -> tuple[int, ...]:
+        """Whole numbers; others where they are left out."""
+        return read.numbers(self.attribute(name)) if self.has(name) else tuple(default)
+
+    def pairs(self, name: str, count: int) -> tuple[tuple[int, int], ...]:
+        """Pairs of numbers; zeros where they are left out."""
+        return read.pairs(self.attribute(name)) if self.has(name) else ((0, 0),) * count
+
+    def number(self, name: str, default: int = 0) -> int:
+        """A whole number, or a truth value."""
+        return read.number(self.attribute(name)) if self.has(name) else default
+
+    def word(self, name: str, default: str = "") -> str:
+        """A word of a closed list."""
+        return read.word(self.attribute(name)) if self.has(name) else default
+
+    def text(self, name: str, default: str = "") -> str:
+        """A string, or the name of a function."""
+        return str(self.attribute(name)).strip('"@') if self.has(name) else default
+
+    def shape(self, k: int = 0) -> tuple[int, ...]:
+        """The shape of a result."""
+        return read.shape_of(self._own.results[k].type)
+
+    def dtype(self, k: int = 0) -> np.dtype:
+        """The dtype of a result."""
+        return read.element_of(self._own.results[k].type)
+
+    @property
+    def num_results(self) -> int:
+        """How many results there are."""
+        return len(self._own.results)
+
+    def error(self, what: str, *, given: Any, expected: str) -> ModelError:
+        """An error that names the operation."""
+        return ModelError(f"{self.name}: {what}", given=given, expected=expected)

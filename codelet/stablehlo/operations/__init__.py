@@ -1,0 +1,12 @@
+"""What computes each operation, a file for each family of them."""
+
+from codelet.stablehlo.operations import (  # noqa: F401 (they enter themselves in the table)
+    array_moves,
+    contractions,
+    element_wise,
+    module_calls,
+    places,
+    reducing,
+    regions,
+    sorting,
+)

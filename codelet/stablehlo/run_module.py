@@ -1,0 +1,128 @@
+"""Evaluation: the operations of a module, one after another, on values.
+
+Constants stay arrays of NumPy until something is computed of them, so that the counters of loops are known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import codelet.stablehlo.operations  # noqa: F401 (they enter themselves in the table)
+from codelet.errors import CodeletError, ModelError
+from codelet.stablehlo.hlo_operation import HloOperation
+from codelet.stablehlo.operation_table import OPERATIONS
+
+_NAME = re.compile(r'"([^"]*)"')
+_KEEPS_CONSTANTS = {"stablehlo.while", "stablehlo.reduce", "stablehlo.reduce_window", "func.call"}
+_SCOPE = re.compile(r"[^\w./\-() ,<>\[\]=*]")
+
+
+class ModuleRunner:
+    """What evaluates the functions of a module.
+
+    Attributes:
+        functions: by name.
+    """
+
+    def __init__(self, functions: Mapping[str, Any]):
+        self.functions = functions
+
+    def function(self, name: str, *operands: Any) -> list[Any]:
+        """The results of a function.
+
+        Raises:
+            ModelError: there is none of the name.
+        """
+        if name not in self.functions:
+            raise ModelError(
+                "the module calls a function that it does not have", given=name, expected=", ".join(self.functions)
+            )
+        item = self.functions[name]
+        return self.block(item.regions[0].blocks[0], operands, {})
+
+    def _call(self, name: str, *operands: Any) -> list[Any]:
+        """A function that another one calls: jitted under its name, so that it is a function of the graph."""
+
+        def run(*received: Any) -> list[Any]:
+            return [jnp.asarray(item) for item in self.function(name, *received)]
+
+        run.__name__ = re.sub(r"_\d+$", "", name) or name
+        return jax.jit(run)(*operands)
+
+    def block(self, block: Any, operands: Sequence[Any], outer: Mapping[Any, Any]) -> list[Any]:
+        """What a block returns.
+
+        Args:
+            block: its operations.
+            operands: the values of its arguments.
+            outer: values of what is around it.
+        """
+        values = {**outer, **dict(zip(block.arguments, operands, strict=True))}
+        for one in block.operations:
+            item = one.operation
+            if str(item.name) in ("func.return", "stablehlo.return"):
+                return [values[operand] for operand in item.operands]
+            results = self._results(item, values)
+            values.update(zip(item.results, results, strict=True))
+        raise ModelError(
+            "a block returns nothing", given="no return at its end", expected="func.return or stablehlo.return"
+        )
+
+    def _results(self, item: Any, values: Mapping[Any, Any]) -> Sequence[Any]:
+        """The results of an operation.
+
+        Raises:
+            ModelError: what computes it fails.
+        """
+        name = str(item.name)
+        operands = [values[operand] for operand in item.operands]
+        if name not in _KEEPS_CONSTANTS:
+            operands = [jnp.asarray(one) if isinstance(one, np.ndarray) else one for one in operands]
+        output = HloOperation(
+            item,
+            [self._region(region, values) for region in item.regions],
+            self._outside(values) if name == "stablehlo.while" else self._call,
+        )
+        try:
+            with jax.named_scope(_scope(item)):
+                result = OPERATIONS[name](output, *operands)
+        except CodeletError:
+            raise
+        except (
+            TypeError,
+            ValueError,
+            KeyError,
+            IndexError,
+            AttributeError,
+            NotImplementedError,
+            OverflowError,
+            AssertionError,
+        ) as error:
+            raise output.error(
+                "it cannot be computed", given=str(error)[:400], expected="operands as StableHLO has them"
+            ) from error
+        several = result if isinstance(result, tuple) else (result,)
+        if name == "stablehlo.constant" or output.num_results == 0:
+            return several
+        return several
+
+    @staticmethod
+    def _outside(values: Mapping[Any, Any]) -> Callable[[Any], Any]:
+        return lambda value: values.get(value)
+
+    def _region(self, region: Any, outer: Mapping[Any, Any]) -> Callable[..., list[Any]]:
+        return lambda *operands: self.block(region.blocks[0], operands, outer)
+
+
+def _scope(operation: Any) -> str:
+    """The name that an operation has in the program it comes from, without its last part."""
+    result = _NAME.search(str(operation.location))
+    path = result[1] if result is not None else ""
+    parts = [part for part in _SCOPE.sub("_", path).split("/") if part][:-1]
+    return "/".join(part for part in parts if not part.startswith("jit(")) or "stablehlo"

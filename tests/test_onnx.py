@@ -1,0 +1,250 @@
+"""ONNX files as functions of JAX: what they compute, how they are called, and what is refused."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import codelet as cl
+from codelet.onnx.operator_table import known_operators
+from ipu_backend.cli import main
+from tests.onnx_cases import check_case, model_cases, node_cases
+from tests.onnx_mutations import mutations
+
+QUICK = (
+    *(
+        "add_bcast",
+        "and4d",
+        "argmax_default_axis_example_select_last_index",
+        "averagepool_2d_ceil",
+        "basic_conv_with_padding",
+    ),
+    *("batchnorm_epsilon", "bitshift_left_uint8", "cast_FLOAT_to_INT4", "clip_example", "concat_3d_axis_negative_3"),
+    *("convtranspose_pads", "cumsum_1d_reverse_exclusive", "depthtospace_crd_mode_example", "dequantizelinear_axis"),
+    *(
+        "einsum_batch_matmul",
+        "expand_dim_changed",
+        "gather_negative_indices",
+        "gemm_all_attributes",
+        "gridsample_bicubic",
+    ),
+    *(
+        "gru_with_initial_bias",
+        "if",
+        "instancenorm_example",
+        "layer_normalization_2d_axis0",
+        "loop11",
+        "lstm_with_peepholes",
+    ),
+    *("matmulinteger", "maxpool_with_argmax_2d_precomputed_pads", "nllloss_NCd1d2_with_weight", "onehot_with_axis"),
+    *("pow_types_float32_int64", "quantizelinear", "reduce_l2_default_axes_keepdims_example", "reshape_negative_dim"),
+    *("resize_downsample_sizes_cubic", "reversesequence_time", "roialign_aligned_true", "scan_sum", "scatternd_add"),
+    *("slice_neg_steps", "softmax_axis_0", "split_variable_parts_2d_opset18", "top_k", "triu_zero", "where_example"),
+)
+"""Of the operators, each family."""
+
+
+def model_of(nodes, inputs, outputs, initializers=(), opset=21, **options):
+    """A model of some nodes; inputs and outputs by name with their shapes, of float32."""
+    kinds = [
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in several.items()]
+        for several in (inputs, outputs)
+    ]
+    arrays = [numpy_helper.from_array(array, name) for name, array in dict(initializers).items()]
+    graph = helper.make_graph(nodes, "example", *kinds, arrays)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10, **options)
+
+
+def layer(shape=("batch", 3)):
+    """A dense layer: one parameter of each kind, a constant that fixes a shape."""
+    nodes = [
+        helper.make_node("Gemm", ["x", "weight", "bias"], ["hidden"], name="/body/dense/Gemm", transB=1),
+        helper.make_node("Relu", ["hidden"], ["positive"], name="/body/act/Relu"),
+        helper.make_node("Reshape", ["positive", "shape"], ["y"], name="/head/Reshape"),
+    ]
+    random = np.random.default_rng(0)
+    initializers = {
+        "weight": random.standard_normal((4, 3), np.float32),
+        "bias": random.standard_normal(4, np.float32),
+        "shape": np.array([-1, 2, 2], np.int64),
+    }
+    return model_of(nodes, {"x": shape}, {"y": (None, 2, 2)}, initializers)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_an_operator_computes_what_onnx_says(name):
+    check_case(node_cases()[f"test_{name}"])
+
+
+@pytest.mark.parametrize(
+    "name", ["test_Conv2d_groups", "test_operator_symbolic_override_nested", "test_expand_shape_model3"]
+)
+def test_a_stored_model_computes_what_onnx_says(name):
+    check_case(model_cases()[name])
+
+
+def test_parameters_are_arguments_and_what_fixes_shapes_is_none():
+    model = cl.onnx.load(layer(), dimensions={"batch": 5})
+    assert sorted(model.parameters) == ["bias", "weight"]
+    assert model.inputs == {"x": jax.ShapeDtypeStruct((5, 3), jnp.float32)}
+    assert model.outputs == ("y",)
+    x = np.ones((5, 3), np.float32)
+    (found,) = model(model.parameters, x)
+    expected = np.maximum(x @ model.parameters["weight"].T + model.parameters["bias"], 0).reshape(5, 2, 2)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_traced_model_has_the_scopes_of_its_nodes_and_is_differentiated():
+    model = cl.onnx.load(layer(), dimensions={"batch": 5})
+    x = np.random.default_rng(1).standard_normal((5, 3), np.float32)
+
+    def loss(parameters, x):
+        return jnp.sum(model(parameters, x)[0] ** 2)
+
+    traced = cl.trace(model, model.parameters, *model.inputs.values())
+    assert any("body/dense" in own.name for own in traced.graph.compute_sets)
+    step = cl.trace(jax.value_and_grad(loss), model.parameters, x)
+    value, slopes = step(model.parameters, x)
+    expected, by_jax = jax.value_and_grad(loss)(model.parameters, x)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), slopes, by_jax)
+
+
+def test_a_model_of_a_path_and_of_bytes_is_the_same(tmp_path):
+    path = tmp_path / "layer.onnx"
+    onnx.save(layer((2, 3)), path)
+    x = np.ones((2, 3), np.float32)
+    results = [model(model.parameters, x)[0] for model in (cl.onnx.load(path), cl.onnx.load(path.read_bytes()))]
+    np.testing.assert_array_equal(*results)
+
+
+def test_arrays_beside_the_model_are_read(tmp_path):
+    model = layer((2, 3))
+    inside, x = cl.onnx.load(model), np.ones((2, 3), np.float32)
+    onnx.save(model, tmp_path / "layer.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    outside = cl.onnx.load(tmp_path / "layer.onnx")
+    np.testing.assert_array_equal(inside(inside.parameters, x)[0], outside(outside.parameters, x)[0])
+
+
+def test_functions_of_the_file_are_called():
+    double = helper.make_function(
+        "own", "Double", ["x"], ["y"], [helper.make_node("Add", ["x", "x"], ["y"])], [helper.make_opsetid("", 21)]
+    )
+    model = model_of(
+        [helper.make_node("Double", ["x"], ["y"], domain="own")], {"x": (3,)}, {"y": (3,)}, functions=[double]
+    )
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    np.testing.assert_array_equal(cl.onnx.load(model)({}, np.arange(3, dtype=np.float32))[0], [0, 2, 4])
+
+
+# --- refused ------------------------------------------------------------------------------------------------
+
+
+def _refused(source, text, **options):
+    with pytest.raises(cl.ModelError, match=re.escape(text)) as error:
+        cl.onnx.load(source, **options)
+    return str(error.value)
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    _refused(b"no model at all", "this is no file of ONNX")
+    _refused(tmp_path / "none.onnx", "cannot be read")
+    _refused(3, "is given no model")
+
+
+def test_open_dimensions_are_named_with_the_mend():
+    assert "cl.onnx.load(path, dimensions={'batch': 8})" in _refused(layer(), "dimensions of the input 'x' are open")
+
+
+def test_a_newer_opset_is_refused():
+    model = layer((2, 3))
+    model.opset_import[0].version = onnx.defs.onnx_opset_version() + 1
+    _refused(model, "newer opset")
+
+
+def test_all_unknown_operators_are_listed_with_how_often_each_occurs():
+    nodes = [helper.make_node("Mystery", ["x"], [f"y{k}"], domain="elsewhere") for k in range(3)]
+    nodes += [helper.make_node("Riddle", ["y0"], ["y"], domain="elsewhere")]
+    model = model_of(nodes, {"x": (3,)}, {"y": (3,)})
+    model.opset_import.append(helper.make_opsetid("elsewhere", 1))
+    assert "elsewhere.Mystery (3), elsewhere.Riddle (1)" in _refused(model, "computes some of its operators")
+
+
+def test_arrays_that_have_not_what_they_say_are_refused(tmp_path):
+    short = layer((2, 3))
+    short.graph.initializer[0].raw_data = b"\0" * 12
+    _refused(short, "has not as many bytes as it says")
+    large = layer((2, 3))
+    large.graph.initializer[0].dims[0] = 1 << 60
+    _refused(large, "has not as many bytes as it says")
+    path = tmp_path / "layer.onnx"
+    onnx.save(layer((2, 3)), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    away = onnx.load(path, load_external_data=False)
+    away.graph.initializer[0].external_data[0].value = "../weights.bin"
+    path.write_bytes(away.SerializeToString())
+    _refused(path, "outside of the model's folder")
+
+
+def test_a_shape_that_depends_on_data_is_refused_by_the_node():
+    nodes = [
+        helper.make_node("Cast", ["x"], ["whole"], to=TensorProto.INT64),
+        helper.make_node("Reshape", ["x", "whole"], ["y"], name="the reshape"),
+    ]
+    model = cl.onnx.load(model_of(nodes, {"x": (2,)}, {"y": (None, None)}))
+    assert model.shape_inputs == ("x",)
+    with pytest.raises(cl.ModelError, match=r"node 'the reshape' .*decides shapes"):
+        jax.jit(model)(model.parameters, np.ones(2, np.float32))
+
+
+def test_types_that_do_not_agree_are_refused_by_the_node():
+    model = cl.onnx.load(
+        model_of([helper.make_node("Add", ["x", "z"], ["y"], name="sum")], {"x": (2,), "z": (3,)}, {"y": (2,)})
+    )
+    with pytest.raises(cl.ModelError, match=r"node 'sum' \(Add of opset 21\)"):
+        model({}, np.ones(2, np.float32), np.ones(3, np.float32))
+
+
+def test_other_arguments_are_refused():
+    model = cl.onnx.load(layer((2, 3)))
+    with pytest.raises(cl.ModelError, match="other arguments"):
+        model({}, np.ones((2, 3), np.float32))
+
+
+@pytest.mark.parametrize("count", [150, pytest.param(2_000, marks=pytest.mark.slow)])
+def test_a_file_that_was_changed_is_loaded_or_refused(count):
+    outcomes = Counter()
+    for data in mutations(layer((2, 3)), count):
+        try:
+            model = cl.onnx.load(data)
+        except cl.ModelError:
+            outcomes["refused"] += 1
+            continue
+        try:
+            jax.eval_shape(model, model.parameters, *model.inputs.values())
+            outcomes["runs"] += 1
+        except cl.ModelError:
+            outcomes["refused late"] += 1
+    assert sum(outcomes.values()) == count
+    assert outcomes["refused"], outcomes
+    assert outcomes["runs"], outcomes
+
+
+def test_the_table_of_operators_is_that_of_the_code():
+    text = (Path(__file__).parents[1] / "docs" / "onnx_operators.md").read_text()
+    for domain, name, versions in known_operators():
+        assert f"| {domain + '.' if domain else ''}{name} | {', '.join(map(str, versions))} |" in text
+
+
+def test_a_file_is_built_from_the_command_line(tmp_path, capsys):
+    path = tmp_path / "layer.onnx"
+    onnx.save(layer(), path)
+    main(["build", str(path), "--batch", "4", "--tiles", "8"])
+    shown = capsys.readouterr().out
+    assert "layer.onnx:" in shown
+    assert "body/dense" in shown
