@@ -18,8 +18,9 @@ import numpy as np
 from codelet.graphs.family import Family
 from codelet.graphs.vertices import free_axes, vertex_numbers
 from codelet.views.index import Index
-from codelet.views.sources import Source, Variable, source_elements
+from codelet.views.sources import Source, Variable, source_elements, source_variables
 from codelet.views.tensor import Tensor
+from lowering.machine.multicast import Multicast, leading_tiles, merged
 from lowering.machine.placement import Placement
 from lowering.plan.pieces import Pieces, pieces_of
 from lowering.plan.runs import NONE, Runs, union, union_of
@@ -130,6 +131,12 @@ def _pieces(source: Source) -> Pieces:
     return pieces_of(own, numbers[own], 1)
 
 
+def _touched_by(step: ExecuteStep, *, written: bool) -> list[tuple[Family, Tensor]]:
+    """The families of a step with the views that they write through, or that they read through."""
+    touches = [own for own in step.touches() if not own.is_empty and (own.is_written if written else own.is_read)]
+    return [(touch.family, touch.tensor) for touch in touches if touch.family]
+
+
 class Touches:
     """What tiles touch through views, as runs of `tile * num_elements + element`."""
 
@@ -164,8 +171,25 @@ class Touches:
 
     def by_fields(self, step: ExecuteStep, *, written: bool) -> Runs:
         """What is touched by a step's vertices through the fields that they write, or that they read."""
-        touches = [t for t in step.touches() if not t.is_empty and (t.is_written if written else t.is_read)]
-        return union_of([self.by_family(touch.family, touch.tensor) for touch in touches if touch.family])
+        return union_of([self.by_family(*own) for own in _touched_by(step, written=written)])
+
+    def multicast_by_family(self, family: Family, tensor: Tensor) -> Multicast:
+        """The same as `by_family`, once for all tiles that touch the same."""
+        variables = frozenset(source_variables(tensor.source))
+        axes = [axis for axis in family.axes if axis in tensor.axes]
+        if tensor.rows is None and len(axes) < len(family.axes):
+            tiles = self.placement.vertex_tiles[family].reshape(family.extents)
+            free = tuple(d for d, axis in enumerate(family.axes) if axis not in axes)
+            if found := leading_tiles(tiles, free, self.placement.num_tiles):
+                leading, leaders = found
+                runs = self.through(tensor.source, tensor.index.lifted(axes), tile_pattern(leading))
+                return Multicast(runs, leaders, variables)
+        return Multicast(self.by_family(family, tensor), np.arange(self.placement.num_tiles), variables)
+
+    def multicast_by_fields(self, step: ExecuteStep) -> list[Multicast]:
+        """What is touched through the fields that a step's vertices read, apart for what has no variable in common."""
+        found = [self.multicast_by_family(*own) for own in _touched_by(step, written=False)]
+        return merged(found, max(1, self.num_elements))
 
     def by_copy(self, step: CopyStep) -> Runs:
         """What of a copy's source is touched by the tiles of its destination."""
