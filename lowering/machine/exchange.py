@@ -30,7 +30,7 @@ from lowering.machine.multicast import members_of
 from lowering.machine.placement import Changes, Placement
 from lowering.machine.region import Region, Stretches
 from lowering.machine.touched import Touches
-from lowering.plan.runs import NONE, Runs, overlaps
+from lowering.plan.runs import NONE, Runs, overlaps, stretches
 from lowering.plan.steps import CopyStep, ExecuteStep, Step
 from lowering.plan.timeline import timeline
 
@@ -93,7 +93,7 @@ class Transfer:
     def moves(self) -> Moves:
         """Every element that moves, with its sender and its receiver, in the order of `away`."""
         tiles, elements = np.divmod(self.away.numbers(), len(self.placement.element_tiles) or 1)
-        homes, tiles = self.placement.element_tiles[elements], tiles.astype(np.int32)
+        homes, tiles = (own.astype(np.int32) for own in (self.placement.element_tiles[elements], tiles))
         return Moves(elements, tiles, homes) if self.to_home else Moves(elements, homes, tiles)
 
     def __str__(self) -> str:
@@ -228,9 +228,14 @@ def _read(step: ExecuteStep | CopyStep, touches: Touches) -> Region:
     return Region(touches.read_by(step), _variables(step, written=False), touches.placement)
 
 
-def _read_together(step: ExecuteStep, touches: Touches) -> list[_Moving]:
-    """The same by parts, once for all tiles that touch the same."""
-    parts = touches.multicast_by_fields(step)
+def _parts(step: ExecuteStep | CopyStep, touches: Touches, *, written: bool) -> list[_Moving]:
+    """The same by parts, without some that does not move, and once for all tiles that touch the same."""
+    if isinstance(step, CopyStep):
+        if step.whole_variables is None:
+            return [_Moving(_read(step, touches))]
+        away = touches.away_by_copy(*step.whole_variables)
+        return [_Moving(Region(away, step.whole_variables[:1], touches.placement))] if len(away.starts) else []
+    parts = touches.multicast_away(step, written=written)
     return [_Moving(Region(own.runs, own.variables, touches.placement), own.leaders) for own in parts]
 
 
@@ -240,6 +245,13 @@ def _written(step: ExecuteStep, touches: Touches) -> Region:
 
 def _copied(step: CopyStep, placement: Placement) -> Copied:
     """What of a copy stays on its tile: what is next to the same in the source as in the destination is a row of it."""
+    if step.whole_variables is not None:
+        tiles, to_tiles = map(placement.tiles_of, step.whole_variables)
+        runs, tiles = stretches(np.where(tiles == to_tiles, tiles, -1))
+        rows, alone = ((tiles >= 0) & (runs.lengths > 1), (tiles >= 0) & (runs.lengths == 1))
+        in_rows = np.bincount(tiles[rows], runs.lengths[rows], placement.num_tiles).astype(np.int64)
+        strided = np.bincount(tiles[alone], minlength=placement.num_tiles)
+        return Copied(in_rows * step.destination.dtype.itemsize, strided)
     source, to = step.source.elements().reshape(-1), step.destination.elements().reshape(-1)
     tiles = placement.element_tiles[to]
     (stays,) = np.nonzero((source < 0) | (placement.element_tiles[source] == tiles))  # padding is written where it is
@@ -251,6 +263,9 @@ def _copied(step: CopyStep, placement: Placement) -> Copied:
     in_row = (np.append(near, False) | np.append(False, near))[: len(to)]
     count = functools.partial(np.bincount, minlength=placement.num_tiles)
     return Copied(count(tiles[in_row]) * step.destination.dtype.itemsize, count(tiles[~in_row]))
+
+
+_Touching = Callable[[Any, Touches], Region]
 
 
 class Exchange:
@@ -267,15 +282,9 @@ class Exchange:
         self._nothing = StepExchange(self._none, self._none)
         self._planned: dict[Any, StepExchange] = {}
 
-    def _before(self, step: ExecuteStep | CopyStep) -> Transfer:
-        touching = partial(_read, step)
-        together = isinstance(step, ExecuteStep)
-        parts = _read_together(step, self._touches) if together else [_Moving(touching(self._touches))]
-        return _transfer(parts, self.placement, touching, to_home=False)
-
-    def _after(self, step: ExecuteStep) -> Transfer:
-        touching = partial(_written, step)
-        return _transfer([_Moving(touching(self._touches))], self.placement, touching, to_home=True)
+    def _transfer(self, step: ExecuteStep | CopyStep, touching: _Touching, *, to_home: bool) -> Transfer:
+        parts = _parts(step, self._touches, written=to_home)
+        return _transfer(parts, self.placement, partial(touching, step), to_home=to_home)
 
     def moved(self, placement: Placement, changes: Changes) -> Exchange:
         """The exchange of another placement of the plan: what a step moves is known where it touches nothing changed.
@@ -299,7 +308,9 @@ class Exchange:
             return self._nothing
         key = _key(step)
         if key not in self._planned:
-            before, after = self._before(step), self._after(step) if isinstance(step, ExecuteStep) else self._none
+            before, after = self._transfer(step, _read, to_home=False), self._none
+            if isinstance(step, ExecuteStep):
+                after = self._transfer(step, _written, to_home=True)
             copied = _copied(step, self.placement) if isinstance(step, CopyStep) else None
             self._planned[key] = StepExchange(before, after, copied)
         return self._planned[key]

@@ -92,9 +92,12 @@ class Liveness:
         shape = (len(self.timeline.moments), self.placement.num_tiles)
         if not chosen:
             return np.zeros(shape, np.int64)
-        # As floats, which hold sums below 2**53 exactly and are multiplied many times faster.
-        live = np.stack([own.moments for own in chosen]).astype(np.float64)
-        return (live.T @ np.stack([own.num_bytes for own in chosen]).astype(np.float64)).astype(np.int64)
+        more = np.zeros(shape, np.int64)  # than at the moment before
+        for own in chosen:
+            changes = np.diff(own.moments, prepend=False)
+            for moment in np.flatnonzero(changes).tolist():
+                more[moment] += own.num_bytes if own.moments[moment] else -own.num_bytes
+        return np.cumsum(more, axis=0, out=more)
 
     @property
     def most_bytes_at_times(self) -> int:

@@ -23,11 +23,17 @@ from codelet.views.tensor import Tensor
 from lowering.machine.multicast import Multicast, leading_tiles, merged
 from lowering.machine.placement import Placement
 from lowering.plan.pieces import Pieces, pieces_of
-from lowering.plan.runs import NONE, Runs, union, union_of
+from lowering.plan.runs import NONE, Runs, stretches, union, union_of
 from lowering.plan.steps import CopyStep, ExecuteStep
 
 _BLOCK = 1 << 22
 """How many runs are listed at once."""
+
+_REPEATED = 8
+"""How often an element may be touched for each of them to be compared with the tile that it lives on."""
+
+_FEW = 8
+"""Positions along a dimension that are compared before all are."""
 
 
 # --- what each tile touches of a source ---------------------------------------------------------------
@@ -173,11 +179,11 @@ class Touches:
         """What is touched by a step's vertices through the fields that they write, or that they read."""
         return union_of([self.by_family(*own) for own in _touched_by(step, written=written)])
 
-    def multicast_by_family(self, family: Family, tensor: Tensor) -> Multicast:
-        """The same as `by_family`, once for all tiles that touch the same."""
+    def multicast_by_family(self, family: Family, tensor: Tensor, *, may_share: bool) -> Multicast:
+        """The same as `by_family`, once for all tiles that touch the same, if that is asked."""
         variables = frozenset(source_variables(tensor.source))
         axes = [axis for axis in family.axes if axis in tensor.axes]
-        if tensor.rows is None and len(axes) < len(family.axes):
+        if may_share and tensor.rows is None and len(axes) < len(family.axes):
             tiles = self.placement.vertex_tiles[family].reshape(family.extents)
             free = tuple(d for d, axis in enumerate(family.axes) if axis not in axes)
             if found := leading_tiles(tiles, free, self.placement.num_tiles):
@@ -186,10 +192,30 @@ class Touches:
                 return Multicast(runs, leaders, variables)
         return Multicast(self.by_family(family, tensor), np.arange(self.placement.num_tiles), variables)
 
-    def multicast_by_fields(self, step: ExecuteStep) -> list[Multicast]:
-        """What is touched through the fields that a step's vertices read, apart for what has no variable in common."""
-        found = [self.multicast_by_family(*own) for own in _touched_by(step, written=False)]
+    def is_at_home(self, family: Family, tensor: Tensor) -> bool:
+        """True if all that a family touches through a view is seen to live with the vertices that touch it."""
+        if not isinstance(tensor.source, Variable) or tensor.rows is not None or tensor.index.tables:
+            return False
+        if family.num_vertices * tensor.size > _REPEATED * (family.num_vertices + tensor.source.size):
+            return False
+        homes = tensor.index.strided_view(self.placement.tiles_of(tensor.source), (*family.axes, *range(tensor.ndim)))
+        tiles = self.placement.vertex_tiles[family].reshape([*family.extents, *[1] * tensor.ndim])
+        few = tuple(slice(None, None, 1 + extent // _FEW) for extent in homes.shape)
+        return bool((homes[few] == tiles[few]).all() and (homes == tiles).all())
+
+    def multicast_away(self, step: ExecuteStep, *, written: bool) -> list[Multicast]:
+        """What of what a step's vertices read, or write, may live elsewhere, apart for what has no variable in common."""
+        fields = [own for own in _touched_by(step, written=written) if not self.is_at_home(*own)]
+        found = [self.multicast_by_family(*own, may_share=not written) for own in fields]
         return merged(found, max(1, self.num_elements))
+
+    def away_by_copy(self, source: Variable, to: Variable) -> Runs:
+        """What of a variable the tiles of another, which it is copied to, have not at home."""
+        tiles = self.placement.tiles_of(to)
+        runs, tiles = stretches(np.where(tiles == self.placement.tiles_of(source), -1, tiles))
+        (moved,) = np.nonzero(tiles >= 0)
+        origins = tiles[moved].astype(np.int64) * self.num_elements + source.first_element
+        return union(origins + runs.starts[moved], origins + runs.stops[moved])
 
     def by_copy(self, step: CopyStep) -> Runs:
         """What of a copy's source is touched by the tiles of its destination."""
