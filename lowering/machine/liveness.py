@@ -31,6 +31,7 @@ from codelet.views.tensor import Tensor
 from lowering.jaxprs.elementwise import may_overwrite
 from lowering.machine.exchange import Exchange, StepExchange
 from lowering.machine.live_variables import LiveVariables, lifetimes, live_variables
+from lowering.machine.offsets import sums_at_moments
 from lowering.machine.placement import Placement
 from lowering.plan.runs import stretches
 from lowering.plan.steps import CopyStep, ExecuteStep, Step
@@ -92,12 +93,7 @@ class Liveness:
         shape = (len(self.timeline.moments), self.placement.num_tiles)
         if not chosen:
             return np.zeros(shape, np.int64)
-        more = np.zeros(shape, np.int64)  # than at the moment before
-        for own in chosen:
-            changes = np.diff(own.moments, prepend=False)
-            for moment in np.flatnonzero(changes).tolist():
-                more[moment] += own.num_bytes if own.moments[moment] else -own.num_bytes
-        return np.cumsum(more, axis=0, out=more)
+        return sums_at_moments(np.stack([own.num_bytes for own in chosen]), np.stack([own.moments for own in chosen]))
 
     @property
     def most_bytes_at_times(self) -> int:

@@ -115,6 +115,23 @@ def _first_fit(
     return offsets, peaks
 
 
+def sums_at_moments(sizes: np.ndarray, moments: np.ndarray) -> np.ndarray:
+    """What ranges that are live at each moment take together, int64 of shape (moments, tiles).
+
+    Args:
+        sizes: bytes of each range on each tile, int64 of shape (ranges, tiles).
+        moments: when each range is live, bool of shape (ranges, moments).
+
+    >>> sums_at_moments(np.array([[4, 1], [8, 2]]), np.array([[1, 1, 0], [0, 1, 1]], bool)).tolist()
+    [[4, 1], [12, 3], [8, 2]]
+    """
+    sums = np.zeros((moments.shape[1], sizes.shape[1]), np.int64)
+    for own, live in zip(sizes, moments, strict=True):
+        for moment in np.flatnonzero(np.diff(live, prepend=False)).tolist():
+            sums[moment] += own if live[moment] else -own  # more, or less, than at the moment before
+    return np.cumsum(sums, axis=0, out=sums)
+
+
 def assign_offsets(sizes: np.ndarray, moments: np.ndarray) -> np.ndarray:
     """Offsets for ranges so that on no tile two that are live at once overlap: int64 of the shape of `sizes`.
 
@@ -137,10 +154,11 @@ def assign_offsets(sizes: np.ndarray, moments: np.ndarray) -> np.ndarray:
     unit = max(1, int(np.gcd.reduce(pictures, axis=None)))
     span = int(pictures.sum(axis=1).max(initial=0)) // unit + 1
     step = _together(len(sizes), span)
+    needed = sums_at_moments(pictures.T, moments).max(axis=0, initial=0)
     best = np.zeros(pictures.shape, np.int64)
     for first in range(0, len(pictures), step):
         own = pictures[first : first + step]
-        least = (own.astype(np.float64) @ live).max(axis=1, initial=0)
+        least = needed[first : first + step]
         keys = -own * long - duration, -duration * large - own, -own * duration, start * large - own
         peak = np.full(len(own), np.iinfo(np.int64).max)
         for key in keys:
