@@ -35,16 +35,17 @@ class _TileOccupancy:
     Offsets are those of all tiles in one row, `span` for each tile, so that they are compared and sorted together.
 
     Attributes:
-        bases: where the offsets of each tile begin, int64 of shape (tiles,).
+        bases: where the offsets of each tile begin, int32 where that holds all offsets, of shape (tiles,).
         placed: which ranges lie there, bool of shape (tiles, ranges).
-        starts: where they begin, int64 of the same shape.
+        starts: where they begin, of the same shape.
         stops: where they end.
     """
 
     def __init__(self, tiles: int, num_ranges: int, span: int):
-        self.bases = np.arange(tiles) * span
+        kind = np.int32 if tiles * span <= np.iinfo(np.int32).max else np.int64
+        self.bases = np.arange(tiles, dtype=kind) * kind(span)
         self.placed = np.zeros((tiles, num_ranges), bool)
-        self.starts, self.stops = np.zeros((2, tiles, num_ranges), np.int64)
+        self.starts, self.stops = np.zeros((2, tiles, num_ranges), kind)
 
     def keep(self, kept: np.ndarray) -> None:
         """Look at some of the tiles alone from now on."""
@@ -53,6 +54,9 @@ class _TileOccupancy:
 
     def lowest_free(self, near: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """Where so many bytes on each tile can begin: the lowest offset that is apart from some of what lies there.
+
+        Starts and stops are sorted each by themselves: where the k-th start is not below the stop before, the
+        (k-1)-th, all that begins lower has ended there, the highest of it at that stop.
 
         Args:
             near: from which ranges on each tile, bool of the shape of `placed`.
@@ -63,17 +67,17 @@ class _TileOccupancy:
             return self.bases.copy()
         ends = np.searchsorted(found, np.arange(1, len(near) + 1) * near.shape[1])
         counts = np.diff(ends, prepend=0)
-        bits = near.size.bit_length()
-        ordered = self.starts.reshape(-1)[found] << bits | found
-        ordered.sort()
-        tops = np.maximum.accumulate(self.stops.reshape(-1)[ordered & (1 << bits) - 1])
+        starts, tops = self.starts.reshape(-1)[found], self.stops.reshape(-1)[found]
+        starts.sort()
+        tops.sort()
         firsts, (some,) = ends - counts, np.nonzero(counts)
         below = np.concatenate([self.bases[:1], tops[:-1]])  # where what begins lower ends
         below[firsts[some]] = self.bases[some]
-        fits = np.append(np.flatnonzero((ordered >> bits) - below >= np.repeat(sizes, counts)), len(found))
+        room = np.subtract(starts, below, out=below)
+        fits = np.append(np.flatnonzero(room >= np.repeat(sizes.astype(room.dtype), counts)), len(found))
         first_fit = fits[np.searchsorted(fits, firsts)]
-        above = np.where(counts > 0, tops[ends - 1], self.bases)
-        return np.where(first_fit < ends, np.append(below, 0)[first_fit], above)
+        above, here = np.where(counts > 0, tops[ends - 1], self.bases), np.minimum(first_fit, len(found) - 1)
+        return np.where(first_fit < ends, starts[here] - room[here], above)
 
     def place(self, which: np.ndarray, offsets: np.ndarray, sizes: np.ndarray) -> None:
         """Put a range on each tile."""
