@@ -1,9 +1,8 @@
 """Multicast: tiles that touch the same elements, taken together.
 
-Where the vertices of a family along some axes read the same elements of a field, the tiles that they are on read the same
-sets, mostly: of such tiles one stands for all, their leader. In come the tiles of vertices, or what leaders touch; out come
-leaders, and what is touched once for each of them. What every tile receives and sends is counted from that
-(`exchange.py`), without a list of it for each tile.
+Where the vertices of a family along some axes read the same elements of a field, their tiles mostly read the same sets.
+One of such tiles, their leader, stands for all. In come the tiles of vertices; out come leaders, and what each leader
+touches. What every tile receives and sends is counted from that (`exchange.py`), and never listed tile by tile.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Multicast(NamedTuple):
 def leading_tiles(tiles: np.ndarray, free: Sequence[int], num_tiles: int) -> tuple[np.ndarray, np.ndarray] | None:
     """The tiles of vertices at the first position of some axes, and which tiles each of these stands for.
 
-    None where not all of them can be left out: where tiles have vertices of some of the positions alone that a leader has.
+    None where the tiles do not fall into such groups: where one has some alone of the positions that a leader has.
 
     Args:
         tiles: of the vertices, over all axes.

@@ -204,7 +204,7 @@ class Touches:
         return bool((homes[few] == tiles[few]).all() and (homes == tiles).all())
 
     def multicast_away(self, step: ExecuteStep, *, written: bool) -> list[Multicast]:
-        """What of what a step's vertices read, or write, may live elsewhere, apart for what has no variable in common."""
+        """What a step's vertices read, or write, of what may live elsewhere; no variable is in two of them."""
         fields = [own for own in _touched_by(step, written=written) if not self.is_at_home(*own)]
         found = [self.multicast_by_family(*own, may_share=not written) for own in fields]
         return merged(found, max(1, self.num_elements))
