@@ -195,8 +195,8 @@ def _transfer(
         for name in ("bytes_by_tile", "words_by_tile", "count_by_tile")
     )
     between = _sum([None, *(own.bytes_between(to_home=to_home) for own in parts)])
-    traffic = Traffic(*words, *(_sum([None, *own]) for own in at_twice), bytes_between=between)
-    return Transfer(*num_bytes, traffic, *counts, to_home, placement, touching)
+    traffic = Traffic(words[0], words[1], _sum([None, *at_twice[0]]), _sum([None, *at_twice[1]]), between)
+    return Transfer(num_bytes[0], num_bytes[1], traffic, counts[0], counts[1], to_home, placement, touching)
 
 
 @dataclass(frozen=True, eq=False)
