@@ -27,6 +27,11 @@ def plan_of(case: Case) -> Plan:
     return without_calls(plan_engine(case.graph, case.sequence()))
 
 
+def plan_of_graph(graph: cl.Graph) -> Plan:
+    """The plan of a graph's own program without calls."""
+    return without_calls(plan_engine(graph, graph.default_program))
+
+
 @st.composite
 def placements(draw: Any, max_iterations: int = 3, loops: bool = False) -> Placement:
     """A generated graph, placed by one of the methods or at random."""

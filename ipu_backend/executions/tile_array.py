@@ -134,7 +134,7 @@ def taken_result(results: Sequence[dict[str, Array]], result: Result) -> Array:
 
 def digest(placement: Placement) -> str:
     """What placements of one plan have in common that are the same."""
-    made = hashlib.blake2b(np.ascontiguousarray(placement.element_tiles).data, digest_size=16)
+    made = hashlib.blake2b(np.ascontiguousarray(placement.element_tiles, np.int32).data, digest_size=16)
     for tiles in placement.vertex_tiles.values():
         made.update(np.ascontiguousarray(tiles).data)
     return made.hexdigest()

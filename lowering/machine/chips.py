@@ -66,7 +66,7 @@ def moves_between_chips(
     touched = union(away.starts + shift, away.stops + shift)  # by chip
     chips = touched.starts // space
     found = overlaps(touched.starts - chips * space, touched.stops - chips * space, homes[0])
-    there, home = chips[found.first], homes[1][found.second] // per_chip
+    there, home = chips[found.first], homes[1][found.second].astype(np.int64) // per_chip
     crossing = there != home
     senders, receivers = (there, home) if to_home else (home, there)
     pairs = senders * target.num_chips + receivers

@@ -15,7 +15,7 @@ Microbenchmarking" (2019), chapter 4.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -26,10 +26,11 @@ from codelet.graphs.family import counted
 from codelet.superstep import Copied, Traffic
 from codelet.views.sources import Variable
 from lowering.machine.messages import Messages, sent_to_pairs
+from lowering.machine.multicast import members_of
 from lowering.machine.placement import Changes, Placement
-from lowering.machine.region import Region
+from lowering.machine.region import Region, Stretches
 from lowering.machine.touched import Touches
-from lowering.plan.runs import NONE, Runs, overlaps
+from lowering.plan.runs import NONE, Runs, overlaps, stretches
 from lowering.plan.steps import CopyStep, ExecuteStep, Step
 from lowering.plan.timeline import timeline
 
@@ -92,7 +93,7 @@ class Transfer:
     def moves(self) -> Moves:
         """Every element that moves, with its sender and its receiver, in the order of `away`."""
         tiles, elements = np.divmod(self.away.numbers(), len(self.placement.element_tiles) or 1)
-        homes, tiles = self.placement.element_tiles[elements], tiles.astype(np.int32)
+        homes, tiles = (own.astype(np.int32) for own in (self.placement.element_tiles[elements], tiles))
         return Moves(elements, tiles, homes) if self.to_home else Moves(elements, homes, tiles)
 
     def __str__(self) -> str:
@@ -105,46 +106,97 @@ class Transfer:
         )
 
 
-def _transfer(region: Region, touching: Callable[[Touches], Region], *, to_home: bool) -> Transfer:
-    """What of all that tiles touch moves, its bytes, words and messages."""
-    placement, count = region.placement, region.num_elements
+class _Moving:
+    """What moves of the elements of some variables, in stretches that live on one tile each.
+
+    Attributes:
+        region: the elements.
+        leaders: of each tile the leader, which touches the same.
+        pieces: what leaders touch, but for what lives on the only tile that touches it.
+    """
+
+    def __init__(self, region: Region, leaders: np.ndarray | None = None):
+        self.region = region
+        self.target = region.placement.plan.graph.target
+        self.leaders = np.arange(self.target.num_tiles) if leaders is None else leaders
+        self.pieces = region.away(np.bincount(self.leaders, minlength=self.target.num_tiles) > 1)
+
+    def by_tile(self, some: np.ndarray) -> Stretches:
+        """Some of the pieces, for every tile that has them away from home."""
+        starts, stops, leaders, homes = (own[some] for own in self.pieces)
+        tiles, followers = members_of(self.leaders)
+        own = Runs(followers.starts[leaders], followers.stops[leaders])
+        which, tiles = np.repeat(np.arange(len(starts)), own.lengths), tiles[own.numbers()]
+        order = np.argsort(tiles, kind="stable")
+        order = order[(tiles != homes[which])[order]]
+        which, tiles = which[order], tiles[order]
+        return Stretches(starts[which], stops[which], tiles, homes[which]).joined()
+
+    def paired(self, is_silent: np.ndarray) -> Runs:
+        """What goes to whole pairs of tiles alone, from tiles the other of whose pair sends nothing."""
+        some = is_silent[self.pieces.homes]
+        if not some.any():
+            return NONE
+        starts, stops, tiles, _ = self.by_tile(some)
+        to_pairs = sent_to_pairs(tiles, starts, stops, self.region.num_elements, counted=self.region.is_full(starts))
+        found = overlaps(*to_pairs, self.region.stretches[0])
+        alone = is_silent[self.region.stretches[1][found.second]]
+        return Runs(found.starts[alone], found.stops[alone])
+
+    def messages(self, paired: Runs, *, to_home: bool) -> tuple[Messages, Messages]:
+        """What tiles receive and what they send, cut where what goes to pairs begins and ends."""
+        region = self.region
+        begins, ends, leaders, homes = self.pieces
+        parts = [region.parts(paired)] if len(paired.starts) else []
+        for own in parts:
+            begins, ends, of_cut = region.cut(begins, ends, own)
+            leaders, homes = leaders[of_cut], homes[of_cut]
+        away = Messages(leaders, region.sizes(begins, ends), begins, self.target, self.leaders, homes)
+        if not to_home:
+            begins, ends = region.once(self.pieces.starts, self.pieces.stops, *parts)
+        at_home = Messages(region.element_tiles[begins], region.sizes(begins, ends), begins, self.target)
+        return (at_home, away) if to_home else (away, at_home)
+
+    def bytes_between(self, *, to_home: bool) -> np.ndarray | None:
+        """What chips send to each other, int64; None for nothing."""
+        if self.target.num_chips == 1:
+            return None
+        starts, stops, tiles, _ = self.by_tile(np.ones(len(self.pieces.starts), bool))
+        first = tiles * self.region.num_elements
+        return self.region.bytes_between(Runs(first + starts, first + stops), to_home=to_home)
+
+
+def _sum(arrays: Iterable[np.ndarray | None]) -> np.ndarray | None:
+    """The sum of arrays, None for nothing."""
+    return functools.reduce(lambda one, other: other if one is None else one if other is None else one + other, arrays)
+
+
+def _transfer(
+    parts: Sequence[_Moving], placement: Placement, touching: Callable[[Touches], Region], *, to_home: bool
+) -> Transfer:
+    """What moves of parts that have no variable in common: its bytes, words and messages."""
     target = placement.plan.graph.target
-    away = region.away()
-    starts, stops, tiles, _ = away.joined()
-    begins, ends, receivers, homes = away
-    paired, cut_by = NONE, []
+    none = np.zeros(target.num_tiles, np.int64)
+    sends, is_silent = np.zeros(target.num_tiles + 2, bool), np.zeros(target.num_tiles, bool)
+    for own in parts:
+        sends[own.pieces.homes] = True
     if target.paired_exchange and not to_home:  # what goes home goes to one tile
-        sends = np.zeros(target.num_tiles + 2, bool)
-        sends[homes] = True
-        is_silent = ~sends[np.arange(target.num_tiles) ^ 1]
-        if (is_silent & sends[: target.num_tiles]).any():
-            to_pairs = sent_to_pairs(tiles, starts, stops, count, counted=region.is_full(starts))
-            found = overlaps(*to_pairs, region.stretches[0])
-            alone = is_silent[region.stretches[1][found.second]]
-            paired = Runs(found.starts[alone], found.stops[alone])
-    if len(paired.starts):
-        cut_by.append(region.parts(paired))
-        begins, ends, of_cut = region.cut(begins, ends, cut_by[0])
-        receivers = receivers[of_cut]
-    received = Messages(receivers, region.sizes(begins, ends), begins, target)
-    begins, ends = (begins, ends) if to_home else region.once(starts, stops, *cut_by)
-    sent = Messages(region.element_tiles[begins], region.sizes(begins, ends), begins, target)
-    if to_home:
-        received, sent = sent, received
-    at_twice = [None, None]
-    if len(paired.starts):
-        at_twice = [own.by_tile(own.words * region.among(own.elements, paired)) for own in (received, sent)]
-    between = region.bytes_between(Runs(tiles * count + starts, tiles * count + stops), to_home=to_home)
-    return Transfer(
-        received.bytes_by_tile,
-        sent.bytes_by_tile,
-        Traffic(received.words_by_tile, sent.words_by_tile, *at_twice, bytes_between=between),
-        received.count_by_tile,
-        sent.count_by_tile,
-        to_home,
-        placement,
-        touching,
+        is_silent = ~sends[np.arange(target.num_tiles) ^ 1] & sends[: target.num_tiles]
+    ways: tuple[list[Messages], list[Messages]] = [], []
+    at_twice: tuple[list[np.ndarray], list[np.ndarray]] = [], []
+    for own in parts:
+        paired = own.paired(is_silent) if is_silent.any() else NONE
+        for way, messages, twice in zip(ways, own.messages(paired, to_home=to_home), at_twice, strict=True):
+            way.append(messages)
+            if len(paired.starts):
+                twice.append(messages.by_tile(messages.words * own.region.among(messages.elements, paired)))
+    num_bytes, words, counts = (
+        [sum((getattr(own, name) for own in way), none) for way in ways]
+        for name in ("bytes_by_tile", "words_by_tile", "count_by_tile")
     )
+    between = _sum([None, *(own.bytes_between(to_home=to_home) for own in parts)])
+    traffic = Traffic(words[0], words[1], _sum([None, *at_twice[0]]), _sum([None, *at_twice[1]]), between)
+    return Transfer(num_bytes[0], num_bytes[1], traffic, counts[0], counts[1], to_home, placement, touching)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,16 +228,30 @@ def _read(step: ExecuteStep | CopyStep, touches: Touches) -> Region:
     return Region(touches.read_by(step), _variables(step, written=False), touches.placement)
 
 
+def _parts(step: ExecuteStep | CopyStep, touches: Touches, *, written: bool) -> list[_Moving]:
+    """The same by parts, without some that does not move, and once for all tiles that touch the same."""
+    if isinstance(step, CopyStep):
+        if step.whole_variables is None:
+            return [_Moving(_read(step, touches))]
+        away = touches.away_by_copy(*step.whole_variables)
+        return [_Moving(Region(away, step.whole_variables[:1], touches.placement))] if len(away.starts) else []
+    parts = touches.multicast_away(step, written=written)
+    return [_Moving(Region(own.runs, own.variables, touches.placement), own.leaders) for own in parts]
+
+
 def _written(step: ExecuteStep, touches: Touches) -> Region:
     return Region(touches.by_fields(step, written=True), _variables(step, written=True), touches.placement)
 
 
-def _untouched(touches: Touches) -> Region:
-    return Region(NONE, (), touches.placement)
-
-
 def _copied(step: CopyStep, placement: Placement) -> Copied:
     """What of a copy stays on its tile: what is next to the same in the source as in the destination is a row of it."""
+    if step.whole_variables is not None:
+        tiles, to_tiles = map(placement.tiles_of, step.whole_variables)
+        runs, tiles = stretches(np.where(tiles == to_tiles, tiles, -1))
+        rows, alone = ((tiles >= 0) & (runs.lengths > 1), (tiles >= 0) & (runs.lengths == 1))
+        in_rows = np.bincount(tiles[rows], runs.lengths[rows], placement.num_tiles).astype(np.int64)
+        strided = np.bincount(tiles[alone], minlength=placement.num_tiles)
+        return Copied(in_rows * step.destination.dtype.itemsize, strided)
     source, to = step.source.elements().reshape(-1), step.destination.elements().reshape(-1)
     tiles = placement.element_tiles[to]
     (stays,) = np.nonzero((source < 0) | (placement.element_tiles[source] == tiles))  # padding is written where it is
@@ -199,6 +265,9 @@ def _copied(step: CopyStep, placement: Placement) -> Copied:
     return Copied(count(tiles[in_row]) * step.destination.dtype.itemsize, count(tiles[~in_row]))
 
 
+_Touching = Callable[[Any, Touches], Region]
+
+
 class Exchange:
     """What the steps of a placed plan move, each planned once, when it is first asked for.
 
@@ -209,12 +278,13 @@ class Exchange:
     def __init__(self, placement: Placement):
         self.placement = placement
         self._touches = Touches(placement)
-        self._none = self._transfer(_untouched, to_home=False)
+        self._none = _transfer([], placement, lambda touches: Region(NONE, (), touches.placement), to_home=False)
         self._nothing = StepExchange(self._none, self._none)
         self._planned: dict[Any, StepExchange] = {}
 
-    def _transfer(self, touching: Callable[[Touches], Region], *, to_home: bool) -> Transfer:
-        return _transfer(touching(self._touches), touching, to_home=to_home)
+    def _transfer(self, step: ExecuteStep | CopyStep, touching: _Touching, *, to_home: bool) -> Transfer:
+        parts = _parts(step, self._touches, written=to_home)
+        return _transfer(parts, self.placement, partial(touching, step), to_home=to_home)
 
     def moved(self, placement: Placement, changes: Changes) -> Exchange:
         """The exchange of another placement of the plan: what a step moves is known where it touches nothing changed.
@@ -238,9 +308,9 @@ class Exchange:
             return self._nothing
         key = _key(step)
         if key not in self._planned:
-            before, after = self._transfer(partial(_read, step), to_home=False), self._none
+            before, after = self._transfer(step, _read, to_home=False), self._none
             if isinstance(step, ExecuteStep):
-                after = self._transfer(partial(_written, step), to_home=True)
+                after = self._transfer(step, _written, to_home=True)
             copied = _copied(step, self.placement) if isinstance(step, CopyStep) else None
             self._planned[key] = StepExchange(before, after, copied)
         return self._planned[key]

@@ -17,10 +17,12 @@ from jax.extend import core as jax_core
 from codelet.graphs.family import Family, Field
 from codelet.graphs.vertex_cycles import interleaved_fields
 from codelet.jaxprs.equations import inner_jaxprs
-from codelet.views.sources import Variable, source_variables
+from codelet.views.sources import Variable
 from lowering.machine.liveness import Liveness
+from lowering.machine.messages import Messages
+from lowering.machine.multicast import merged
 from lowering.machine.placement import Placement
-from lowering.machine.region import Region
+from lowering.machine.region import Region, Stretches
 from lowering.machine.touched import Touches
 from lowering.plan.runs import Runs, union_of
 from lowering.plan.steps import ExecuteStep
@@ -56,12 +58,18 @@ class _Asked:
     def __init__(self, families: Iterable[Family], asking: Mapping[Family, Sequence[Field]], touches: Touches):
         placement = touches.placement
         tensors = [(own, field.tensor) for own in families for field in asking[own] if field.tensor is not None]
-        variables = {variable for _, tensor in tensors for variable in source_variables(tensor.source)}
-        region = Region(union_of([touches.by_family(*own) for own in tensors]), variables, placement)
-        away, at_home = region.divided()
-        num_bytes = region.sizes(away.starts, away.stops)
-        self.away = np.bincount(away.tiles, num_bytes, placement.num_tiles).astype(np.int64)
-        self.at_home = region.by_variable(at_home)
+        target = placement.plan.graph.target
+        self.away = np.zeros(placement.num_tiles, np.int64)
+        self.at_home: dict[Variable, Runs] = {}
+        found = [touches.multicast_by_family(*own, may_share=True) for own in tensors]
+        for part in merged(found, max(1, touches.num_elements)):
+            region = Region(part.runs, part.variables, placement)
+            starts, stops, leaders, homes = region.away(np.ones(placement.num_tiles, bool))
+            num_bytes = region.sizes(starts, stops)
+            self.away += Messages(leaders, num_bytes, starts, target, part.leaders, homes).bytes_by_tile
+            there = part.leaders[homes] == leaders
+            at_home = Stretches(starts[there], stops[there], homes[there].astype(np.int64), homes[there])
+            self.at_home.update(region.by_variable(at_home))
 
 
 def _bytes_at_home(found: Sequence[Runs], variable: Variable, placement: Placement) -> np.ndarray:

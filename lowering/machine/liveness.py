@@ -31,6 +31,7 @@ from codelet.views.tensor import Tensor
 from lowering.jaxprs.elementwise import may_overwrite
 from lowering.machine.exchange import Exchange, StepExchange
 from lowering.machine.live_variables import LiveVariables, lifetimes, live_variables
+from lowering.machine.offsets import sums_at_moments
 from lowering.machine.placement import Placement
 from lowering.plan.runs import stretches
 from lowering.plan.steps import CopyStep, ExecuteStep, Step
@@ -92,9 +93,7 @@ class Liveness:
         shape = (len(self.timeline.moments), self.placement.num_tiles)
         if not chosen:
             return np.zeros(shape, np.int64)
-        # As floats, which hold sums below 2**53 exactly and are multiplied many times faster.
-        live = np.stack([own.moments for own in chosen]).astype(np.float64)
-        return (live.T @ np.stack([own.num_bytes for own in chosen]).astype(np.float64)).astype(np.int64)
+        return sums_at_moments(np.stack([own.num_bytes for own in chosen]), np.stack([own.moments for own in chosen]))
 
     @property
     def most_bytes_at_times(self) -> int:

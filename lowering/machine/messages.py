@@ -28,12 +28,16 @@ class Messages:
         num_bytes: of each, int64.
         elements: the first of each.
         target: the machine.
+        leaders: where all tiles of one leader have the same, but for what lives there: the leader of each tile.
+        homes: then, where each lives, int32.
     """
 
     tiles: np.ndarray
     num_bytes: np.ndarray
     elements: np.ndarray
     target: Target
+    leaders: np.ndarray | None = None
+    homes: np.ndarray | None = None
 
     @functools.cached_property
     def words(self) -> np.ndarray:
@@ -48,7 +52,12 @@ class Messages:
     def by_tile(self, weights: np.ndarray | None = None) -> np.ndarray:
         """How many each tile has, or weights of them summed: int64 of shape (num_tiles,)."""
         # Sums of whole numbers below 2**53, which floats hold exactly.
-        return np.bincount(self.tiles, weights, self.target.num_tiles).astype(np.int64)
+        found = np.bincount(self.tiles, weights, self.target.num_tiles)
+        if self.leaders is not None and self.homes is not None:
+            (there,) = np.nonzero(self.leaders[self.homes] == self.tiles)
+            own = None if weights is None else weights[there]
+            found = found[self.leaders] - np.bincount(self.homes[there], own, self.target.num_tiles)
+        return found.astype(np.int64)
 
     @functools.cached_property
     def bytes_by_tile(self) -> np.ndarray:

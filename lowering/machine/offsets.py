@@ -35,16 +35,17 @@ class _TileOccupancy:
     Offsets are those of all tiles in one row, `span` for each tile, so that they are compared and sorted together.
 
     Attributes:
-        bases: where the offsets of each tile begin, int64 of shape (tiles,).
+        bases: where the offsets of each tile begin, int32 where that holds all offsets, of shape (tiles,).
         placed: which ranges lie there, bool of shape (tiles, ranges).
-        starts: where they begin, int64 of the same shape.
+        starts: where they begin, of the same shape.
         stops: where they end.
     """
 
     def __init__(self, tiles: int, num_ranges: int, span: int):
-        self.bases = np.arange(tiles) * span
+        kind = np.int32 if tiles * span <= np.iinfo(np.int32).max else np.int64
+        self.bases = np.arange(tiles, dtype=kind) * kind(span)
         self.placed = np.zeros((tiles, num_ranges), bool)
-        self.starts, self.stops = np.zeros((2, tiles, num_ranges), np.int64)
+        self.starts, self.stops = np.zeros((2, tiles, num_ranges), kind)
 
     def keep(self, kept: np.ndarray) -> None:
         """Look at some of the tiles alone from now on."""
@@ -53,6 +54,9 @@ class _TileOccupancy:
 
     def lowest_free(self, near: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """Where so many bytes on each tile can begin: the lowest offset that is apart from some of what lies there.
+
+        Starts and stops are sorted each by themselves: where the k-th start is not below the stop before, the
+        (k-1)-th, all that begins lower has ended there, the highest of it at that stop.
 
         Args:
             near: from which ranges on each tile, bool of the shape of `placed`.
@@ -63,17 +67,17 @@ class _TileOccupancy:
             return self.bases.copy()
         ends = np.searchsorted(found, np.arange(1, len(near) + 1) * near.shape[1])
         counts = np.diff(ends, prepend=0)
-        bits = near.size.bit_length()
-        ordered = self.starts.reshape(-1)[found] << bits | found
-        ordered.sort()
-        tops = np.maximum.accumulate(self.stops.reshape(-1)[ordered & (1 << bits) - 1])
+        starts, tops = self.starts.reshape(-1)[found], self.stops.reshape(-1)[found]
+        starts.sort()
+        tops.sort()
         firsts, (some,) = ends - counts, np.nonzero(counts)
         below = np.concatenate([self.bases[:1], tops[:-1]])  # where what begins lower ends
         below[firsts[some]] = self.bases[some]
-        fits = np.append(np.flatnonzero((ordered >> bits) - below >= np.repeat(sizes, counts)), len(found))
+        room = np.subtract(starts, below, out=below)
+        fits = np.append(np.flatnonzero(room >= np.repeat(sizes.astype(room.dtype), counts)), len(found))
         first_fit = fits[np.searchsorted(fits, firsts)]
-        above = np.where(counts > 0, tops[ends - 1], self.bases)
-        return np.where(first_fit < ends, np.append(below, 0)[first_fit], above)
+        above, here = np.where(counts > 0, tops[ends - 1], self.bases), np.minimum(first_fit, len(found) - 1)
+        return np.where(first_fit < ends, starts[here] - room[here], above)
 
     def place(self, which: np.ndarray, offsets: np.ndarray, sizes: np.ndarray) -> None:
         """Put a range on each tile."""
@@ -115,6 +119,23 @@ def _first_fit(
     return offsets, peaks
 
 
+def sums_at_moments(sizes: np.ndarray, moments: np.ndarray) -> np.ndarray:
+    """What ranges that are live at each moment take together, int64 of shape (moments, tiles).
+
+    Args:
+        sizes: bytes of each range on each tile, int64 of shape (ranges, tiles).
+        moments: when each range is live, bool of shape (ranges, moments).
+
+    >>> sums_at_moments(np.array([[4, 1], [8, 2]]), np.array([[1, 1, 0], [0, 1, 1]], bool)).tolist()
+    [[4, 1], [12, 3], [8, 2]]
+    """
+    sums = np.zeros((moments.shape[1], sizes.shape[1]), np.int64)
+    for own, live in zip(sizes, moments, strict=True):
+        for moment in np.flatnonzero(np.diff(live, prepend=False)).tolist():
+            sums[moment] += own if live[moment] else -own  # more, or less, than at the moment before
+    return np.cumsum(sums, axis=0, out=sums)
+
+
 def assign_offsets(sizes: np.ndarray, moments: np.ndarray) -> np.ndarray:
     """Offsets for ranges so that on no tile two that are live at once overlap: int64 of the shape of `sizes`.
 
@@ -137,10 +158,11 @@ def assign_offsets(sizes: np.ndarray, moments: np.ndarray) -> np.ndarray:
     unit = max(1, int(np.gcd.reduce(pictures, axis=None)))
     span = int(pictures.sum(axis=1).max(initial=0)) // unit + 1
     step = _together(len(sizes), span)
+    needed = sums_at_moments(pictures.T, moments).max(axis=0, initial=0)
     best = np.zeros(pictures.shape, np.int64)
     for first in range(0, len(pictures), step):
         own = pictures[first : first + step]
-        least = (own.astype(np.float64) @ live).max(axis=1, initial=0)
+        least = needed[first : first + step]
         keys = -own * long - duration, -duration * large - own, -own * duration, start * large - own
         peak = np.full(len(own), np.iinfo(np.int64).max)
         for key in keys:

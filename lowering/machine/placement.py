@@ -19,6 +19,11 @@ from lowering.plan.runs import stretches
 from lowering.plan.steps import ExecuteStep, Step
 
 
+def tile_dtype(num_tiles: int) -> type[np.signedinteger]:
+    """Of numbers of tiles: a graph has hundreds of millions of elements, each with one."""
+    return np.int16 if num_tiles <= np.iinfo(np.int16).max else np.int32
+
+
 @dataclass(frozen=True, eq=False)
 class Placement:
     """Where everything lives.
@@ -26,7 +31,7 @@ class Placement:
     Attributes:
         plan: what was placed.
         num_tiles: tiles of the target; all tile numbers below are less.
-        element_tiles: the tile of each element, by the graph's number for it: int32; -1 for the numbers
+        element_tiles: the tile of each element, by the graph's number for it: of `tile_dtype`; -1 for the numbers
             between variables, which are no elements.
         vertex_tiles: for each family of the plan the tile of each vertex, int32 of shape (vertices,), in
             row-major order over the family's axes.
@@ -38,7 +43,7 @@ class Placement:
     vertex_tiles: Mapping[Family, np.ndarray]
 
     def tiles_of(self, variable: Variable) -> np.ndarray:
-        """The tile of each element of a variable, int32 of shape (size,)."""
+        """The tile of each element of a variable, of shape (size,)."""
         return self.element_tiles[variable.first_element : variable.first_element + variable.size]
 
     @functools.cached_property

@@ -22,7 +22,7 @@ from codelet.views.tensor import Tensor
 from lowering.machine.balance import balanced, least_bound, load_of
 from lowering.machine.footprint import middle_value
 from lowering.machine.linear import GRAIN_BYTES, MIN_BYTES, linear_tiles
-from lowering.machine.placement import Placement, num_elements
+from lowering.machine.placement import Placement, num_elements, tile_dtype
 from lowering.machine.votes import wanted_tiles
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CopyStep, ExecuteStep
@@ -49,7 +49,7 @@ class Placer:
         self.plan = plan
         self.num_tiles = plan.graph.target.num_tiles
         self.num_workers = plan.graph.target.num_workers
-        self.elements = np.empty(num_elements(plan), np.int32)
+        self.elements = np.empty(num_elements(plan), tile_dtype(self.num_tiles))
         self.known: set[Variable] = set()
         self._placed: set[Variable] = set()
         # A variable is set to -1 when it is first looked at: most are written at once, and may be large.

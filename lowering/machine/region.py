@@ -123,8 +123,12 @@ class Region:
         """Whether so many stretches are counted faster by a flag for each element."""
         return _SHORT * len(stretches) >= self.num_elements
 
-    def _pieces(self, *at_home: bool) -> list[Stretches]:
-        """What is touched, of that which lives there or of that which does not: for each of what is asked."""
+    def away(self, always: np.ndarray | None = None) -> Stretches:
+        """What is touched and does not live there.
+
+        Args:
+            always: of which tiles all that they touch is given, bool of shape (num_tiles,); of none when left off.
+        """
         starts, stops, tiles = self.starts, self.stops, self.tiles
         lengths = stops - starts
         if is_long := not len(starts) or lengths.mean() >= _SHORT:
@@ -134,21 +138,12 @@ class Region:
         else:
             starts = Runs(starts, stops).numbers()
             stops, own, there = starts + 1, np.repeat(tiles, lengths), self.element_tiles[starts]
-        is_home, pieces = own == there, []
-        for wanted in at_home:
-            (chosen,) = np.nonzero(is_home if wanted else ~is_home)
-            some = Stretches(*(column[chosen] for column in (starts, stops, own, there)))
-            pieces.append(some if is_long else some.joined(by_home=True))
-        return pieces
-
-    def away(self) -> Stretches:
-        """What is touched and does not live there."""
-        return self._pieces(False)[0]
-
-    def divided(self) -> tuple[Stretches, Stretches]:
-        """What is touched and does not live there, and what does."""
-        away, at_home = self._pieces(False, True)
-        return away, at_home
+        is_away = own != there
+        if always is not None:
+            is_away |= always[own]
+        (chosen,) = np.nonzero(is_away)
+        some = Stretches(*(column[chosen] for column in (starts, stops, own, there)))
+        return some if is_long else some.joined(by_home=True)
 
     def by_variable(self, pieces: Stretches) -> dict[Variable, Runs]:
         """Stretches of elements by their variable, as runs of `tile * count + element` of the graph's."""

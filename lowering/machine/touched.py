@@ -18,15 +18,22 @@ import numpy as np
 from codelet.graphs.family import Family
 from codelet.graphs.vertices import free_axes, vertex_numbers
 from codelet.views.index import Index
-from codelet.views.sources import Source, Variable, source_elements
+from codelet.views.sources import Source, Variable, source_elements, source_variables
 from codelet.views.tensor import Tensor
+from lowering.machine.multicast import Multicast, leading_tiles, merged
 from lowering.machine.placement import Placement
 from lowering.plan.pieces import Pieces, pieces_of
-from lowering.plan.runs import NONE, Runs, union, union_of
+from lowering.plan.runs import NONE, Runs, stretches, union, union_of
 from lowering.plan.steps import CopyStep, ExecuteStep
 
 _BLOCK = 1 << 22
 """How many runs are listed at once."""
+
+_REPEATED = 8
+"""How often an element may be touched for each of them to be compared with the tile that it lives on."""
+
+_FEW = 8
+"""Positions along a dimension that are compared before all are."""
 
 
 # --- what each tile touches of a source ---------------------------------------------------------------
@@ -130,6 +137,12 @@ def _pieces(source: Source) -> Pieces:
     return pieces_of(own, numbers[own], 1)
 
 
+def _touched_by(step: ExecuteStep, *, written: bool) -> list[tuple[Family, Tensor]]:
+    """The families of a step with the views that they write through, or that they read through."""
+    touches = [own for own in step.touches() if not own.is_empty and (own.is_written if written else own.is_read)]
+    return [(touch.family, touch.tensor) for touch in touches if touch.family]
+
+
 class Touches:
     """What tiles touch through views, as runs of `tile * num_elements + element`."""
 
@@ -164,8 +177,45 @@ class Touches:
 
     def by_fields(self, step: ExecuteStep, *, written: bool) -> Runs:
         """What is touched by a step's vertices through the fields that they write, or that they read."""
-        touches = [t for t in step.touches() if not t.is_empty and (t.is_written if written else t.is_read)]
-        return union_of([self.by_family(touch.family, touch.tensor) for touch in touches if touch.family])
+        return union_of([self.by_family(*own) for own in _touched_by(step, written=written)])
+
+    def multicast_by_family(self, family: Family, tensor: Tensor, *, may_share: bool) -> Multicast:
+        """The same as `by_family`, once for all tiles that touch the same, if that is asked."""
+        variables = frozenset(source_variables(tensor.source))
+        axes = [axis for axis in family.axes if axis in tensor.axes]
+        if may_share and tensor.rows is None and len(axes) < len(family.axes):
+            tiles = self.placement.vertex_tiles[family].reshape(family.extents)
+            free = tuple(d for d, axis in enumerate(family.axes) if axis not in axes)
+            if found := leading_tiles(tiles, free, self.placement.num_tiles):
+                leading, leaders = found
+                runs = self.through(tensor.source, tensor.index.lifted(axes), tile_pattern(leading))
+                return Multicast(runs, leaders, variables)
+        return Multicast(self.by_family(family, tensor), np.arange(self.placement.num_tiles), variables)
+
+    def is_at_home(self, family: Family, tensor: Tensor) -> bool:
+        """True if all that a family touches through a view is seen to live with the vertices that touch it."""
+        if not isinstance(tensor.source, Variable) or tensor.rows is not None or tensor.index.tables:
+            return False
+        if family.num_vertices * tensor.size > _REPEATED * (family.num_vertices + tensor.source.size):
+            return False
+        homes = tensor.index.strided_view(self.placement.tiles_of(tensor.source), (*family.axes, *range(tensor.ndim)))
+        tiles = self.placement.vertex_tiles[family].reshape([*family.extents, *[1] * tensor.ndim])
+        few = tuple(slice(None, None, 1 + extent // _FEW) for extent in homes.shape)
+        return bool((homes[few] == tiles[few]).all() and (homes == tiles).all())
+
+    def multicast_away(self, step: ExecuteStep, *, written: bool) -> list[Multicast]:
+        """What a step's vertices read, or write, of what may live elsewhere; no variable is in two of them."""
+        fields = [own for own in _touched_by(step, written=written) if not self.is_at_home(*own)]
+        found = [self.multicast_by_family(*own, may_share=not written) for own in fields]
+        return merged(found, max(1, self.num_elements))
+
+    def away_by_copy(self, source: Variable, to: Variable) -> Runs:
+        """What of a variable the tiles of another, which it is copied to, have not at home."""
+        tiles = self.placement.tiles_of(to)
+        runs, tiles = stretches(np.where(tiles == self.placement.tiles_of(source), -1, tiles))
+        (moved,) = np.nonzero(tiles >= 0)
+        origins = tiles[moved].astype(np.int64) * self.num_elements + source.first_element
+        return union(origins + runs.starts[moved], origins + runs.stops[moved])
 
     def by_copy(self, step: CopyStep) -> Runs:
         """What of a copy's source is touched by the tiles of its destination."""
