@@ -4,6 +4,7 @@ In come `codelet.__all__` and `codelet.ops.__all__` (all public names that are n
 Out come pages of Markdown, one for each group. A name without a group is on the last page of its package.
 """
 
+import functools
 import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -73,6 +74,8 @@ def groups() -> dict[str, tuple[str, list[str]]]:
             del left[name]
     if left:
         pages["ops_others"] = ("Other operations", [f"codelet.ops.{name}" for name in left])
+    files = [f"codelet.{room}.{name}" for room in ("onnx", "stablehlo") for name in public_names(getattr(cl, room))]
+    pages["models"] = ("Models in files", files)
     return pages
 
 
@@ -103,8 +106,7 @@ def page_text(title: str, names: Sequence[str]) -> str:
 
     parts = [f"# {title}\n"]
     for name in names:
-        package = cl.ops if name.startswith("codelet.ops.") else cl
-        thing = getattr(package, name.rpartition(".")[2])
+        thing = functools.reduce(getattr, name.split(".")[1:], cl)
         parts.append(f"```{{eval-rst}}\n{directive(name, thing)}```\n")
     return "\n".join(parts)
 

@@ -19,7 +19,7 @@ Body = Callable[..., list[Any]]
 
 
 @dataclass(frozen=True)
-class Node:
+class OnnxNode:
     """A node of a graph.
 
     Attributes:

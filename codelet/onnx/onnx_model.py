@@ -17,7 +17,7 @@ import onnx
 from codelet.errors import ModelError
 from codelet.onnx.operator_table import find
 from codelet.onnx.read_file import read
-from codelet.onnx.run_nodes import NodeRunner, Scope, domain_of
+from codelet.onnx.run_nodes import NodeRunner, NodeValues, domain_of
 
 
 class Model:
@@ -76,7 +76,7 @@ class Model:
                 expected=f"model(parameters, {', '.join(self.inputs)})",
             )
         arguments = dict(zip(self.inputs, jax.tree.map(jnp.asarray, inputs), strict=True))
-        scope = Scope({"": None, **self._known, **parameters, **arguments})
+        scope = NodeValues({"": None, **self._known, **parameters, **arguments})
         self._evaluator.run(self._nodes, scope)
         return tuple(jax.tree.map(jnp.asarray, scope[name]) for name in self.outputs)
 

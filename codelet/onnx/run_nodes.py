@@ -16,14 +16,14 @@ import onnx
 
 import codelet.onnx.operators  # noqa: F401 (they enter themselves in the table)
 from codelet.errors import CodeletError, ModelError
-from codelet.onnx.node import Body, Node, is_known
+from codelet.onnx.node import Body, OnnxNode, is_known
 from codelet.onnx.operator_table import find
 
 _MOST_FOLDED = 1 << 20
 """Elements of a result that is computed when the model is traced."""
 
 
-class Scope:
+class NodeValues:
     """Values by name, and those of the graph around.
 
     Attributes:
@@ -31,11 +31,11 @@ class Scope:
         outer: the scope around; None for the model's own.
     """
 
-    def __init__(self, values: Mapping[str, Any], outer: Scope | None = None):
+    def __init__(self, values: Mapping[str, Any], outer: NodeValues | None = None):
         self.values, self.outer = dict(values), outer
 
     def __getitem__(self, name: str) -> Any:
-        scope: Scope | None = self
+        scope: NodeValues | None = self
         while scope is not None:
             if name in scope.values:
                 return scope.values[name]
@@ -63,7 +63,9 @@ class NodeRunner:
     def __init__(self, versions: Mapping[str, int], functions: Mapping[tuple[str, str, str], onnx.FunctionProto]):
         self.versions, self.functions = dict(versions), functions
 
-    def run(self, nodes: Iterable[onnx.NodeProto], scope: Scope, attributes: Mapping[str, Any] | None = None) -> None:
+    def run(
+        self, nodes: Iterable[onnx.NodeProto], scope: NodeValues, attributes: Mapping[str, Any] | None = None
+    ) -> None:
         """Evaluate nodes, and put their results into a scope.
 
         Args:
@@ -79,7 +81,7 @@ class NodeRunner:
                 if name:
                     scope.values[name] = result
 
-    def node(self, proto: onnx.NodeProto, scope: Scope, attributes: Mapping[str, Any]) -> Node:
+    def node(self, proto: onnx.NodeProto, scope: NodeValues, attributes: Mapping[str, Any]) -> OnnxNode:
         """A node with its attributes as Python has them."""
         item: dict[str, Any] = {}
         for attribute in proto.attribute:
@@ -90,9 +92,9 @@ class NodeRunner:
             item[attribute.name] = self._attribute(attribute, scope, attributes)
         name = proto.name or next(iter(proto.output), proto.op_type)
         domain = domain_of(proto.domain)
-        return Node(proto.op_type, domain, self.versions.get(domain, 1), name, list(proto.output), item)
+        return OnnxNode(proto.op_type, domain, self.versions.get(domain, 1), name, list(proto.output), item)
 
-    def _attribute(self, attribute: onnx.AttributeProto, scope: Scope, attributes: Mapping[str, Any]) -> Any:
+    def _attribute(self, attribute: onnx.AttributeProto, scope: NodeValues, attributes: Mapping[str, Any]) -> Any:
         value = onnx.helper.get_attribute_value(attribute)
         if isinstance(value, bytes):
             return value.decode(errors="replace")
@@ -104,19 +106,19 @@ class NodeRunner:
             return [one.decode(errors="replace") if isinstance(one, bytes) else one for one in value]
         return value
 
-    def body(self, graph: onnx.GraphProto, outer: Scope, attributes: Mapping[str, Any]) -> Body:
+    def body(self, graph: onnx.GraphProto, outer: NodeValues, attributes: Mapping[str, Any]) -> Body:
         """A graph as a function of the values of its inputs."""
         constants = {item.name: onnx.numpy_helper.to_array(item) for item in graph.initializer}
 
         def run(*operands: Any) -> list[Any]:
             names = [item.name for item in graph.input if item.name not in constants]
-            scope = Scope({**constants, **dict(zip(names, operands, strict=True))}, outer)
+            scope = NodeValues({**constants, **dict(zip(names, operands, strict=True))}, outer)
             self.run(graph.node, scope, attributes)
             return [scope[item.name] for item in graph.output]
 
         return run
 
-    def results(self, node: Node, proto: onnx.NodeProto, operands: Sequence[Any]) -> Sequence[Any]:
+    def results(self, node: OnnxNode, proto: onnx.NodeProto, operands: Sequence[Any]) -> Sequence[Any]:
         """The results of a node.
 
         Raises:
@@ -160,18 +162,18 @@ class NodeRunner:
                 expected="operands as ONNX has them for it",
             ) from error
 
-    def _called(self, function: onnx.FunctionProto, node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    def _called(self, function: onnx.FunctionProto, node: OnnxNode, operands: Sequence[Any]) -> Sequence[Any]:
         """The results of a function that is given by nodes."""
         arguments = dict(zip(function.input, [*operands, *[None] * len(function.input)], strict=False))
         defaults = {item.name: onnx.helper.get_attribute_value(item) for item in function.attribute_proto}
         defaults = {name: item.decode() if isinstance(item, bytes) else item for name, item in defaults.items()}
         versions = {domain_of(item.domain): item.version for item in function.opset_import}
         inner = NodeRunner({**self.versions, **versions}, self.functions)
-        scope = Scope(arguments)
+        scope = NodeValues(arguments)
         inner.run(function.node, scope, {**defaults, **node.attributes})
         return [scope.values.get(name) for name in function.output]
 
-    def _by_definition(self, node: Node, proto: onnx.NodeProto, operands: Sequence[Any]) -> Sequence[Any]:
+    def _by_definition(self, node: OnnxNode, proto: onnx.NodeProto, operands: Sequence[Any]) -> Sequence[Any]:
         """The results of a node by what ONNX says that it is, in other nodes."""
         function = definition_of(proto, node.version, operands)
         if function is None:

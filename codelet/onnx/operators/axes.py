@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codelet.onnx.node import Node
+from codelet.onnx.node import OnnxNode
 from codelet.onnx.operator_table import operator
 
 
-def _axes(node: Node, x: Any, axes: Any) -> tuple[int, ...] | None:
+def _axes(node: OnnxNode, x: Any, axes: Any) -> tuple[int, ...] | None:
     """The axes of a reduction; None where nothing is reduced."""
     arguments = node.attribute("axes") if axes is None else node.whole_numbers(axes, "axes")
     if arguments is None or len(arguments) == 0:
@@ -25,7 +25,7 @@ def _axes(node: Node, x: Any, axes: Any) -> tuple[int, ...] | None:
 def _entered(name: str, reduce: Callable[..., Any], alone: Callable[[Any], Any] = lambda x: x) -> None:
     """Enter a reduction, and what it does to each element where it reduces nothing."""
 
-    def run(node: Node, x: Any, axes: Any = None) -> Any:
+    def run(node: OnnxNode, x: Any, axes: Any = None) -> Any:
         result = _axes(node, x, axes)
         if result is None:
             return alone(x)
@@ -78,7 +78,7 @@ def _index_dtype() -> np.dtype:
     return np.dtype(np.int64 if jax.config.jax_enable_x64 else np.int32)
 
 
-def _place(node: Node, x: Any, find: Callable[..., Any]) -> Any:
+def _place(node: OnnxNode, x: Any, find: Callable[..., Any]) -> Any:
     axis, keeps = node.attribute("axis", 0), bool(node.attribute("keepdims", 1))
     if not node.attribute("select_last_index", 0):
         return find(x, axis=axis, keepdims=keeps).astype(_index_dtype())
@@ -86,18 +86,18 @@ def _place(node: Node, x: Any, find: Callable[..., Any]) -> Any:
 
 
 @operator("ArgMax")
-def arg_max(node: Node, x: Any) -> Any:
+def arg_max(node: OnnxNode, x: Any) -> Any:
     """Where the greatest is."""
     return _place(node, x, jnp.argmax)
 
 
 @operator("ArgMin")
-def arg_min(node: Node, x: Any) -> Any:
+def arg_min(node: OnnxNode, x: Any) -> Any:
     """Where the least is."""
     return _place(node, x, jnp.argmin)
 
 
-def _accumulated(node: Node, x: Any, axis: Any, accumulate: Callable[..., Any], neutral: int) -> Any:
+def _accumulated(node: OnnxNode, x: Any, axis: Any, accumulate: Callable[..., Any], neutral: int) -> Any:
     (along,) = node.whole_numbers(axis, "axis")
     along %= x.ndim
     if node.attribute("reverse", 0):
@@ -110,21 +110,21 @@ def _accumulated(node: Node, x: Any, axis: Any, accumulate: Callable[..., Any], 
 
 
 @operator("CumSum", fixed=(1,))
-def cumulative_sum(node: Node, x: Any, axis: Any) -> Any:
+def cumulative_sum(node: OnnxNode, x: Any, axis: Any) -> Any:
     """Prefix sums along an axis."""
     return _accumulated(node, x, axis, jnp.cumsum, 0)
 
 
 @operator("CumProd", fixed=(1,))
-def cumulative_product(node: Node, x: Any, axis: Any) -> Any:
+def cumulative_product(node: OnnxNode, x: Any, axis: Any) -> Any:
     """Prefix products along an axis."""
     return _accumulated(node, x, axis, jnp.cumprod, 1)
 
 
-def _flattened(function: Callable[[Any], Any]) -> Callable[[Node, Any], Any]:
+def _flattened(function: Callable[[Any], Any]) -> Callable[[OnnxNode, Any], Any]:
     """Of opsets before 13: all dimensions from an axis on are one."""
 
-    def run(node: Node, x: Any) -> Any:
+    def run(node: OnnxNode, x: Any) -> Any:
         axis = node.attribute("axis", 1) % max(1, x.ndim)
         rows = int(np.prod(x.shape[:axis], dtype=np.int64))
         return jnp.reshape(function(jnp.reshape(x, (rows, -1)), -1), x.shape)
@@ -141,7 +141,7 @@ for _name, _function in (("Softmax", jax.nn.softmax), ("LogSoftmax", jax.nn.log_
     operator(_name, since=13)(lambda node, x, function=_function: function(x, node.attribute("axis", -1)))
 
 
-def _top(node: Node, x: Any, k: int) -> tuple[Any, Any]:
+def _top(node: OnnxNode, x: Any, k: int) -> tuple[Any, Any]:
     axis = node.attribute("axis", -1) % x.ndim
     last = jnp.moveaxis(x, axis, -1)
     if node.attribute("largest", 1):
@@ -153,19 +153,19 @@ def _top(node: Node, x: Any, k: int) -> tuple[Any, Any]:
 
 
 @operator("TopK")
-def top_k_of_old(node: Node, x: Any) -> tuple[Any, Any]:
+def top_k_of_old(node: OnnxNode, x: Any) -> tuple[Any, Any]:
     """The greatest of every row, and where they are; how many, an attribute says."""
     return _top(node, x, node.attribute("k"))
 
 
 @operator("TopK", since=10, fixed=(1,))
-def top_k(node: Node, x: Any, k: Any) -> tuple[Any, Any]:
+def top_k(node: OnnxNode, x: Any, k: Any) -> tuple[Any, Any]:
     """The greatest, or least, of every row, and where they are."""
     (number,) = node.whole_numbers(k, "k")
     return _top(node, x, number)
 
 
 @operator("Det")
-def determinant(node: Node, x: Any) -> Any:
+def determinant(node: OnnxNode, x: Any) -> Any:
     """Of square matrices."""
     return jnp.linalg.det(x)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codelet.onnx.node import Node, is_known
+from codelet.onnx.node import OnnxNode, is_known
 from codelet.onnx.operator_table import operator
 
 _UNROLLED = 32
@@ -17,7 +17,7 @@ _UNROLLED = 32
 
 
 @operator("If", is_folded=False)
-def branch(node: Node, condition: Any) -> tuple[Any, ...]:
+def branch(node: OnnxNode, condition: Any) -> tuple[Any, ...]:
     """One of two graphs."""
     taken, other = node.attribute("then_branch"), node.attribute("else_branch")
     if is_known(condition):
@@ -30,7 +30,7 @@ def _arrays(values: Any) -> list[Any]:
 
 
 @operator("Loop", is_folded=False)
-def loop(node: Node, most: Any = None, condition: Any = None, *carried: Any) -> tuple[Any, ...]:
+def loop(node: OnnxNode, most: Any = None, condition: Any = None, *carried: Any) -> tuple[Any, ...]:
     """A graph again and again: at most so often, as long as a condition holds."""
     body, count = node.attribute("body"), len(carried)
     goes = condition is None or (is_known(condition) and bool(np.reshape(condition, ())))
@@ -50,7 +50,7 @@ def loop(node: Node, most: Any = None, condition: Any = None, *carried: Any) -> 
 
 
 def _unrolled(
-    node: Node, body: Any, number: int, carried: tuple[Any, ...], count: int
+    node: OnnxNode, body: Any, number: int, carried: tuple[Any, ...], count: int
 ) -> tuple[tuple[Any, ...], bool] | None:
     """Turns written out, and whether they end by themselves; None where whether they go on depends on data."""
     stacked: list[list[Any]] = []
@@ -76,7 +76,7 @@ def _integer() -> Any:
     return jnp.int64 if jax.config.jax_enable_x64 else jnp.int32
 
 
-def _scanned(node: Node, body: Any, number: int, carried: tuple[Any, ...], count: int) -> tuple[Any, ...]:
+def _scanned(node: OnnxNode, body: Any, number: int, carried: tuple[Any, ...], count: int) -> tuple[Any, ...]:
     def turn(state: Any, k: Any) -> Any:
         goes, *rest = body(k, np.array(True), *state)
         if not is_known(goes):
@@ -91,7 +91,9 @@ def _scanned(node: Node, body: Any, number: int, carried: tuple[Any, ...], count
     return (*state, *stacked)
 
 
-def _while(node: Node, body: Any, number: Any, condition: Any, carried: tuple[Any, ...], count: int) -> tuple[Any, ...]:
+def _while(
+    node: OnnxNode, body: Any, number: Any, condition: Any, carried: tuple[Any, ...], count: int
+) -> tuple[Any, ...]:
     shapes = jax.eval_shape(
         lambda *item: _arrays(body(jnp.zeros((), _integer()), jnp.array(True), *item)), *_arrays(carried)
     )
@@ -118,7 +120,7 @@ def _while(node: Node, body: Any, number: Any, condition: Any, carried: tuple[An
 
 
 @operator("Scan", is_folded=False)
-def scan_of_batches(node: Node, lengths: Any, *operands: Any) -> tuple[Any, ...]:
+def scan_of_batches(node: OnnxNode, lengths: Any, *operands: Any) -> tuple[Any, ...]:
     """A graph along sequences, of each of a batch."""
     if lengths is not None:
         raise node.error("sequences of several lengths", given="sequence_lens", expected="sequences of one length")
@@ -129,7 +131,7 @@ def scan_of_batches(node: Node, lengths: Any, *operands: Any) -> tuple[Any, ...]
 
 
 @operator("Scan", since=9, is_folded=False)
-def scan(node: Node, *operands: Any) -> tuple[Any, ...]:
+def scan(node: OnnxNode, *operands: Any) -> tuple[Any, ...]:
     """A graph along axes of what it reads, with a state."""
     several = node.attribute("num_scan_inputs")
     directions = node.attribute("scan_input_directions") or [0] * several
@@ -146,7 +148,7 @@ def scan(node: Node, *operands: Any) -> tuple[Any, ...]:
 
 
 def _along(
-    node: Node, operands: Any, several: int, directions: Any, axes: Any, out_directions: Any, out_axes: Any
+    node: OnnxNode, operands: Any, several: int, directions: Any, axes: Any, out_directions: Any, out_axes: Any
 ) -> tuple[Any, ...]:
     body, count = node.attribute("body"), len(operands) - several
     state, read = operands[:count], [jnp.moveaxis(x, axis, 0) for x, axis in zip(operands[count:], axes, strict=True)]

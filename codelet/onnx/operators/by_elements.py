@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codelet.onnx.node import Node
+from codelet.onnx.node import OnnxNode
 from codelet.onnx.operator_table import operator
 
 # --- of one operand -----------------------------------------------------------------------------------------
@@ -64,13 +64,13 @@ for _name, _function in _OF_ONE.items():
 
 
 @operator("LeakyRelu")
-def leaky_relu(node: Node, x: Any) -> Any:
+def leaky_relu(node: OnnxNode, x: Any) -> Any:
     """`x`, or a share of it where it is negative."""
     return jnp.where(x < 0, x * np.asarray(node.attribute("alpha", 0.01), x.dtype), x)
 
 
 @operator("Elu")
-def elu(node: Node, x: Any) -> Any:
+def elu(node: OnnxNode, x: Any) -> Any:
     """`x`, or `alpha * (exp(x) - 1)` where it is negative."""
     return _below_zero(x, node.attribute("alpha", 1.0))
 
@@ -81,14 +81,14 @@ def _below_zero(x: Any, alpha: float) -> Any:
 
 
 @operator("Celu")
-def celu(node: Node, x: Any) -> Any:
+def celu(node: OnnxNode, x: Any) -> Any:
     """`max(0, x) + min(0, alpha * (exp(x / alpha) - 1))`."""
     alpha = np.asarray(node.attribute("alpha", 1.0), x.dtype)
     return jnp.maximum(x, 0) + jnp.minimum(0, alpha * jnp.expm1(jnp.minimum(x, 0) / alpha))
 
 
 @operator("Selu")
-def selu(node: Node, x: Any) -> Any:
+def selu(node: OnnxNode, x: Any) -> Any:
     """A scaled `Elu`."""
     alpha = node.attribute("alpha", 1.67326319217681884765625)
     gamma = node.attribute("gamma", 1.05070102214813232421875)
@@ -96,45 +96,45 @@ def selu(node: Node, x: Any) -> Any:
 
 
 @operator("ThresholdedRelu")
-def thresholded_relu(node: Node, x: Any) -> Any:
+def thresholded_relu(node: OnnxNode, x: Any) -> Any:
     """`x` where it is above a threshold, else 0."""
     return jnp.where(x > np.asarray(node.attribute("alpha", 1.0), x.dtype), x, 0)
 
 
 @operator("HardSigmoid")
-def hard_sigmoid(node: Node, x: Any) -> Any:
+def hard_sigmoid(node: OnnxNode, x: Any) -> Any:
     """`alpha * x + beta` between 0 and 1."""
     alpha, beta = node.attribute("alpha", 0.2), node.attribute("beta", 0.5)
     return jnp.clip(np.asarray(alpha, x.dtype) * x + np.asarray(beta, x.dtype), 0, 1)
 
 
 @operator("HardSwish")
-def hard_swish(node: Node, x: Any) -> Any:
+def hard_swish(node: OnnxNode, x: Any) -> Any:
     """`x` times the hard sigmoid of slope 1/6."""
     return x * jnp.clip(x / 6 + np.asarray(0.5, x.dtype), 0, 1)
 
 
 @operator("Swish")
-def swish(node: Node, x: Any) -> Any:
+def swish(node: OnnxNode, x: Any) -> Any:
     """`x * sigmoid(alpha * x)`."""
     return x * jax.nn.sigmoid(np.asarray(node.attribute("alpha", 1.0), x.dtype) * x)
 
 
 @operator("Gelu")
-def gelu(node: Node, x: Any) -> Any:
+def gelu(node: OnnxNode, x: Any) -> Any:
     """`x` times the normal distribution function of it, or its approximation by tanh."""
     return jax.nn.gelu(x, approximate=node.attribute("approximate", "none") == "tanh")
 
 
 @operator("Shrink")
-def shrink(node: Node, x: Any) -> Any:
+def shrink(node: OnnxNode, x: Any) -> Any:
     """Nearer to zero by a bias, and 0 within a threshold of it."""
     bias, threshold = node.attribute("bias", 0.0), node.attribute("lambd", 0.5)
     return jnp.where(x < -threshold, x + bias, jnp.where(x > threshold, x - bias, 0)).astype(x.dtype)
 
 
 @operator("IsInf")
-def is_inf(node: Node, x: Any) -> Any:
+def is_inf(node: OnnxNode, x: Any) -> Any:
     """Whether an element is infinite, of the signs that are asked for."""
     result = jnp.zeros(x.shape, bool)
     if node.attribute("detect_positive", 1):
@@ -145,7 +145,7 @@ def is_inf(node: Node, x: Any) -> Any:
 
 
 @operator("Clip")
-def clip_of_old(node: Node, x: Any) -> Any:
+def clip_of_old(node: OnnxNode, x: Any) -> Any:
     """Between two attributes."""
     low, high = node.attribute("min"), node.attribute("max")
     return _clipped(
@@ -154,7 +154,7 @@ def clip_of_old(node: Node, x: Any) -> Any:
 
 
 @operator("Clip", since=11)
-def clip(node: Node, x: Any, low: Any = None, high: Any = None) -> Any:
+def clip(node: OnnxNode, x: Any, low: Any = None, high: Any = None) -> Any:
     """Between two operands."""
     return _clipped(x, low, high)
 
@@ -167,7 +167,7 @@ def _clipped(x: Any, low: Any, high: Any) -> Any:
 # --- of several ---------------------------------------------------------------------------------------------
 
 
-def _aligned(node: Node, a: Any, b: Any) -> tuple[Any, Any]:
+def _aligned(node: OnnxNode, a: Any, b: Any) -> tuple[Any, Any]:
     """Operands of opsets before 7, where the second is broadcast along an axis only if an attribute says so."""
     axis = node.attribute("axis")
     if node.version >= 7 or axis is None or not node.attribute("broadcast", 0):
@@ -223,13 +223,13 @@ for _name, _of in _TWO.items():
 
 
 @operator("Mod")
-def mod(node: Node, a: Any, b: Any) -> Any:
+def mod(node: OnnxNode, a: Any, b: Any) -> Any:
     """The remainder, of the sign of the divisor; of the dividend's with `fmod`."""
     return (jnp.fmod if node.attribute("fmod", 0) else jnp.remainder)(a, b)
 
 
 @operator("BitShift")
-def bit_shift(node: Node, a: Any, b: Any) -> Any:
+def bit_shift(node: OnnxNode, a: Any, b: Any) -> Any:
     """Bits moved to the left or to the right."""
     a, b = jnp.broadcast_arrays(a, b)
     if node.attribute("direction") == "LEFT":
@@ -238,7 +238,7 @@ def bit_shift(node: Node, a: Any, b: Any) -> Any:
 
 
 @operator("PRelu")
-def prelu(node: Node, x: Any, slope: Any) -> Any:
+def prelu(node: OnnxNode, x: Any, slope: Any) -> Any:
     """`x`, or a slope times it where it is negative."""
     if node.version < 7 and slope.ndim == 1 and x.ndim > 1 and slope.size > 1:
         slope = jnp.reshape(slope, (-1, *(1,) * (x.ndim - 2)))
@@ -246,36 +246,36 @@ def prelu(node: Node, x: Any, slope: Any) -> Any:
 
 
 @operator("Where")
-def where(node: Node, condition: Any, a: Any, b: Any) -> Any:
+def where(node: OnnxNode, condition: Any, a: Any, b: Any) -> Any:
     """One of two values."""
     return jnp.where(condition, a, b)
 
 
 @operator("Max")
-def greatest(node: Node, *operands: Any) -> Any:
+def greatest(node: OnnxNode, *operands: Any) -> Any:
     """The greatest of several."""
     return functools.reduce(jnp.maximum, operands)
 
 
 @operator("Min")
-def least(node: Node, *operands: Any) -> Any:
+def least(node: OnnxNode, *operands: Any) -> Any:
     """The least of several."""
     return functools.reduce(jnp.minimum, operands)
 
 
 @operator("Sum")
-def sum_of(node: Node, *operands: Any) -> Any:
+def sum_of(node: OnnxNode, *operands: Any) -> Any:
     """The sum of several."""
     return functools.reduce(jnp.add, operands)
 
 
 @operator("Mean")
-def mean_of(node: Node, *operands: Any) -> Any:
+def mean_of(node: OnnxNode, *operands: Any) -> Any:
     """The mean of several."""
     return functools.reduce(jnp.add, operands) / np.asarray(len(operands), operands[0].dtype)
 
 
 @operator("Binarizer", domain="ai.onnx.ml")
-def binarizer(node: Node, x: Any) -> Any:
+def binarizer(node: OnnxNode, x: Any) -> Any:
     """1 where an element is above a threshold, else 0."""
     return (x > np.asarray(node.attribute("threshold", 0.0), x.dtype)).astype(x.dtype)

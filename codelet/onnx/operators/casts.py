@@ -10,11 +10,11 @@ import numpy as np
 import onnx
 from jax import lax
 
-from codelet.onnx.node import Node
+from codelet.onnx.node import OnnxNode
 from codelet.onnx.operator_table import operator
 
 
-def dtype_of(node: Node, number: int) -> np.dtype:
+def dtype_of(node: OnnxNode, number: int) -> np.dtype:
     """The dtype that a number of ONNX's stands for.
 
     Raises:
@@ -68,7 +68,7 @@ def _to_small(x: Any, dtype: np.dtype, saturates: bool) -> Any:
 
 
 @operator("Cast")
-def cast(node: Node, x: Any) -> Any:
+def cast(node: OnnxNode, x: Any) -> Any:
     """In the dtype that an attribute names."""
     to = node.attribute("to")
     number = getattr(onnx.TensorProto, to) if isinstance(to, str) else to
@@ -77,14 +77,14 @@ def cast(node: Node, x: Any) -> Any:
 
 
 @operator("CastLike", by_type=(1,))
-def cast_like(node: Node, x: Any, like: Any) -> Any:
+def cast_like(node: OnnxNode, x: Any, like: Any) -> Any:
     """In the dtype of another."""
     saturates = bool(node.attribute("saturate", 1))
     return converted(x, like.dtype, saturates, node.attribute("round_mode", "up"))
 
 
 @operator("BitCast")
-def bit_cast(node: Node, x: Any) -> Any:
+def bit_cast(node: OnnxNode, x: Any) -> Any:
     """The bits of an array as those of another dtype."""
     dtype = dtype_of(node, node.attribute("to"))
     if dtype.kind == "b":

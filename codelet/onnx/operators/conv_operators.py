@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codelet.onnx.node import Node
+from codelet.onnx.node import OnnxNode
 from codelet.onnx.operator_table import operator
-from codelet.onnx.operators.window_attributes import Windows, windows_of
+from codelet.onnx.operators.window_attributes import WindowSizes, windows_of
 
 _LETTERS = "DHWABC"
 
@@ -22,7 +22,7 @@ def dimension_numbers(rank: int) -> tuple[str, str, str]:
     return f"NC{letters}", f"OI{letters}", f"NC{letters}"
 
 
-def convolved(x: Any, kernel: Any, windows: Windows, groups: int, **options: Any) -> Any:
+def convolved(x: Any, kernel: Any, windows: WindowSizes, groups: int, **options: Any) -> Any:
     """A convolution."""
     return lax.conv_general_dilated(
         x,
@@ -42,14 +42,14 @@ def with_bias(x: Any, bias: Any) -> Any:
 
 
 @operator("Conv")
-def conv(node: Node, x: Any, kernel: Any, bias: Any = None) -> Any:
+def conv(node: OnnxNode, x: Any, kernel: Any, bias: Any = None) -> Any:
     """A convolution with a bias."""
     windows = windows_of(node, x.shape[2:], node.attribute("kernel_shape") or kernel.shape[2:])
     return with_bias(convolved(x, kernel, windows, node.attribute("group", 1)), bias)
 
 
 def _pads_of_transpose(
-    node: Node, x: Any, extents: Sequence[int], windows: Windows
+    node: OnnxNode, x: Any, extents: Sequence[int], windows: WindowSizes
 ) -> tuple[list[tuple[int, int]], list[int]]:
     """What is cut off the ends of a transposed convolution, and what is added behind."""
     rank = x.ndim - 2
@@ -72,13 +72,13 @@ def _pads_of_transpose(
 
 
 @operator("ConvTranspose")
-def conv_transpose(node: Node, x: Any, kernel: Any, bias: Any = None) -> Any:
+def conv_transpose(node: OnnxNode, x: Any, kernel: Any, bias: Any = None) -> Any:
     """The transpose of a convolution, with a bias."""
     rank, groups = x.ndim - 2, node.attribute("group", 1)
     sizes = node.attribute("kernel_shape") or kernel.shape[2:]
     strides, dilations = node.attribute("strides") or [1] * rank, node.attribute("dilations") or [1] * rank
     extents = [(n - 1) * d + 1 for n, d in zip(sizes, dilations, strict=True)]
-    windows = Windows(tuple(sizes), tuple(strides), tuple(dilations), ())
+    windows = WindowSizes(tuple(sizes), tuple(strides), tuple(dilations), ())
     cut, more = _pads_of_transpose(node, x, extents, windows)
     channels, each = kernel.shape[0], kernel.shape[1]
     flipped = jnp.flip(kernel, tuple(range(2, kernel.ndim)))
@@ -99,7 +99,7 @@ def conv_transpose(node: Node, x: Any, kernel: Any, bias: Any = None) -> Any:
 
 
 @operator("DeformConv")
-def deform_conv(node: Node, x: Any, kernel: Any, offset: Any, bias: Any = None, mask: Any = None) -> Any:
+def deform_conv(node: OnnxNode, x: Any, kernel: Any, offset: Any, bias: Any = None, mask: Any = None) -> Any:
     """A convolution of images whose windows' elements are moved, each by an offset that is data."""
     windows = windows_of(node, x.shape[2:], node.attribute("kernel_shape") or kernel.shape[2:])
     groups, offset_groups = node.attribute("group", 1), node.attribute("offset_group", 1)

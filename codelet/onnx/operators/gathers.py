@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from codelet.onnx.node import Node, is_known
+from codelet.onnx.node import OnnxNode, is_known
 from codelet.onnx.operator_table import operator
 
 
@@ -18,7 +18,7 @@ def _places(x: Any, indices: Any, axis: int) -> Any:
 
 
 @operator("Gather")
-def gather(node: Node, x: Any, indices: Any) -> Any:
+def gather(node: OnnxNode, x: Any, indices: Any) -> Any:
     """Slices at places along an axis."""
     axis = node.attribute("axis", 0) % x.ndim
     if is_known(x) and is_known(indices):
@@ -27,7 +27,7 @@ def gather(node: Node, x: Any, indices: Any) -> Any:
 
 
 @operator("GatherElements")
-def gather_elements(node: Node, x: Any, indices: Any) -> Any:
+def gather_elements(node: OnnxNode, x: Any, indices: Any) -> Any:
     """One element for each place along an axis."""
     axis = node.attribute("axis", 0) % x.ndim
     return jnp.take_along_axis(x, _places(x, indices, axis), axis, mode="clip")
@@ -42,12 +42,12 @@ def _split(x: Any, indices: Any, batch: int) -> tuple[Any, ...]:
 
 
 @operator("GatherND")
-def gather_nd(node: Node, x: Any, indices: Any) -> Any:
+def gather_nd(node: OnnxNode, x: Any, indices: Any) -> Any:
     """Slices at places of several dimensions."""
     return jnp.asarray(x)[_split(x, jnp.asarray(indices), node.attribute("batch_dims", 0))]
 
 
-def _written(node: Node, at: Any, updates: Any) -> Any:
+def _written(node: OnnxNode, at: Any, updates: Any) -> Any:
     """What is at some places with updates, as the attribute `reduction` puts them together."""
     how = node.attribute("reduction", "none")
     ways = {"none": at.set, "add": at.add, "mul": at.multiply, "max": at.max, "min": at.min}
@@ -55,13 +55,13 @@ def _written(node: Node, at: Any, updates: Any) -> Any:
 
 
 @operator("ScatterND")
-def scatter_nd(node: Node, x: Any, indices: Any, updates: Any) -> Any:
+def scatter_nd(node: OnnxNode, x: Any, indices: Any, updates: Any) -> Any:
     """Slices written at places of several dimensions."""
     return _written(node, jnp.asarray(x).at[_split(x, jnp.asarray(indices), 0)], updates)
 
 
 @operator("Scatter", "ScatterElements")
-def scatter_elements(node: Node, x: Any, indices: Any, updates: Any) -> Any:
+def scatter_elements(node: OnnxNode, x: Any, indices: Any, updates: Any) -> Any:
     """Elements written at places along an axis."""
     axis = node.attribute("axis", 0) % x.ndim
     grid = [
@@ -72,7 +72,7 @@ def scatter_elements(node: Node, x: Any, indices: Any, updates: Any) -> Any:
 
 
 @operator("TensorScatter")
-def tensor_scatter(node: Node, cache: Any, update: Any, starts: Any = None) -> Any:
+def tensor_scatter(node: OnnxNode, cache: Any, update: Any, starts: Any = None) -> Any:
     """A cache with what is new of each of a batch from a place on, which may go round."""
     axis = node.attribute("axis", -2) % cache.ndim
     length, new = cache.shape[axis], update.shape[axis]
@@ -86,7 +86,7 @@ def tensor_scatter(node: Node, cache: Any, update: Any, starts: Any = None) -> A
 
 
 @operator("OneHot", fixed=(1,))
-def one_hot(node: Node, indices: Any, depth: Any, values: Any) -> Any:
+def one_hot(node: OnnxNode, indices: Any, depth: Any, values: Any) -> Any:
     """One value where an index is, another elsewhere, along a new axis."""
     (count,) = node.whole_numbers(depth, "depth")
     axis = node.attribute("axis", -1)
@@ -99,7 +99,7 @@ def one_hot(node: Node, indices: Any, depth: Any, values: Any) -> Any:
 
 
 @operator("Compress", fixed=(1,))
-def compress(node: Node, x: Any, condition: Any) -> Any:
+def compress(node: OnnxNode, x: Any, condition: Any) -> Any:
     """The slices for which a condition holds, which must be known."""
     chosen = np.flatnonzero(node.known(condition, "condition"))
     axis = node.attribute("axis")
@@ -107,13 +107,13 @@ def compress(node: Node, x: Any, condition: Any) -> Any:
 
 
 @operator("NonZero", fixed=(0,))
-def non_zero(node: Node, x: Any) -> Any:
+def non_zero(node: OnnxNode, x: Any) -> Any:
     """Where a known array is not zero."""
     return np.array(np.nonzero(node.known(x, "X")), np.int64)
 
 
 @operator("ReverseSequence")
-def reverse_sequence(node: Node, x: Any, lengths: Any) -> Any:
+def reverse_sequence(node: OnnxNode, x: Any, lengths: Any) -> Any:
     """The beginning of each of a batch, so long as it is, the other way round."""
     time, batch = node.attribute("time_axis", 0), node.attribute("batch_axis", 1)
     moved = jnp.moveaxis(x, (batch, time), (0, 1))
@@ -124,6 +124,6 @@ def reverse_sequence(node: Node, x: Any, lengths: Any) -> Any:
 
 
 @operator("ArrayFeatureExtractor", domain="ai.onnx.ml")
-def array_feature_extractor(node: Node, x: Any, indices: Any) -> Any:
+def array_feature_extractor(node: OnnxNode, x: Any, indices: Any) -> Any:
     """Columns by their numbers."""
     return jnp.take(x, jnp.reshape(indices, -1), x.ndim - 1)

@@ -7,11 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from codelet.onnx.node import Node
+from codelet.onnx.node import OnnxNode
 from codelet.onnx.operator_table import operator
 
 
-def _loss(node: Node, logs: Any, target: Any, weight: Any) -> Any:
+def _loss(node: OnnxNode, logs: Any, target: Any, weight: Any) -> Any:
     """What the logarithm of the right class's probability is short of zero, put together as the node says."""
     ignored = node.attribute("ignore_index")
     labels = jnp.asarray(target)
@@ -28,13 +28,13 @@ def _loss(node: Node, logs: Any, target: Any, weight: Any) -> Any:
 
 
 @operator("NegativeLogLikelihoodLoss")
-def negative_log_likelihood_loss(node: Node, logs: Any, target: Any, weight: Any = None) -> Any:
+def negative_log_likelihood_loss(node: OnnxNode, logs: Any, target: Any, weight: Any = None) -> Any:
     """Of the logarithms of probabilities."""
     return _loss(node, logs, target, weight)
 
 
 @operator("SoftmaxCrossEntropyLoss")
-def softmax_cross_entropy_loss(node: Node, scores: Any, labels: Any, weight: Any = None) -> tuple[Any, Any]:
+def softmax_cross_entropy_loss(node: OnnxNode, scores: Any, labels: Any, weight: Any = None) -> tuple[Any, Any]:
     """Of scores before the softmax; with the logarithms of the probabilities."""
     logs = jax.nn.log_softmax(scores, 1)
     return _loss(node, logs, labels, weight), logs

@@ -7,18 +7,18 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from codelet.onnx.node import Node
+from codelet.onnx.node import OnnxNode
 from codelet.onnx.operator_table import operator
 
 
 @operator("MatMul")
-def matmul(node: Node, a: Any, b: Any) -> Any:
+def matmul(node: OnnxNode, a: Any, b: Any) -> Any:
     """As `jax.numpy.matmul`."""
     return jnp.matmul(a, b)
 
 
 @operator("Gemm")
-def gemm(node: Node, a: Any, b: Any, c: Any = None) -> Any:
+def gemm(node: OnnxNode, a: Any, b: Any, c: Any = None) -> Any:
     """`alpha * a @ b + beta * c`, of matrices that may be transposed."""
     a = jnp.transpose(a) if node.attribute("transA", 0) else a
     b = jnp.transpose(b) if node.attribute("transB", 0) else b
@@ -31,6 +31,6 @@ def _times(x: Any, factor: float) -> Any:
 
 
 @operator("Einsum")
-def einsum(node: Node, *operands: Any) -> Any:
+def einsum(node: OnnxNode, *operands: Any) -> Any:
     """As `jax.numpy.einsum`."""
     return jnp.einsum(node.attribute("equation"), *operands)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codelet.onnx.node import Node
+from codelet.onnx.node import OnnxNode
 from codelet.onnx.operator_table import operator
 
 
@@ -25,7 +25,7 @@ def _normalized(x: Any, scale: Any, bias: Any, mean: Any, variance: Any, epsilon
 
 
 @operator("BatchNormalization")
-def batch_normalization(node: Node, x: Any, scale: Any, bias: Any, mean: Any, variance: Any) -> Any:
+def batch_normalization(node: OnnxNode, x: Any, scale: Any, bias: Any, mean: Any, variance: Any) -> Any:
     """Each channel by statistics that are given; by its own, and these moved, when training."""
     epsilon = node.attribute("epsilon", 1e-5)
     if not node.attribute("training_mode", 0):
@@ -42,7 +42,7 @@ def batch_normalization(node: Node, x: Any, scale: Any, bias: Any, mean: Any, va
 
 
 @operator("InstanceNormalization")
-def instance_normalization(node: Node, x: Any, scale: Any, bias: Any) -> Any:
+def instance_normalization(node: OnnxNode, x: Any, scale: Any, bias: Any) -> Any:
     """Each channel of each image by its own statistics."""
     axes = tuple(range(2, x.ndim))
     mean, variance = jnp.mean(x, axes, keepdims=True), jnp.var(x, axes, keepdims=True)
@@ -51,14 +51,14 @@ def instance_normalization(node: Node, x: Any, scale: Any, bias: Any) -> Any:
 
 
 @operator("GroupNormalization", since=18)
-def group_normalization_by_group(node: Node, x: Any, scale: Any, bias: Any) -> Any:
+def group_normalization_by_group(node: OnnxNode, x: Any, scale: Any, bias: Any) -> Any:
     """Groups of channels by their own statistics, with a scale and a bias for each group."""
     each = x.shape[1] // node.attribute("num_groups")
     return group_normalization(node, x, jnp.repeat(scale, each), jnp.repeat(bias, each))
 
 
 @operator("GroupNormalization", since=21)
-def group_normalization(node: Node, x: Any, scale: Any, bias: Any) -> Any:
+def group_normalization(node: OnnxNode, x: Any, scale: Any, bias: Any) -> Any:
     """Groups of channels by their own statistics, with a scale and a bias for each channel."""
     groups = jnp.reshape(x, (x.shape[0], node.attribute("num_groups"), -1)).astype(np.float32)
     mean, variance = jnp.mean(groups, 2, keepdims=True), jnp.var(groups, 2, keepdims=True)
@@ -66,16 +66,16 @@ def group_normalization(node: Node, x: Any, scale: Any, bias: Any) -> Any:
     return result.astype(x.dtype) * _by_channel(scale, x) + _by_channel(bias, x)
 
 
-def _last_axes(node: Node, x: Any) -> tuple[int, ...]:
+def _last_axes(node: OnnxNode, x: Any) -> tuple[int, ...]:
     return tuple(range(node.attribute("axis", -1) % x.ndim, x.ndim))
 
 
-def _stash(node: Node, x: Any) -> Any:
+def _stash(node: OnnxNode, x: Any) -> Any:
     return x.astype(np.float32) if node.attribute("stash_type", 1) == 1 and x.dtype.itemsize < 4 else x
 
 
 @operator("LayerNormalization")
-def layer_normalization(node: Node, x: Any, scale: Any, bias: Any = None) -> tuple[Any, Any, Any]:
+def layer_normalization(node: OnnxNode, x: Any, scale: Any, bias: Any = None) -> tuple[Any, Any, Any]:
     """The last dimensions by their own statistics; with these."""
     axes, wide = _last_axes(node, x), _stash(node, x)
     mean = jnp.mean(wide, axes, keepdims=True)
@@ -87,7 +87,7 @@ def layer_normalization(node: Node, x: Any, scale: Any, bias: Any = None) -> tup
 
 
 @operator("RMSNormalization")
-def rms_normalization(node: Node, x: Any, scale: Any) -> Any:
+def rms_normalization(node: OnnxNode, x: Any, scale: Any) -> Any:
     """The last dimensions by the root of the mean of their squares."""
     axes, wide = _last_axes(node, x), _stash(node, x)
     squares = jnp.mean(jnp.square(wide), axes, keepdims=True)
@@ -96,7 +96,7 @@ def rms_normalization(node: Node, x: Any, scale: Any) -> Any:
 
 
 @operator("LpNormalization")
-def lp_normalization(node: Node, x: Any) -> Any:
+def lp_normalization(node: OnnxNode, x: Any) -> Any:
     """Along an axis by its p-norm; 0 where that is."""
     axis = node.attribute("axis", -1)
     if node.attribute("p", 2) == 1:
@@ -107,7 +107,7 @@ def lp_normalization(node: Node, x: Any) -> Any:
 
 
 @operator("MeanVarianceNormalization")
-def mean_variance_normalization(node: Node, x: Any) -> Any:
+def mean_variance_normalization(node: OnnxNode, x: Any) -> Any:
     """Less the mean, by the standard deviation, along some axes."""
     axes: Sequence[int] = node.attribute("axes") or [0, 2, 3]
     mean = jnp.mean(x, tuple(axes), keepdims=True)
@@ -116,7 +116,7 @@ def mean_variance_normalization(node: Node, x: Any) -> Any:
 
 
 @operator("LRN")
-def local_response_normalization(node: Node, x: Any) -> Any:
+def local_response_normalization(node: OnnxNode, x: Any) -> Any:
     """By the squares of neighbouring channels."""
     size = node.attribute("size")
     before = (size - 1) // 2

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from codelet.onnx.node import Node
+from codelet.onnx.node import OnnxNode
 from codelet.onnx.operator_table import operator
 
 _DOMAIN = "ai.onnx.preview.training"
@@ -23,7 +23,7 @@ def _in_order(output: list[tuple[Any, ...]]) -> tuple[Any, ...]:
 
 
 @operator("Momentum", domain=_DOMAIN)
-def momentum(node: Node, rate: Any, turn: Any, *operands: Any) -> tuple[Any, ...]:
+def momentum(node: OnnxNode, rate: Any, turn: Any, *operands: Any) -> tuple[Any, ...]:
     """Gradient descent with momentum, standard or Nesterov's."""
     alpha, beta, decay = (node.attribute(name) for name in ("alpha", "beta", "norm_coefficient"))
     beta = jnp.where(jnp.reshape(turn, ()) > 0, beta, 1.0)
@@ -38,7 +38,7 @@ def momentum(node: Node, rate: Any, turn: Any, *operands: Any) -> tuple[Any, ...
 
 
 @operator("Adagrad", domain=_DOMAIN)
-def adagrad(node: Node, rate: Any, turn: Any, *operands: Any) -> tuple[Any, ...]:
+def adagrad(node: OnnxNode, rate: Any, turn: Any, *operands: Any) -> tuple[Any, ...]:
     """Gradient descent by the squares of all gradients so far."""
     rate = rate / (1 + turn * node.attribute("decay_factor", 0.0))
 
@@ -51,7 +51,7 @@ def adagrad(node: Node, rate: Any, turn: Any, *operands: Any) -> tuple[Any, ...]
 
 
 @operator("Adam", domain=_DOMAIN)
-def adam(node: Node, rate: Any, turn: Any, *operands: Any) -> tuple[Any, ...]:
+def adam(node: OnnxNode, rate: Any, turn: Any, *operands: Any) -> tuple[Any, ...]:
     """Gradient descent by moments of gradients."""
     alpha, beta = node.attribute("alpha", 0.9), node.attribute("beta", 0.999)
     turn = jnp.asarray(turn)

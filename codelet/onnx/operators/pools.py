@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codelet.onnx.node import Node
+from codelet.onnx.node import OnnxNode
 from codelet.onnx.operator_table import operator
-from codelet.onnx.operators.window_attributes import Windows, rounded_up, windows_of
+from codelet.onnx.operators.window_attributes import WindowSizes, rounded_up, windows_of
 
 
-def _reduced(x: Any, initial: Any, reduce: Any, windows: Windows) -> Any:
+def _reduced(x: Any, initial: Any, reduce: Any, windows: WindowSizes) -> Any:
     """What is reduced in each window of the last dimensions."""
     lead = x.ndim - len(windows.sizes)
     return lax.reduce_window(
@@ -28,7 +28,7 @@ def _reduced(x: Any, initial: Any, reduce: Any, windows: Windows) -> Any:
     )
 
 
-def _own_windows(node: Node, x: Any) -> Windows:
+def _own_windows(node: OnnxNode, x: Any) -> WindowSizes:
     return rounded_up(node, windows_of(node, x.shape[2:], node.attribute("kernel_shape")), x.shape[2:])
 
 
@@ -37,7 +37,7 @@ def _least(dtype: Any) -> Any:
 
 
 @operator("MaxPool")
-def max_pool(node: Node, x: Any) -> Any:
+def max_pool(node: OnnxNode, x: Any) -> Any:
     """The greatest of each window, and where it is."""
     windows = _own_windows(node, x)
     if not node.wants(1):
@@ -49,7 +49,7 @@ def max_pool(node: Node, x: Any) -> Any:
     return greatest, where.astype(np.int64 if jax.config.jax_enable_x64 else np.int32)
 
 
-def _patches(x: Any, windows: Windows, fill: Any) -> Any:
+def _patches(x: Any, windows: WindowSizes, fill: Any) -> Any:
     """The elements of each window: (n, c, elements, positions...)."""
     padded = lax.pad(x, np.asarray(fill, x.dtype), [(0, 0, 0), (0, 0, 0), *((a, b, 0) for a, b in windows.pads)])
     counts = [(n - e) // s + 1 for n, e, s in zip(padded.shape[2:], windows.extents, windows.strides, strict=True)]
@@ -61,7 +61,7 @@ def _patches(x: Any, windows: Windows, fill: Any) -> Any:
     return jnp.stack(result, 2)
 
 
-def _numbers(x: Any, windows: Windows, by_columns: int) -> Any:
+def _numbers(x: Any, windows: WindowSizes, by_columns: int) -> Any:
     """The number of the element of the whole array that each element of a window is."""
     shape = x.shape[2:]
     each = np.arange(int(np.prod(shape))).reshape(shape[::-1] if by_columns else shape)
@@ -70,7 +70,7 @@ def _numbers(x: Any, windows: Windows, by_columns: int) -> Any:
     return _patches(jnp.asarray(planes + item), windows, -1)
 
 
-def _counts(shape: tuple[int, ...], windows: Windows, arguments: Windows, with_padding: bool) -> np.ndarray:
+def _counts(shape: tuple[int, ...], windows: WindowSizes, arguments: WindowSizes, with_padding: bool) -> np.ndarray:
     """How many elements each window has; with what was padded, but not with what rounding up adds behind."""
     result = np.ones((), np.int64)
     for d, n in enumerate(shape):
@@ -86,7 +86,7 @@ def _counts(shape: tuple[int, ...], windows: Windows, arguments: Windows, with_p
 
 
 @operator("AveragePool")
-def average_pool(node: Node, x: Any) -> Any:
+def average_pool(node: OnnxNode, x: Any) -> Any:
     """The mean of each window."""
     arguments = windows_of(node, x.shape[2:], node.attribute("kernel_shape"))
     windows = rounded_up(node, arguments, x.shape[2:])
@@ -95,7 +95,7 @@ def average_pool(node: Node, x: Any) -> Any:
 
 
 @operator("LpPool")
-def lp_pool(node: Node, x: Any) -> Any:
+def lp_pool(node: OnnxNode, x: Any) -> Any:
     """The p-norm of each window."""
     p = node.attribute("p", 2)
     summed = _reduced(jnp.abs(x) ** p, 0, lax.add, _own_windows(node, x))
@@ -107,26 +107,26 @@ def _positions(x: Any) -> tuple[int, ...]:
 
 
 @operator("GlobalAveragePool")
-def global_average_pool(node: Node, x: Any) -> Any:
+def global_average_pool(node: OnnxNode, x: Any) -> Any:
     """The mean over all positions."""
     return jnp.mean(x, _positions(x), keepdims=True)
 
 
 @operator("GlobalMaxPool")
-def global_max_pool(node: Node, x: Any) -> Any:
+def global_max_pool(node: OnnxNode, x: Any) -> Any:
     """The greatest of all positions."""
     return jnp.max(x, _positions(x), keepdims=True)
 
 
 @operator("GlobalLpPool")
-def global_lp_pool(node: Node, x: Any) -> Any:
+def global_lp_pool(node: OnnxNode, x: Any) -> Any:
     """The p-norm over all positions."""
     p = node.attribute("p", 2)
     return jnp.sum(jnp.abs(x) ** p, _positions(x), keepdims=True) ** np.asarray(1 / p, x.dtype)
 
 
 @operator("MaxUnpool", fixed=(2,))
-def max_unpool(node: Node, x: Any, places: Any, shape: Any = None) -> Any:
+def max_unpool(node: OnnxNode, x: Any, places: Any, shape: Any = None) -> Any:
     """What a max pool has chosen, put where it was, and zeros elsewhere."""
     rank = x.ndim - 2
     sizes, strides = node.attribute("kernel_shape"), node.attribute("strides") or [1] * rank

@@ -7,14 +7,14 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from codelet.onnx.node import Node
+from codelet.onnx.node import OnnxNode
 from codelet.onnx.operator_table import operator
 from codelet.onnx.operators.casts import converted, dtype_of
 from codelet.onnx.operators.conv_operators import convolved, with_bias
 from codelet.onnx.operators.window_attributes import windows_of
 
 
-def _spread(node: Node, item: Any, x: Any) -> Any:
+def _spread(node: OnnxNode, item: Any, x: Any) -> Any:
     """A scale, or zero point, as it is for each element: one, one for each place along an axis, or for each block."""
     if item.ndim == 0 or (item.size == 1 and item.ndim < 2):
         return jnp.reshape(item, ())
@@ -42,7 +42,7 @@ def _quantized(x: Any, zero: Any, dtype: np.dtype, saturates: bool) -> Any:
 
 
 @operator("QuantizeLinear")
-def quantize_linear(node: Node, x: Any, scale: Any, zero: Any = None) -> Any:
+def quantize_linear(node: OnnxNode, x: Any, scale: Any, zero: Any = None) -> Any:
     """`x / scale`, rounded, from a zero point on, within what the dtype has."""
     number = node.attribute("output_dtype", 0)
     dtype = zero.dtype if zero is not None else dtype_of(node, number) if number else np.dtype(np.uint8)
@@ -56,7 +56,7 @@ def quantize_linear(node: Node, x: Any, scale: Any, zero: Any = None) -> Any:
 
 
 @operator("DequantizeLinear")
-def dequantize_linear(node: Node, x: Any, scale: Any, zero: Any = None) -> Any:
+def dequantize_linear(node: OnnxNode, x: Any, scale: Any, zero: Any = None) -> Any:
     """`(x - zero) * scale`."""
     number = node.attribute("output_dtype", 0)
     dtype = dtype_of(node, number) if number else scale.dtype
@@ -65,7 +65,7 @@ def dequantize_linear(node: Node, x: Any, scale: Any, zero: Any = None) -> Any:
 
 
 @operator("DynamicQuantizeLinear")
-def dynamic_quantize_linear(node: Node, x: Any) -> tuple[Any, Any, Any]:
+def dynamic_quantize_linear(node: OnnxNode, x: Any) -> tuple[Any, Any, Any]:
     """In eight bits, by the least and the greatest there are."""
     low, high = jnp.minimum(jnp.min(x), 0), jnp.maximum(jnp.max(x), 0)
     scale = (high - low) / np.float32(255)
@@ -85,18 +85,18 @@ def _less(x: Any, zero: Any, *, along: int | None = None) -> Any:
 
 
 @operator("MatMulInteger")
-def matmul_integer(node: Node, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
+def matmul_integer(node: OnnxNode, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
     """A product of whole numbers, summed in 32 bits."""
     return jnp.matmul(_less(a, a_zero, along=-2), _less(b, b_zero, along=-1), preferred_element_type=np.int32)
 
 
 @operator("ConvInteger")
-def conv_integer(node: Node, x: Any, w: Any, x_zero: Any = None, w_zero: Any = None) -> Any:
+def conv_integer(node: OnnxNode, x: Any, w: Any, x_zero: Any = None, w_zero: Any = None) -> Any:
     """A convolution of whole numbers, summed in 32 bits."""
     return _convolved(node, _less(x, x_zero), _less(w, w_zero, along=0))
 
 
-def _convolved(node: Node, x: Any, w: Any) -> Any:
+def _convolved(node: OnnxNode, x: Any, w: Any) -> Any:
     windows = windows_of(node, x.shape[2:], node.attribute("kernel_shape") or w.shape[2:])
     return convolved(x, w, windows, node.attribute("group", 1), preferred_element_type=np.int32)
 
@@ -109,7 +109,7 @@ def _requantized(result: Any, scale: Any, zero: Any) -> Any:
 
 @operator("QLinearMatMul")
 def qlinear_matmul(
-    node: Node, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, scale: Any, zero: Any
+    node: OnnxNode, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, scale: Any, zero: Any
 ) -> Any:
     """A product of quantized matrices, quantized."""
     result = jnp.matmul(_less(a, a_zero, along=-2), _less(b, b_zero, along=-1), preferred_element_type=np.int32)
@@ -123,7 +123,7 @@ def qlinear_matmul(
 
 @operator("QLinearConv")
 def qlinear_conv(
-    node: Node,
+    node: OnnxNode,
     x: Any,
     x_scale: Any,
     x_zero: Any,

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codelet.onnx.node import Node
+from codelet.onnx.node import OnnxNode
 from codelet.onnx.operator_table import operator
 
 State = tuple[Any, ...]
 
 
-def _functions(node: Node, number: int, defaults: Sequence[str], direction: int) -> list[Callable[[Any], Any]]:
+def _functions(node: OnnxNode, number: int, defaults: Sequence[str], direction: int) -> list[Callable[[Any], Any]]:
     """The activations of one direction."""
     names = node.attribute("activations") or list(defaults) * (
         2 if node.attribute("direction") == "bidirectional" else 1
@@ -50,7 +50,7 @@ _ACTIVATIONS: dict[str, tuple[Callable[..., Any], tuple[float | None, float | No
 }
 
 
-def _clipped(node: Node, x: Any) -> Any:
+def _clipped(node: OnnxNode, x: Any) -> Any:
     most = node.attribute("clip")
     return x if most is None else jnp.clip(x, -np.asarray(most, x.dtype), np.asarray(most, x.dtype))
 
@@ -58,7 +58,7 @@ def _clipped(node: Node, x: Any) -> Any:
 Step = Callable[[State, Any], State]
 
 
-def _directions(node: Node) -> list[bool]:
+def _directions(node: OnnxNode) -> list[bool]:
     """For each direction whether it goes backwards."""
     return {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[
         node.attribute("direction", "forward")
@@ -91,7 +91,7 @@ def _run(step: Step, first: State, x: Any, lengths: Any, backwards: bool) -> tup
 
 
 def _recurrent(
-    node: Node,
+    node: OnnxNode,
     x: Any,
     lengths: Any,
     states: Sequence[Any],
@@ -134,7 +134,7 @@ def _weights(w: Any, r: Any, b: Any, number: int) -> tuple[Any, Any, Any, Any]:
 
 
 @operator("RNN")
-def rnn(node: Node, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None) -> tuple[Any, Any]:
+def rnn(node: OnnxNode, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None) -> tuple[Any, Any]:
     """`h = f(x @ W.T + h @ R.T + b)`."""
 
     def of(number: int) -> tuple[Any, Step]:
@@ -147,7 +147,7 @@ def rnn(node: Node, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, 
 
 
 @operator("GRU")
-def gru(node: Node, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None) -> tuple[Any, Any]:
+def gru(node: OnnxNode, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None) -> tuple[Any, Any]:
     """A gated recurrent unit: gates z, r, h in this order."""
     after = bool(node.attribute("linear_before_reset", 0))
 
@@ -173,7 +173,15 @@ def gru(node: Node, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, 
 
 @operator("LSTM")
 def lstm(
-    node: Node, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None, c: Any = None, p: Any = None
+    node: OnnxNode,
+    x: Any,
+    w: Any,
+    r: Any,
+    b: Any = None,
+    lengths: Any = None,
+    h: Any = None,
+    c: Any = None,
+    p: Any = None,
 ) -> tuple[Any, Any, Any]:
     """A long short-term memory: gates i, o, f, c in this order, with peepholes if they are given."""
 

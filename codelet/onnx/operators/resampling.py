@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codelet.onnx.node import Node
+from codelet.onnx.node import OnnxNode
 from codelet.onnx.operator_table import operator
 from codelet.onnx.operators.shapes import checked_shape
 
@@ -52,7 +52,7 @@ def _cubic(ratio: float, scale: float, a: float) -> np.ndarray:
     return item / item.sum() if scale < 1 else item
 
 
-def _sources(node: Node, extent: int, size: int, scale: float, region: Sequence[float]) -> np.ndarray:
+def _sources(node: OnnxNode, extent: int, size: int, scale: float, region: Sequence[float]) -> np.ndarray:
     """Where each place of a resized dimension is in the dimension."""
     mode, x = node.attribute("coordinate_transformation_mode", "half_pixel"), np.arange(size, dtype=float)
     wide = scale * extent
@@ -75,7 +75,7 @@ def _sources(node: Node, extent: int, size: int, scale: float, region: Sequence[
 
 
 def _matrix(
-    node: Node, extent: int, size: int, scale: float, region: Sequence[float], mode: str
+    node: OnnxNode, extent: int, size: int, scale: float, region: Sequence[float], mode: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """By how much each element of a dimension is in each place of the resized one; and which places are beyond it."""
     antialias, least = bool(node.attribute("antialias", 0)), min(scale, 1.0)
@@ -115,7 +115,7 @@ def _along(x: Any, axis: int, matrix: np.ndarray) -> Any:
 
 
 def _resized(
-    node: Node, x: Any, sizes: Sequence[int], scales: Sequence[float], regions: Sequence[Sequence[float]], mode: str
+    node: OnnxNode, x: Any, sizes: Sequence[int], scales: Sequence[float], regions: Sequence[Sequence[float]], mode: str
 ) -> Any:
     checked_shape(node, sizes)
     beyond = []
@@ -132,9 +132,9 @@ def _resized(
 
 
 @operator("Resize", since=10, fixed=(1,))
-def resize_of_old(node: Node, x: Any, scales: Any) -> Any:
+def resize_of_old(node: OnnxNode, x: Any, scales: Any) -> Any:
     """By factors; from each place as it is divided by them."""
-    item = Node(
+    item = OnnxNode(
         node.operator,
         "",
         10,
@@ -146,24 +146,24 @@ def resize_of_old(node: Node, x: Any, scales: Any) -> Any:
 
 
 @operator("Upsample", since=7)
-def upsample_of_old(node: Node, x: Any) -> Any:
+def upsample_of_old(node: OnnxNode, x: Any) -> Any:
     """By factors that an attribute says."""
     return resize_of_old(node, x, np.asarray(node.attribute("scales"), np.float32))
 
 
 @operator("Upsample", since=9, fixed=(1,))
-def upsample(node: Node, x: Any, scales: Any) -> Any:
+def upsample(node: OnnxNode, x: Any, scales: Any) -> Any:
     """By factors."""
     return resize_of_old(node, x, scales)
 
 
-def _by_scales(node: Node, x: Any, scales: Sequence[float]) -> Any:
+def _by_scales(node: OnnxNode, x: Any, scales: Sequence[float]) -> Any:
     sizes = [math.floor(n * s) for n, s in zip(x.shape, scales, strict=True)]
     return _resized(node, x, sizes, scales, [(0, 1)] * x.ndim, node.attribute("mode", "nearest"))
 
 
 @operator("Resize", since=11, fixed=(1, 2, 3))
-def resize(node: Node, x: Any, roi: Any = None, scales: Any = None, sizes: Any = None) -> Any:
+def resize(node: OnnxNode, x: Any, roi: Any = None, scales: Any = None, sizes: Any = None) -> Any:
     """To sizes, or by factors, with neighbours weighted as attributes say."""
     axes = [axis % x.ndim for axis in node.attribute("axes") or range(x.ndim)]
     by, to, regions = [1.0] * x.ndim, list(x.shape), [(0.0, 1.0)] * x.ndim
@@ -197,11 +197,11 @@ def _reflected(x: Any, low: float, high: float) -> Any:
     return low + jnp.where(turned > span, 2 * span - turned, turned)
 
 
-def _ends(node: Node, extent: int) -> tuple[float, float]:
+def _ends(node: OnnxNode, extent: int) -> tuple[float, float]:
     return (0.0, extent - 1.0) if node.attribute("align_corners", 0) else (-0.5, extent - 0.5)
 
 
-def _within(node: Node, x: Any, extent: int) -> Any:
+def _within(node: OnnxNode, x: Any, extent: int) -> Any:
     """Places of a dimension, those beyond it as the padding has them."""
     how, (low, high) = node.attribute("padding_mode", "zeros"), _ends(node, extent)
     if how == "border":
@@ -210,7 +210,7 @@ def _within(node: Node, x: Any, extent: int) -> Any:
 
 
 @operator("AffineGrid", fixed=(1,))
-def affine_grid(node: Node, theta: Any, size: Any) -> Any:
+def affine_grid(node: OnnxNode, theta: Any, size: Any) -> Any:
     """The places of a grid moved by a matrix for each of a batch."""
     sizes = node.whole_numbers(size, "size")[2:]
     checked_shape(node, sizes)
@@ -222,7 +222,7 @@ def affine_grid(node: Node, theta: Any, size: Any) -> Any:
 
 
 @operator("GridSample")
-def grid_sample(node: Node, x: Any, grid: Any) -> Any:
+def grid_sample(node: OnnxNode, x: Any, grid: Any) -> Any:
     """Images at places between -1 and 1."""
     shape, rank = x.shape[2:], x.ndim - 2
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(
@@ -265,7 +265,7 @@ def _samples(start: Any, size: Any, count: int, each: int) -> Any:
 
 
 @operator("RoiAlign", fixed=())
-def roi_align(node: Node, x: Any, regions: Any, batch: Any) -> Any:
+def roi_align(node: OnnxNode, x: Any, regions: Any, batch: Any) -> Any:
     """Regions of images in bins of a number, each the mean, or the greatest, of places in it."""
     height, width = node.attribute("output_height", 1), node.attribute("output_width", 1)
     scale, ratio = node.attribute("spatial_scale", 1.0), node.attribute("sampling_ratio", 0)

@@ -6,12 +6,12 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from codelet.onnx.node import Node
+from codelet.onnx.node import OnnxNode
 from codelet.onnx.operator_table import operator
 
 
 @operator("RotaryEmbedding")
-def rotary_embedding(node: Node, x: Any, cosines: Any, sines: Any, positions: Any = None) -> Any:
+def rotary_embedding(node: OnnxNode, x: Any, cosines: Any, sines: Any, positions: Any = None) -> Any:
     """Pairs of features turned by an angle for each position."""
     heads, shape = node.attribute("num_heads", 0), x.shape
     if x.ndim == 3:

@@ -8,11 +8,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from codelet.onnx.node import Node
+from codelet.onnx.node import OnnxNode
 from codelet.onnx.operator_table import operator
 
 
-def _place(node: Node, position: Any, several: Sequence[Any], last: int) -> int:
+def _place(node: OnnxNode, position: Any, several: Sequence[Any], last: int) -> int:
     place = last if position is None else node.whole_numbers(position, "position")[0]
     if not -len(several) <= place <= len(several):
         raise node.error(
@@ -22,33 +22,33 @@ def _place(node: Node, position: Any, several: Sequence[Any], last: int) -> int:
 
 
 @operator("SequenceEmpty")
-def sequence_empty(node: Node) -> list[Any]:
+def sequence_empty(node: OnnxNode) -> list[Any]:
     """A sequence of nothing."""
     return []
 
 
 @operator("SequenceConstruct")
-def sequence_construct(node: Node, *operands: Any) -> list[Any]:
+def sequence_construct(node: OnnxNode, *operands: Any) -> list[Any]:
     """A sequence of some arrays."""
     return list(operands)
 
 
 @operator("SequenceInsert", fixed=(2,))
-def sequence_insert(node: Node, several: list[Any], x: Any, position: Any = None) -> list[Any]:
+def sequence_insert(node: OnnxNode, several: list[Any], x: Any, position: Any = None) -> list[Any]:
     """A sequence with one more."""
     place = _place(node, position, several, len(several))
     return [*several[:place], x, *several[place:]]
 
 
 @operator("SequenceErase", fixed=(1,))
-def sequence_erase(node: Node, several: list[Any], position: Any = None) -> list[Any]:
+def sequence_erase(node: OnnxNode, several: list[Any], position: Any = None) -> list[Any]:
     """A sequence with one less."""
     place = _place(node, position, several, -1) % max(1, len(several))
     return [*several[:place], *several[place + 1 :]]
 
 
 @operator("SequenceAt", fixed=(1,))
-def sequence_at(node: Node, several: list[Any], position: Any) -> Any:
+def sequence_at(node: OnnxNode, several: list[Any], position: Any) -> Any:
     """One of a sequence."""
     place = _place(node, position, several, 0)
     if place == len(several):
@@ -57,20 +57,20 @@ def sequence_at(node: Node, several: list[Any], position: Any) -> Any:
 
 
 @operator("SequenceLength")
-def sequence_length(node: Node, several: list[Any]) -> np.ndarray:
+def sequence_length(node: OnnxNode, several: list[Any]) -> np.ndarray:
     """How many there are."""
     return np.array(len(several), np.int64)
 
 
 @operator("ConcatFromSequence")
-def concat_from_sequence(node: Node, several: list[Any]) -> Any:
+def concat_from_sequence(node: OnnxNode, several: list[Any]) -> Any:
     """Those of a sequence, one after another or stacked."""
     axis = node.attribute("axis")
     return jnp.stack(several, axis) if node.attribute("new_axis", 0) else jnp.concatenate(several, axis)
 
 
 @operator("SplitToSequence", fixed=(1,))
-def split_to_sequence(node: Node, x: Any, sizes: Any = None) -> list[Any]:
+def split_to_sequence(node: OnnxNode, x: Any, sizes: Any = None) -> list[Any]:
     """Parts along an axis as a sequence."""
     axis = node.attribute("axis", 0) % x.ndim
     extent = x.shape[axis]
@@ -87,7 +87,7 @@ def split_to_sequence(node: Node, x: Any, sizes: Any = None) -> list[Any]:
 
 
 @operator("SequenceMap", is_folded=False)
-def sequence_map(node: Node, several: list[Any], *operands: Any) -> tuple[list[Any], ...]:
+def sequence_map(node: OnnxNode, several: list[Any], *operands: Any) -> tuple[list[Any], ...]:
     """A graph for each of a sequence."""
     output = [
         node.attribute("body")(item, *(other[k] if isinstance(other, list) else other for other in operands))
@@ -97,19 +97,19 @@ def sequence_map(node: Node, several: list[Any], *operands: Any) -> tuple[list[A
 
 
 @operator("Optional")
-def optional(node: Node, value: Any = None) -> Any:
+def optional(node: OnnxNode, value: Any = None) -> Any:
     """A value, or none."""
     return value
 
 
 @operator("OptionalHasElement")
-def optional_has_element(node: Node, value: Any = None) -> np.ndarray:
+def optional_has_element(node: OnnxNode, value: Any = None) -> np.ndarray:
     """Whether there is one."""
     return np.array(value is not None)
 
 
 @operator("OptionalGetElement")
-def optional_get_element(node: Node, value: Any) -> Any:
+def optional_get_element(node: OnnxNode, value: Any) -> Any:
     """The value there is."""
     if value is None:
         raise node.error("there is no value", given="an optional value that is absent", expected="one that is present")

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codelet.onnx.node import Node, is_known
+from codelet.onnx.node import OnnxNode, is_known
 from codelet.onnx.operator_table import operator
 from codelet.onnx.operators.casts import dtype_of
 
@@ -24,7 +24,7 @@ def _integers() -> np.dtype:
     return np.dtype(np.int64 if jax.config.jax_enable_x64 else np.int32)
 
 
-def checked_shape(node: Node, shape: Sequence[int]) -> tuple[int, ...]:
+def checked_shape(node: OnnxNode, shape: Sequence[int]) -> tuple[int, ...]:
     """A shape that an array can have.
 
     Raises:
@@ -43,19 +43,19 @@ def checked_shape(node: Node, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 @operator("Shape")
-def shape(node: Node, x: Any) -> np.ndarray:
+def shape(node: OnnxNode, x: Any) -> np.ndarray:
     """The shape of an array, or a stretch of it."""
     return np.array(x.shape[node.attribute("start", 0) : node.attribute("end")], np.int64)
 
 
 @operator("Size")
-def size(node: Node, x: Any) -> np.ndarray:
+def size(node: OnnxNode, x: Any) -> np.ndarray:
     """The number of elements."""
     return np.array(math.prod(x.shape), np.int64)
 
 
 @operator("Constant")
-def constant(node: Node) -> np.ndarray:
+def constant(node: OnnxNode) -> np.ndarray:
     """A value of the file."""
     item = node.attributes
     for name, dtype in (
@@ -76,14 +76,14 @@ def constant(node: Node) -> np.ndarray:
 
 
 @operator("ConstantOfShape", fixed=(0,))
-def constant_of_shape(node: Node, extents: Any) -> Any:
+def constant_of_shape(node: OnnxNode, extents: Any) -> Any:
     """An array of one value."""
     value = np.asarray(node.attribute("value", np.zeros(1, np.float32))).reshape(-1)
     return jnp.full(checked_shape(node, node.whole_numbers(extents, "input")), value[0])
 
 
 @operator("EyeLike", by_type=(0,))
-def eye_like(node: Node, x: Any) -> Any:
+def eye_like(node: OnnxNode, x: Any) -> Any:
     """Ones on a diagonal, in the shape of another array."""
     number = node.attribute("dtype")
     dtype = x.dtype if number is None else dtype_of(node, number)
@@ -91,7 +91,7 @@ def eye_like(node: Node, x: Any) -> Any:
 
 
 @operator("Range", fixed=(0, 1, 2))
-def number_range(node: Node, start: Any, limit: Any, delta: Any) -> Any:
+def number_range(node: OnnxNode, start: Any, limit: Any, delta: Any) -> Any:
     """Numbers at equal distances."""
     first, last, step = (
         node.known(entry, name).item() for entry, name in ((start, "start"), (limit, "limit"), (delta, "delta"))
@@ -102,64 +102,64 @@ def number_range(node: Node, start: Any, limit: Any, delta: Any) -> Any:
 
 
 @operator("Reshape", since=1)
-def reshape_of_old(node: Node, x: Any) -> Any:
+def reshape_of_old(node: OnnxNode, x: Any) -> Any:
     """In a shape that an attribute says."""
     return _reshaped(node, x, node.attribute("shape"))
 
 
 @operator("Reshape", since=5, fixed=(1,))
-def reshape(node: Node, x: Any, shape: Any) -> Any:
+def reshape(node: OnnxNode, x: Any, shape: Any) -> Any:
     """In another shape: 0 keeps an extent, -1 is what is left."""
     return _reshaped(node, x, node.whole_numbers(shape, "shape"))
 
 
-def _reshaped(node: Node, x: Any, shape: Sequence[int]) -> Any:
+def _reshaped(node: OnnxNode, x: Any, shape: Sequence[int]) -> Any:
     if not node.attribute("allowzero", 0):
         shape = [x.shape[d] if n == 0 else n for d, n in enumerate(shape)]
     return jnp.reshape(x, tuple(shape))
 
 
 @operator("Flatten")
-def flatten(node: Node, x: Any) -> Any:
+def flatten(node: OnnxNode, x: Any) -> Any:
     """As a matrix: the dimensions before an axis, and those from it on."""
     axis = node.attribute("axis", 1)
     axis += x.ndim * (axis < 0)
     return jnp.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
 
-def _given_axes(node: Node, axes: Any) -> list[int] | None:
+def _given_axes(node: OnnxNode, axes: Any) -> list[int] | None:
     return node.attribute("axes") if axes is None else node.whole_numbers(axes, "axes")
 
 
 @operator("Squeeze", fixed=(1,))
-def squeeze(node: Node, x: Any, axes: Any = None) -> Any:
+def squeeze(node: OnnxNode, x: Any, axes: Any = None) -> Any:
     """Without dimensions of one."""
     item = _given_axes(node, axes)
     return jnp.squeeze(x, None if item is None else tuple(item))
 
 
 @operator("Unsqueeze", fixed=(1,))
-def unsqueeze(node: Node, x: Any, axes: Any = None) -> Any:
+def unsqueeze(node: OnnxNode, x: Any, axes: Any = None) -> Any:
     """With dimensions of one more."""
     return jnp.expand_dims(x, tuple(_given_axes(node, axes) or ()))
 
 
 @operator("Expand", fixed=(1,))
-def expand(node: Node, x: Any, shape: Any) -> Any:
+def expand(node: OnnxNode, x: Any, shape: Any) -> Any:
     """Repeated to a shape, by the rules of broadcasting."""
     wanted = np.broadcast_shapes(x.shape, tuple(node.whole_numbers(shape, "shape")))
     return jnp.broadcast_to(x, checked_shape(node, wanted))
 
 
 @operator("Tile")
-def tile_of_old(node: Node, x: Any, tiles: Any, axis: Any) -> Any:
+def tile_of_old(node: OnnxNode, x: Any, tiles: Any, axis: Any) -> Any:
     """Repeated along one axis."""
     (times,), (along,) = node.whole_numbers(tiles, "tiles"), node.whole_numbers(axis, "axis")
     return jnp.concatenate([x] * times, along)
 
 
 @operator("Tile", since=6, fixed=(1,))
-def tile(node: Node, x: Any, repeats: Any) -> Any:
+def tile(node: OnnxNode, x: Any, repeats: Any) -> Any:
     """Repeated along each axis."""
     item = node.whole_numbers(repeats, "repeats")
     checked_shape(node, [n * times for n, times in zip(x.shape, item, strict=True)])
@@ -170,19 +170,19 @@ def tile(node: Node, x: Any, repeats: Any) -> Any:
 
 
 @operator("Transpose")
-def transpose(node: Node, x: Any) -> Any:
+def transpose(node: OnnxNode, x: Any) -> Any:
     """With its dimensions in another order."""
     return jnp.transpose(x, node.attribute("perm"))
 
 
 @operator("Concat")
-def concat(node: Node, *operands: Any) -> Any:
+def concat(node: OnnxNode, *operands: Any) -> Any:
     """Arrays one after another along an axis."""
     return jnp.concatenate(operands, node.attribute("axis", 1 if node.version < 4 else 0))
 
 
 @operator("Split", fixed=(1,))
-def split(node: Node, x: Any, sizes: Any = None) -> tuple[Any, ...]:
+def split(node: OnnxNode, x: Any, sizes: Any = None) -> tuple[Any, ...]:
     """In parts along an axis, equal where no sizes are given."""
     axis = node.attribute("axis", 0) % x.ndim
     item = node.attribute("split") if sizes is None else node.whole_numbers(sizes, "split")
@@ -197,14 +197,14 @@ def split(node: Node, x: Any, sizes: Any = None) -> tuple[Any, ...]:
 
 
 @operator("Slice")
-def slice_of_old(node: Node, x: Any) -> Any:
+def slice_of_old(node: OnnxNode, x: Any) -> Any:
     """A part that attributes say."""
     starts, ends = node.attribute("starts"), node.attribute("ends")
     return _sliced(node, x, starts, ends, node.attribute("axes"), None)
 
 
 @operator("Slice", since=10, fixed=(1, 2, 3, 4))
-def slice_by(node: Node, x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
+def slice_by(node: OnnxNode, x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
     """A part, of some axes, with steps."""
     first, last = node.whole_numbers(starts, "starts"), node.whole_numbers(ends, "ends")
     along = None if axes is None else node.whole_numbers(axes, "axes")
@@ -212,7 +212,7 @@ def slice_by(node: Node, x: Any, starts: Any, ends: Any, axes: Any = None, steps
 
 
 def _sliced(
-    node: Node,
+    node: OnnxNode,
     x: Any,
     starts: Sequence[int],
     ends: Sequence[int],
@@ -242,20 +242,20 @@ _PADDED = {"constant": "constant", "reflect": "reflect", "edge": "edge", "wrap":
 
 
 @operator("Pad")
-def pad_of_old(node: Node, x: Any) -> Any:
+def pad_of_old(node: OnnxNode, x: Any) -> Any:
     """With elements more at the ends, as attributes say."""
     widths = node.attribute("pads") or node.attribute("paddings")
     return _padded(node, x, widths, np.asarray(node.attribute("value", 0.0), x.dtype), None)
 
 
 @operator("Pad", since=11, fixed=(1, 3))
-def pad(node: Node, x: Any, pads: Any, value: Any = None, axes: Any = None) -> Any:
+def pad(node: OnnxNode, x: Any, pads: Any, value: Any = None, axes: Any = None) -> Any:
     """With elements more, or fewer, at the ends of some axes."""
     along = None if axes is None else node.whole_numbers(axes, "axes")
     return _padded(node, x, node.whole_numbers(pads, "pads"), value, along)
 
 
-def _padded(node: Node, x: Any, pads: Sequence[int], value: Any, axes: Sequence[int] | None) -> Any:
+def _padded(node: OnnxNode, x: Any, pads: Sequence[int], value: Any, axes: Sequence[int] | None) -> Any:
     axes = range(x.ndim) if axes is None else [axis % x.ndim for axis in axes]
     widths = [(0, 0)] * x.ndim
     for k, axis in enumerate(axes):
@@ -271,7 +271,7 @@ def _padded(node: Node, x: Any, pads: Sequence[int], value: Any, axes: Sequence[
 
 
 @operator("CenterCropPad", fixed=(1,))
-def center_crop_pad(node: Node, x: Any, shape: Any) -> Any:
+def center_crop_pad(node: OnnxNode, x: Any, shape: Any) -> Any:
     """The middle of an array, or an array with zeros around it, along some axes."""
     sizes = node.whole_numbers(shape, "shape")
     axes = node.attribute("axes") or list(range(x.ndim))
@@ -284,7 +284,7 @@ def center_crop_pad(node: Node, x: Any, shape: Any) -> Any:
 
 
 @operator("Trilu", fixed=(1,))
-def trilu(node: Node, x: Any, k: Any = None) -> Any:
+def trilu(node: OnnxNode, x: Any, k: Any = None) -> Any:
     """One side of a diagonal, and zeros on the other."""
     diagonal = 0 if k is None else node.whole_numbers(k, "k")[0]
     return (jnp.triu if node.attribute("upper", 1) else jnp.tril)(x, diagonal)
@@ -294,7 +294,7 @@ def trilu(node: Node, x: Any, k: Any = None) -> Any:
 
 
 @operator("DepthToSpace")
-def depth_to_space(node: Node, x: Any) -> Any:
+def depth_to_space(node: OnnxNode, x: Any) -> Any:
     """Channels as blocks of positions."""
     b, (n, c, h, w) = node.attribute("blocksize"), x.shape
     if node.attribute("mode", "DCR") == "DCR":
@@ -305,7 +305,7 @@ def depth_to_space(node: Node, x: Any) -> Any:
 
 
 @operator("SpaceToDepth")
-def space_to_depth(node: Node, x: Any) -> Any:
+def space_to_depth(node: OnnxNode, x: Any) -> Any:
     """Blocks of positions as channels."""
     b, (n, c, h, w) = node.attribute("blocksize"), x.shape
     if node.attribute("mode", "DCR") == "DCR":
@@ -316,7 +316,7 @@ def space_to_depth(node: Node, x: Any) -> Any:
 
 
 @operator("Col2Im", fixed=(1, 2))
-def columns_to_image(node: Node, x: Any, image: Any, block: Any) -> Any:
+def columns_to_image(node: OnnxNode, x: Any, image: Any, block: Any) -> Any:
     """Blocks of an image, added up where they lie over one another: the transpose of cutting it into them."""
     sizes, kernel = node.whole_numbers(image, "image_shape"), node.whole_numbers(block, "block_shape")
     rank = len(sizes)

@@ -9,12 +9,12 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from codelet.onnx.node import Node
+from codelet.onnx.node import OnnxNode
 from codelet.onnx.operator_table import operator
 from codelet.onnx.operators.casts import dtype_of
 
 
-def _transformed(node: Node, x: Any, axis: int, length: int | None) -> Any:
+def _transformed(node: OnnxNode, x: Any, axis: int, length: int | None) -> Any:
     """The discrete Fourier transform of numbers whose last dimension is one, or real and imaginary part."""
     inverse, one_sided = bool(node.attribute("inverse", 0)), bool(node.attribute("onesided", 0))
     is_complex = x.shape[-1] == 2
@@ -29,14 +29,14 @@ def _transformed(node: Node, x: Any, axis: int, length: int | None) -> Any:
 
 
 @operator("DFT", fixed=(1,))
-def dft_of_old(node: Node, x: Any, length: Any = None) -> Any:
+def dft_of_old(node: OnnxNode, x: Any, length: Any = None) -> Any:
     """The discrete Fourier transform along an axis that an attribute says."""
     count = None if length is None else node.whole_numbers(length, "dft_length")[0]
     return _transformed(node, x, node.attribute("axis", 1) % x.ndim, count)
 
 
 @operator("DFT", since=20, fixed=(1, 2))
-def dft(node: Node, x: Any, length: Any = None, axis: Any = None) -> Any:
+def dft(node: OnnxNode, x: Any, length: Any = None, axis: Any = None) -> Any:
     """The discrete Fourier transform along an axis."""
     count = None if length is None else node.whole_numbers(length, "dft_length")[0]
     along = -2 if axis is None else node.whole_numbers(axis, "axis")[0]
@@ -44,7 +44,7 @@ def dft(node: Node, x: Any, length: Any = None, axis: Any = None) -> Any:
 
 
 @operator("STFT", fixed=(1, 3))
-def stft(node: Node, signal: Any, step: Any, window: Any = None, length: Any = None) -> Any:
+def stft(node: OnnxNode, signal: Any, step: Any, window: Any = None, length: Any = None) -> Any:
     """The Fourier transforms of stretches of a signal, one after another."""
     (hop,) = node.whole_numbers(step, "frame_step")
     size = node.whole_numbers(length, "frame_length")[0] if length is not None else window.shape[0]
@@ -56,11 +56,11 @@ def stft(node: Node, signal: Any, step: Any, window: Any = None, length: Any = N
         whole = jnp.pad(window, (before, size - window.shape[0] - before))
         frames = frames * whole[:, None].astype(frames.dtype)
     sided = {**node.attributes, "onesided": node.attribute("onesided", 1)}
-    one = Node(node.operator, node.domain, node.version, node.name, node.outputs, sided)
+    one = OnnxNode(node.operator, node.domain, node.version, node.name, node.outputs, sided)
     return _transformed(one, frames, 2, size)
 
 
-def _window(node: Node, size: Any, weights: Sequence[float]) -> Any:
+def _window(node: OnnxNode, size: Any, weights: Sequence[float]) -> Any:
     (count,) = node.whole_numbers(size, "size")
     dtype = dtype_of(node, node.attribute("output_datatype", 1))
     turns = count if node.attribute("periodic", 1) else count - 1
@@ -69,25 +69,25 @@ def _window(node: Node, size: Any, weights: Sequence[float]) -> Any:
 
 
 @operator("HannWindow", fixed=(0,))
-def hann_window(node: Node, size: Any) -> Any:
+def hann_window(node: OnnxNode, size: Any) -> Any:
     """Half a cosine off a half."""
     return _window(node, size, (0.5, -0.5))
 
 
 @operator("HammingWindow", fixed=(0,))
-def hamming_window(node: Node, size: Any) -> Any:
+def hamming_window(node: OnnxNode, size: Any) -> Any:
     """As Hann's, and not zero at its ends."""
     return _window(node, size, (25 / 46, -21 / 46))
 
 
 @operator("BlackmanWindow", fixed=(0,))
-def blackman_window(node: Node, size: Any) -> Any:
+def blackman_window(node: OnnxNode, size: Any) -> Any:
     """Of two cosines."""
     return _window(node, size, (0.42, -0.5, 0.08))
 
 
 @operator("MelWeightMatrix", fixed=(0, 1, 2, 3, 4))
-def mel_weight_matrix(node: Node, bins: Any, length: Any, rate: Any, low: Any, high: Any) -> Any:
+def mel_weight_matrix(node: OnnxNode, bins: Any, length: Any, rate: Any, low: Any, high: Any) -> Any:
     """By how much each frequency is in each band of the mel scale."""
     count, size, per_second = (node.whole_numbers(item, "sizes")[0] for item in (bins, length, rate))
     edges = [float(node.known(item, "edges").reshape(())) for item in (low, high)]

@@ -1,15 +1,15 @@
-"""Windows of convolutions and poolings: their sizes, strides, dilations and padding, as attributes say them."""
+"""WindowSizes of convolutions and poolings: their sizes, strides, dilations and padding, as attributes say them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from codelet.onnx.node import Node
+from codelet.onnx.node import OnnxNode
 
 
-class Windows(NamedTuple):
-    """Windows along each dimension.
+class WindowSizes(NamedTuple):
+    """WindowSizes along each dimension.
 
     Attributes:
         sizes, strides, dilations: of each.
@@ -27,12 +27,12 @@ class Windows(NamedTuple):
         return tuple((n - 1) * d + 1 for n, d in zip(self.sizes, self.dilations, strict=True))
 
 
-def windows_of(node: Node, shape: Sequence[int], sizes: Sequence[int]) -> Windows:
+def windows_of(node: OnnxNode, shape: Sequence[int], sizes: Sequence[int]) -> WindowSizes:
     """The windows of a node over positions of some shape."""
     rank = len(shape)
     strides = tuple(node.attribute("strides") or [1] * rank)
     dilations = tuple(node.attribute("dilations") or [1] * rank)
-    item = Windows(tuple(sizes), strides, dilations, ())
+    item = WindowSizes(tuple(sizes), strides, dilations, ())
     if len(item.sizes) != rank or len(strides) != rank or len(dilations) != rank:
         raise node.error(
             "its windows have other dimensions than what it reads", given=list(sizes), expected=f"{rank} dimensions"
@@ -46,8 +46,8 @@ def windows_of(node: Node, shape: Sequence[int], sizes: Sequence[int]) -> Window
     return item._replace(pads=tuple(zip(pads[:rank], pads[rank:], strict=True)))
 
 
-def rounded_up(node: Node, windows: Windows, shape: Sequence[int]) -> Windows:
-    """Windows with what the last of them need behind, where results are rounded up.
+def rounded_up(node: OnnxNode, windows: WindowSizes, shape: Sequence[int]) -> WindowSizes:
+    """WindowSizes with what the last of them need behind, where results are rounded up.
 
     None begins in the padding behind.
     """

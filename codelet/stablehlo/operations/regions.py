@@ -13,7 +13,7 @@ from codelet.stablehlo.hlo_operation import HloOperation
 from codelet.stablehlo.operation_table import computes
 
 
-class Counter(NamedTuple):
+class LoopCounter(NamedTuple):
     """What counts the turns of a loop: the number of a value, and how many turns there are."""
 
     number: int
@@ -32,7 +32,7 @@ def _constant(value: Any, makers: dict[Any, Any], outside: Any) -> int | None:
     return None
 
 
-def _counted(item: HloOperation, operands: Any, outside: Any) -> Counter | None:
+def _counted(item: HloOperation, operands: Any, outside: Any) -> LoopCounter | None:
     """The counter of a loop whose turns are known before it runs; None where there is none."""
     condition, body = ([one.operation for one in block] for block in item.blocks)
     in_condition = {result: one for one in condition for result in one.results}
@@ -68,7 +68,7 @@ def _counted(item: HloOperation, operands: Any, outside: Any) -> Counter | None:
     by = _constant(sides[0], in_body, outside)
     if by is None or by <= 0:
         return None
-    return Counter(number, max(0, -(-(limit - int(start)) // by)))
+    return LoopCounter(number, max(0, -(-(limit - int(start)) // by)))
 
 
 @computes("stablehlo.while")

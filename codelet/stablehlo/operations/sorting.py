@@ -11,7 +11,7 @@ from codelet.stablehlo.hlo_operation import HloOperation
 from codelet.stablehlo.operation_table import computes
 
 
-class Key(NamedTuple):
+class SortKey(NamedTuple):
     """What is compared: the number of an operand, and whether the greater comes first."""
 
     operand: int
@@ -33,21 +33,21 @@ def _number(value: Any, arguments: Any, makers: dict[Any, Any]) -> tuple[int, in
     return divmod(seen.pop(), 2) if len(seen) == 1 else None
 
 
-def _keys(item: HloOperation) -> list[Key] | None:
+def _keys(item: HloOperation) -> list[SortKey] | None:
     """The keys of a comparison, the first first; None where it is another one than of keys in order."""
     arguments, block = item.arguments[0], [one.operation for one in item.blocks[0]]
     makers = {result: one for one in block for result in one.results}
 
-    def compared(one: Any, directions: tuple[str, ...]) -> Key | None:
+    def compared(one: Any, directions: tuple[str, ...]) -> SortKey | None:
         if str(one.name) != "stablehlo.compare":
             return None
         how = str(one.attributes["comparison_direction"]).split()[-1].rstrip(">")
         sides = [_number(side, arguments, makers) for side in one.operands]
         if how not in directions or None in sides or sides[0][0] != sides[1][0] or sides[0][1] == sides[1][1]:  # type: ignore[index]
             return None
-        return Key(sides[0][0], (how in ("GT", "GE")) != (sides[0][1] == 1))  # type: ignore[index]
+        return SortKey(sides[0][0], (how in ("GT", "GE")) != (sides[0][1] == 1))  # type: ignore[index]
 
-    def of(value: Any) -> list[Key] | None:
+    def of(value: Any) -> list[SortKey] | None:
         one = makers.get(value)
         if one is None:
             return None
