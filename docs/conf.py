@@ -143,6 +143,11 @@ def class_signature(app: Any, what: str, name: str, thing: Any, options: Any, si
     return stringify_signature(signature_of(thing.__init__, bound_method=True), unqualified_typehints=True), returned
 
 
+def is_deprecated(app: Any, what: str, name: str, thing: Any, skip: bool, options: Any) -> bool | None:
+    """True of a member whose docstring says that it is an old name: the reference leaves it out."""
+    return True if (getattr(thing, "__doc__", "") or "").startswith("Deprecated") else None
+
+
 def setup(app: Any) -> dict[str, Any]:
     """Called by Sphinx."""
     (DOCS / "extra").mkdir(exist_ok=True)
@@ -151,4 +156,5 @@ def setup(app: Any) -> dict[str, Any]:
     app.connect("source-read", read_source)
     app.connect("autodoc-process-docstring", as_rst, priority=100)
     app.connect("autodoc-process-signature", class_signature)
+    app.connect("autodoc-skip-member", is_deprecated)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
