@@ -310,7 +310,7 @@ def test_loops_turn_as_often_as_the_user_says(turns):
 
     fields = {"x": jnp.ones(3), "n": jnp.int32(1)}
     adjoint = powers.adjoint(fields, wrt=["x"])
-    said = adjoint.hints.turns
+    said = adjoint.hints.trip_count
     if callable(said):
         vector, number = jax.ShapeDtypeStruct((3,), np.float32), jax.ShapeDtypeStruct((), np.int32)
         said = said(**{name: number if name == "n" else vector for name in adjoint.inputs})

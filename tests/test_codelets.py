@@ -1,5 +1,7 @@
 """Codelets: what may be one, what its fields are, and how it is traced."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -133,7 +135,7 @@ def test_python_numbers_are_returned_as_arrays_of_their_default_dtype(x64):
     with jax.enable_x64(x64):
         graph = cl.Graph()
         x = graph.add_variable("x", (3,))
-        made = graph.add_vertex("a", several, x=x[cl.grid(3)])
+        made: Any = graph.add_vertex("a", several, x=x[cl.grid(3)])
         values = {"x": np.arange(3, dtype=np.float32)}
         run = cl.lower(graph, inputs=[x], outputs=list(made.values()))
         assert not any(aval.weak_type for aval in run.jaxpr.out_avals)

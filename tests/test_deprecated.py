@@ -1,5 +1,7 @@
 """Old names work for one release: each does what the new one does, and warns once, at the user's line."""
 
+# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
+
 import pickle
 import re
 import warnings

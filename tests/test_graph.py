@@ -137,7 +137,7 @@ def test_outputs_left_off_are_made():
     i, j = cl.grid(3, range(1, 5, 2))
     with graph.scope("layer"):
         y = graph.add_vertex("double", double, x=x[i, j])
-        made = graph.add_vertex("split", split, x=x[i, j])
+        made: Any = graph.add_vertex("split", split, x=x[i, j])
     assert y.shape == (3, 2, 4)
     assert {name: tensor.shape for name, tensor in made.items()} == {"low": (3, 2, 2), "high": (3, 2)}
     assert [v.name for v in graph.variables] == [

@@ -47,7 +47,7 @@ def test_state_is_of_the_same_kind_everywhere():
     s = np.ones((3, 2), np.int8)
     y = graph.add_vertex("look", look, x=x[i], site=2 * i, near=near, scale=0.5, s=s, flag=True)
     values = {"x": np.asarray([1, 2, 3]).astype(jnp.bfloat16)}
-    (got,) = everywhere(graph, None, values, y.source.name)
+    (got,) = everywhere(graph, None, values, y.name)
     assert len(set(map(str, seen))) == 1
     vertex = graph.vertex("look", i=1)
     assert vertex.run(values)["out"] == got[1]
@@ -237,7 +237,7 @@ NOT_INTERPRETED = {
         "output stream",
     ),
     "a number as output": (
-        lambda g, x: cl.interpret(g, values={}, outputs=3),
+        lambda g, x: cl.interpret(g, values={}, outputs=3),  # type: ignore[arg-type]
         cl.ProgramError,
         "the outputs are no list",
     ),

@@ -340,7 +340,7 @@ SYMBOLS = [
     ),
     Mistake(
         "a grid of a fraction",
-        lambda w: cl.grid(2.5),
+        lambda w: cl.grid(2.5),  # type: ignore[call-overload]
         cl.SymbolError,
         "2.5",
         "non-negative integers or ranges",

@@ -217,7 +217,7 @@ def test_nothing_is_computed_from_what_is_on_no_tile():
     y = graph.add_vertex("divide", divide, a=a[k], b=b[k], tile=k // 5)
     run = cl.Engine(graph, execution="tiles").function(inputs=[a, b], outputs=[y])
     values = {"a": np.arange(1, 8, dtype=np.float32), "b": np.arange(2, 9, dtype=np.float32)}
-    name = y.source.name
+    name = y.name
     slope = jax.jit(jax.grad(lambda v: run(v)[name].sum()))(values)
     np.testing.assert_allclose(slope["a"], 1 / values["b"], rtol=1e-6)
     np.testing.assert_allclose(slope["b"], -values["a"] / values["b"] ** 2, rtol=1e-6)
@@ -309,7 +309,7 @@ def test_a_wrong_plan_of_memory_shows():
     machine = plan_machine(plan)
     given, expected = np.arange(1, 9, dtype=np.float32), cl.lower(graph, inputs=[x], outputs=[y])
     run = lambda planned: jax.jit(jax_core.jaxpr_as_fun(compile_addresses(plan, planned)))(given)[0]  # noqa: E731
-    np.testing.assert_allclose(run(machine), jax.jit(expected)({"x": given})[y.source.name], rtol=1e-6)
+    np.testing.assert_allclose(run(machine), jax.jit(expected)({"x": given})[y.name], rtol=1e-6)
     # What two steps pass on is said to end before it is read.
     occupants = [
         replace(own, moments=np.arange(3) == 0) if own.moments is not None and own.variables else own
@@ -451,7 +451,7 @@ def test_the_engine_runs_addresses():
     given = np.arange(1, 9, dtype=np.float32)
     engine.write({"x": given})
     engine.run()
-    np.testing.assert_allclose(engine.read(y), cl.lower(graph, inputs=[x], outputs=[y])({"x": given})[y.source.name])
+    np.testing.assert_allclose(engine.read(y), cl.lower(graph, inputs=[x], outputs=[y])({"x": given})[y.name])
 
 
 # --- looking at a tile ----------------------------------------------------------------------------------
@@ -465,13 +465,13 @@ def test_a_tile_shows_its_memory_by_address(execution):
     engine = cl.Engine(graph, execution=execution)
     engine.write({"x": np.arange(1.0, 9.0)})
     before = engine.read_tile(1)
-    assert before[y.source.name].values is None
+    assert before[y.name].values is None
     assert "step 0/out (variables): 4 elements, no value yet" in str(before)
     engine.run()
     tile = engine.read_tile(1)
     assert tile["x"].elements.tolist() == [4, 5, 6, 7]
     assert tile["x"].values.tolist() == [5, 6, 7, 8]
-    np.testing.assert_array_equal(tile[y.source.name].values, engine.read(y)[4:])
+    np.testing.assert_array_equal(tile[y.name].values, engine.read(y)[4:])
     assert str(tile).split("\n")[:2] == [
         f"tile 1: {tile.bytes_used:,} of 638,976 bytes",
         "         0 to       16  x (variables): 4 elements, 5.0 6.0 7.0 8.0",
@@ -507,6 +507,6 @@ def test_a_view_of_no_elements_in_the_place_of_another():
     engine = cl.Engine(graph, execution="addresses")
     engine.write({"by": np.ones(1, np.float32)})
     engine.run()
-    assert engine.read(made.source.name).shape == (1, 0)
+    assert engine.read(made.name).shape == (1, 0)
     function = engine.function(inputs=["by"], outputs=["by"])
     assert function({"by": np.ones(1, np.float32)})["by"] == 1
