@@ -161,9 +161,10 @@ def assign_offsets(sizes: np.ndarray, moments: np.ndarray) -> np.ndarray:
     needed = sums_at_moments(pictures.T, moments).max(axis=0, initial=0)
     best = np.zeros(pictures.shape, np.int64)
     for first in range(0, len(pictures), step):
-        own = pictures[first : first + step]
-        least = needed[first : first + step]
-        keys = -own * long - duration, -duration * large - own, -own * duration, start * large - own
+        own, least = pictures[first : first + step], needed[first : first + step]
+        (there,) = np.nonzero(own.any(axis=0))  # of tiles that hold nearly the same, mostly half of all
+        own, lasts, begins, near = own[:, there], duration[there], start[there], overlap[np.ix_(there, there)]
+        keys = -own * long - lasts, -lasts * large - own, -own * lasts, begins * large - own
         peak = np.full(len(own), np.iinfo(np.int64).max)
         for key in keys:
             (todo,) = np.nonzero(peak > least)
@@ -171,7 +172,8 @@ def assign_offsets(sizes: np.ndarray, moments: np.ndarray) -> np.ndarray:
                 break
             # What takes nothing on a tile comes last there.
             order = np.argsort(np.where(own > 0, key, np.iinfo(np.int64).max)[todo], axis=1, kind="stable")
-            offsets, ends = _first_fit(own[todo] // unit, overlap, order, peak[todo] // unit, span)
+            offsets, ends = _first_fit(own[todo] // unit, near, order, peak[todo] // unit, span)
             better = ends * unit < peak[todo]
-            best[first + todo[better]], peak[todo[better]] = offsets[better] * unit, ends[better] * unit
+            best[np.ix_(first + todo[better], there)] = offsets[better] * unit
+            peak[todo[better]] = ends[better] * unit
     return best[of_tile.reshape(-1)].T
