@@ -12,18 +12,22 @@ since it is given single elements, says so (`Codelet.size_names`), and is traced
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import jax.export
+import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.errors import CodeletTraceError
 from codelet.jaxprs.equations import inner_jaxprs, with_parts
 from codelet.tracing.alike import alike
 from codelet.tracing.captured import Captured
+from codelet.tracing.cases import of_cases
 from codelet.tracing.codelets import Codelet
 from codelet.tracing.field_types import FieldType
 from codelet.tracing.lengths import Symbol, numbers_of
@@ -72,7 +76,27 @@ def _sizes(jaxpr: jax_core.Jaxpr) -> Iterator[Any]:
             yield from _sizes_in(value)
 
 
-Numbers = Mapping[int, int]
+class _SizedType(NamedTuple):
+    """The type of a value whose sizes are numbers, or `Many`: JAX's own types of arrays take no others."""
+
+    shape: tuple[Any, ...]
+    dtype: Any
+    weak_type: bool = False
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions it has."""
+        return len(self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class _SizedVar:
+    """A variable of such a type."""
+
+    aval: _SizedType
+
+
+Numbers = Mapping[int, Any]
 """What each symbolic size is, by its identity."""
 
 
@@ -116,7 +140,7 @@ def _with_numbers(jaxpr: jax_core.Jaxpr, numbers: Numbers, sized: Sized) -> jax_
         if all(type(size) is int for size in shape):
             return var
         own = tuple(size if type(size) is int else numbers[id(size)] for size in shape)
-        known[var] = jax_core.Var(var.aval.update(shape=own))
+        known[var] = _SizedVar(_SizedType(own, var.aval.dtype, var.aval.weak_type))
         return known[var]
 
     def at(atom: Any) -> Any:
@@ -167,7 +191,7 @@ class _AnySize:
     shapes: tuple[tuple[Any, ...], ...]
     least: Mapping[str, int]
     sizes: tuple[int, ...]
-    numbers: Callable[[Mapping[str, int]], Sequence[int]]
+    numbers: Callable[[Mapping[str, Any]], Sequence[Any]]
     sized: Sized
     is_for_all: bool = False
 
@@ -184,8 +208,46 @@ class _AnySize:
         answers = self.traced.answers
         return found if self.is_for_all or (answers is not None and answers.hold_at(found)) else None
 
-    def at(self, codelet: Codelet, inputs: Mapping[str, FieldType], names: Mapping[str, int]) -> TracedCodelet:
-        """What a trace of a codelet of its function would be for some types."""
+    @functools.cached_property
+    def _denied(self) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
+        """The sizes that were said not to be equal, in pairs."""
+        denied = () if self.traced.answers is None else self.traced.answers.denied
+        return numbers_of([size for pair in denied for size in pair])
+
+    def stands_for(self, sizes: np.ndarray) -> np.ndarray:
+        """Whether it stands for fields of some sizes, of shape (dimensions of all fields, cases); bool."""
+        names, count = [name for own in self.shapes for name in own], sizes.shape[1]
+        found, holds = self.named(sizes), np.ones(count, bool)
+        for name, own in zip(names, sizes, strict=True):
+            if isinstance(name, int):
+                holds &= own == name
+            else:
+                holds &= own >= self.least[name]
+                if own is not found[name]:
+                    holds &= own == found[name]
+        answers = self.traced.answers
+        if self.is_for_all or answers is None or not answers.are_all:
+            return holds & self.is_for_all
+        try:
+            with np.errstate(divide="raise"):
+                pairs = iter(self._denied(found))
+                for a, b in zip(pairs, pairs, strict=True):
+                    holds &= np.not_equal(a, b)
+        except FloatingPointError:  # of some there is no such size, as `5 // n` at 0
+            return np.array([self.names(self._in_shapes(own)) is not None for own in sizes.T.tolist()], bool)
+        return holds
+
+    def named(self, sizes: Sequence[Any] | np.ndarray) -> dict[str, Any]:
+        """The sizes of all dimensions of all fields by the names that it has for them."""
+        names = [name for own in self.shapes for name in own]
+        return {name: sizes[k] for k, name in enumerate(names) if isinstance(name, str)}
+
+    def _in_shapes(self, sizes: Sequence[int]) -> list[tuple[int, ...]]:
+        left = iter(sizes)
+        return [tuple(itertools.islice(left, len(own))) for own in self.shapes]
+
+    def at(self, codelet: Codelet, inputs: Mapping[str, FieldType], names: Mapping[str, Any]) -> TracedCodelet:
+        """What a trace of a codelet of its function would be for some types, of sizes that are numbers, or `Many`."""
         numbers = dict(zip(self.sizes, self.numbers(names), strict=True))
         traced, opened = self.traced, self.traced.jaxpr
         jaxpr = jax_core.ClosedJaxpr(_with_numbers(opened.jaxpr, numbers, self.sized), opened.consts)
@@ -321,6 +383,10 @@ def _asks_no_truth(codelet: Codelet, static: Mapping[str, Any]) -> bool:
     return module.split(".")[0] == "codelet" and not any(map(callable, static.values()))
 
 
+_ONE_BY_ONE = 3
+"""Up to so many sizes that one trace stands for, each is looked at by itself, which takes less time."""
+
+
 class OfSizes:
     """A codelet with its static values, which is asked for what it is for fields of one size after another.
 
@@ -373,3 +439,60 @@ class OfSizes:
                 variant.of_any_size += [] if made is None else [made]
             others += [] if asked in others else [asked]
         return found
+
+    def of_each(
+        self,
+        kinds: Mapping[str, tuple[int, Any]],
+        sizes: np.ndarray,
+        function: Callable[[TracedCodelet], Sequence[Any]],
+        results: int,
+    ) -> np.ndarray:
+        """What a function says of its traces for fields of each of some sizes, int64 of shape (results, cases).
+
+        Args:
+            kinds: of each field, in the codelet's order, how many dimensions it has, and its dtype.
+            sizes: of all dimensions of all fields, int64 of shape (dimensions, cases).
+            function: of a trace whose sizes are numbers, or `Many`; to so many numbers.
+            results: how many.
+
+        Raises:
+            CodeletTraceError: it does not trace for one of these.
+        """
+        found, left = np.zeros((results, sizes.shape[1]), np.int64), np.arange(sizes.shape[1])
+
+        def types(own: Sequence[Any]) -> dict[str, FieldType]:
+            of_fields = iter(own)
+            shapes = {name: tuple(itertools.islice(of_fields, rank)) for name, (rank, _) in kinds.items()}
+            return {name: FieldType(shapes[name], np.dtype(dtype)) for name, (_, dtype) in kinds.items()}
+
+        while len(left):
+            if self.codelet.hints.cycles is None and not callable(self.codelet.hints.turns) and self._asks_no_truth:
+                left = self._by_any_size(types, sizes, function, left, found)
+            if len(left):
+                first, left = left[0], left[1:]
+                found[:, first] = function(self.traced(types(sizes[:, first].tolist())))
+        return found
+
+    def _by_any_size(
+        self,
+        types: Callable[[Sequence[Any]], dict[str, FieldType]],
+        sizes: np.ndarray,
+        function: Callable[[TracedCodelet], Sequence[Any]],
+        left: np.ndarray,
+        found: np.ndarray,
+    ) -> np.ndarray:
+        """Those of some cases for which no trace for any size stands, the others found."""
+        for made in self._variant(types(sizes[:, left[0]].tolist())).of_any_size:
+            stands = made.stands_for(sizes[:, left])
+            here, left = left[stands], left[~stands]
+
+            def of_many(*own: Any, made: _AnySize = made) -> Sequence[Any]:
+                return function(made.at(self.codelet, types(own), made.named(own)))
+
+            for few in here if len(here) <= _ONE_BY_ONE else ():
+                found[:, few] = of_many(*sizes[:, few].tolist())
+            if len(here) > _ONE_BY_ONE:
+                found[:, here] = of_cases(of_many, list(sizes[:, here]), len(here), len(found))
+            if not len(left):
+                break
+        return left
