@@ -377,6 +377,11 @@ def plan_sums(
     return [known[own] for own in asked]
 
 
+def _in_order(places: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Ways by what they are of, then the better first."""
+    return np.lexsort((*places[::-1], numbers))
+
+
 def _planned_sums(
     target: Target, asked: Sequence[Partials], num_outputs: int, dtypes: tuple[np.dtype, np.dtype], codelet: Codelet
 ) -> Iterator[Plan]:
@@ -413,7 +418,7 @@ def _planned_sums(
         for k, plan in more.items():
             places[0, k] = max(places[0, k], beyond(target, plan.steps))
             places[1, k] = step.cycles[k] + plan.total_cycles
-    order = np.lexsort((*places[::-1], numbers))
+    order = _in_order(places, numbers)
     first = np.searchsorted(numbers[order], np.arange(len(asked) + 1))
     for k, (count, home) in enumerate(asked):
         own = sum_work(count, num_outputs, *dtypes, codelet, home)

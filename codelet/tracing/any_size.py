@@ -35,7 +35,7 @@ from codelet.tracing.statics import trace_settings
 from codelet.tracing.traced_codelet import TracedCodelet
 
 _FEW = 3
-"""So many types are traced before it is tried to trace a codelet for all sizes, which takes as long as some."""
+"""So many types are asked for before it is tried to trace a codelet for all sizes, which takes as long as some."""
 
 _FAILURES = 4
 """After so many that were in vain it is not tried again."""
@@ -383,6 +383,9 @@ def _asks_no_truth(codelet: Codelet, static: Mapping[str, Any]) -> bool:
     return module.split(".")[0] == "codelet" and not any(map(callable, static.values()))
 
 
+_SEEN = 64
+"""At so many of the sizes that are asked for at once it is looked which are the same."""
+
 _ONE_BY_ONE = 3
 """Up to so many sizes that one trace stands for, each is looked at by itself, which takes less time."""
 
@@ -414,8 +417,12 @@ class OfSizes:
             self._variants[kinds] = _VARIANTS.setdefault(function, {}).setdefault(key, _Variant(held))
         return self._variants[kinds]
 
-    def traced(self, inputs: Mapping[str, FieldType]) -> TracedCodelet:
+    def traced(self, inputs: Mapping[str, FieldType], more: Known = ()) -> TracedCodelet:
         """Its trace for fields of some types, none of them ragged, or one for any size with these put in.
+
+        Args:
+            inputs: the types.
+            more: others that will be asked for, in the codelet's order: what a trace for any size is to stand for.
 
         Raises:
             CodeletTraceError: it does not trace for these.
@@ -432,12 +439,13 @@ class OfSizes:
             found = variant.known(own, types)
         if found is None:
             found = own.trace(types, values)
-            others, asked = variant.traced, tuple(types.values())
-            if len(others) + 1 >= _FEW and variant.failures < _FAILURES and asked not in others:
+            asked = tuple(types.values())
+            others = [*variant.traced, *(own for own in more if own not in variant.traced and own != asked)]
+            if len(others) + 1 >= _FEW and variant.failures < _FAILURES and asked not in variant.traced:
                 made = _of_any_size(found, others)
                 variant.failures += made is None
                 variant.of_any_size += [] if made is None else [made]
-            others += [] if asked in others else [asked]
+            variant.traced += [] if asked in variant.traced else [asked]
         return found
 
     def of_each(
@@ -470,7 +478,8 @@ class OfSizes:
                 left = self._by_any_size(types, sizes, function, left, found)
             if len(left):
                 first, left = left[0], left[1:]
-                found[:, first] = function(self.traced(types(sizes[:, first].tolist())))
+                more = [tuple(types(own).values()) for own in sizes[:, left[:_SEEN]].T.tolist()]
+                found[:, first] = function(self.traced(types(sizes[:, first].tolist()), more))
         return found
 
     def _by_any_size(
