@@ -223,7 +223,7 @@ def test_any_plan_gives_the_same(data):
             return cl.ops.conv_general_dilated(graph, x, w, *given_, rhs_dilation=dilation)
         every = offers(graph.target, seen.own, draw(st.sampled_from([None, 2, 5])), 1 << 30, priced=400)
         k = draw(st.integers(0, len(every.ways) - 1))
-        return add_planned(graph, seen, Plan("drawn", every.ways.at(k), (), every.details[every.which[k]]))
+        return add_planned(graph, seen, Plan("drawn", every.ways.at(k), (), every.details[int(every.which[k])]))
 
     plain = lambda x, w: lax.conv_general_dilated(x, w, (strides,), given_[1], rhs_dilation=(dilation,))  # noqa: E731
     check(

@@ -14,7 +14,7 @@ from jax.extend import core as jax_core
 from codelet.errors import CollectiveError, OneVertexWarning
 from codelet.frontends.values import Value, data_type, number_of, unwrapped, wrapped
 from codelet.jaxprs.equations import bind, inner_jaxprs
-from codelet.ops.planning import vertex_cycles
+from codelet.ops.prices import vertex_cycles
 from codelet.tracing.codelet_from_jaxpr import codelet_from_jaxpr
 from codelet.tracing.codelets import Codelet
 from codelet.views.tensor import Tensor

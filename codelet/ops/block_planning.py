@@ -24,22 +24,9 @@ from codelet.graphs.stages import Cut
 from codelet.ops.blockwise import Axis, Field, Result, Work
 from codelet.ops.homes import ELSEWHERE, Home, Moved, moved_elements, stretch
 from codelet.ops.pairs import told
-from codelet.ops.planning import (
-    MEMORY_SHARE,
-    Costs,
-    Offers,
-    Plan,
-    StepCost,
-    Steps,
-    best_of,
-    beyond,
-    block_sizes,
-    by_group,
-    costs_of,
-    least_to_move,
-    step_costs,
-)
-from codelet.ops.ways import Ways, product_of, ways_of
+from codelet.ops.planning import MEMORY_SHARE, Offers, Plan, Steps, best_of, beyond, block_sizes
+from codelet.ops.prices import Costs, StepCost, by_group, costs_of, least_to_move, step_costs
+from codelet.ops.ways import Vertices, Ways, of_grain, product_of, ways_of
 from codelet.target import Target
 from codelet.tracing.codelets import Codelet, codelet
 
@@ -99,7 +86,9 @@ def _price(target: Target, work: Work, ways: Ways, which: np.ndarray, moves: Seq
 
 def _finished(target: Target, work: Work, ways: Sequence[Sequence[Cut]], steps: Sequence[Steps]) -> list[Steps]:
     """What it takes with each of some ways, given what it takes but for sums of partial results."""
-    every = [(replace(own[0], name=work.step_name(cuts)),) for cuts, own in zip(ways, steps, strict=True)]
+    every: list[Steps] = [
+        (replace(step, name=work.step_name(cuts)),) for cuts, (step,) in zip(ways, steps, strict=True)
+    ]
     for result in work.results:
         asked = {
             k: (work.num_partials(cuts), home_of_partials(work, result, cuts))
@@ -116,10 +105,10 @@ def _finished(target: Target, work: Work, ways: Sequence[Sequence[Cut]], steps: 
 def _least_of_sums(target: Target, work: Work, ways: Ways) -> Any:
     """What those steps take at least: columns."""
     count, moves = product_of(ways.vertices, work.summed), product_of(ways.parts, work.summed) > 1
-    partial = [own for own in work.results if not set(work.summed) <= set(own.axes) and own.add is not None]
-    outputs = [math.prod(work.axes[a].extent for a in own.axes) for own in partial]
-    pairs = ((own, n, (own.partials, own.dtype)) for own, n in zip(partial, outputs, strict=True))
-    return sum(least_of_sums(target, count, n, dtypes, own.add or add_up, moves) for own, n, dtypes in pairs)
+    partial = [each for each in work.results if not set(work.summed) <= set(each.axes) and each.add is not None]
+    outputs = [math.prod(work.axes[a].extent for a in each.axes) for each in partial]
+    pairs = ((each.add or add_up, n, (each.partials, each.dtype)) for each, n in zip(partial, outputs, strict=True))
+    return sum(least_of_sums(target, count, n, dtypes, add, moves) for add, n, dtypes in pairs)
 
 
 # --- the ways there are -----------------------------------------------------------------------------------
@@ -210,14 +199,11 @@ def _blocks(target: Target, work: Work, choices: Sequence[Sequence[int]]) -> tup
     return flat[order], np.array([own.reshape(-1)[order] for own in grid], np.int64).reshape(len(grid), len(order))
 
 
-def _ways(
-    target: Target, work: Work, blocks: np.ndarray, fixed: tuple[int, ...] | None
-) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
+def _ways(target: Target, work: Work, blocks: np.ndarray, fixed: tuple[int, ...] | None) -> Iterator[Vertices]:
     """How blocks are cut into vertices: with codelets of which numbers, into what grains, and for which blocks."""
     every, first = np.ones(blocks.shape[1], bool), np.zeros(blocks.shape[1], np.int64)
     if fixed is not None:
-        grains = np.array(fixed, np.int64)[:, None] + 0 * blocks
-        yield first + ((-(-blocks // grains)).prod(axis=0) >= target.num_workers), grains, every
+        yield of_grain(blocks, fixed, target.num_workers)
         return
     kept = [a for a, axis in enumerate(work.axes) if axis.role == "kept"]
     if work.codelet.hints.workers > 1 or not kept:
@@ -372,9 +358,9 @@ def plan_sums(
         codelet: what adds up: a field `partials` of shape (partials, outputs), and perhaps a static `dtype`.
     """
     known = _sums_known(target, num_outputs, dtypes, codelet)
-    if new := [own for own in dict.fromkeys(asked) if own not in known]:
+    if new := [partials for partials in dict.fromkeys(asked) if partials not in known]:
         known.update(zip(new, _planned_sums(target, new, num_outputs, dtypes, codelet), strict=True))
-    return [known[own] for own in asked]
+    return [known[partials] for partials in asked]
 
 
 def _in_order(places: np.ndarray, numbers: np.ndarray) -> np.ndarray:
@@ -386,7 +372,9 @@ def _planned_sums(
     target: Target, asked: Sequence[Partials], num_outputs: int, dtypes: tuple[np.dtype, np.dtype], codelet: Codelet
 ) -> Iterator[Plan]:
     rows = [
-        (k, *own) for k, (count, home) in enumerate(asked) for own in _blocks_of_sums(target, count, num_outputs, home)
+        (k, *blocks)
+        for k, (count, home) in enumerate(asked)
+        for blocks in _blocks_of_sums(target, count, num_outputs, home)
     ]
     numbers, groups, *sizes = np.array(rows, np.int64).T
     counts, blocks = np.array([count for count, _ in asked], np.int64), np.array(sizes)
@@ -400,9 +388,9 @@ def _planned_sums(
     numbers, bounds = numbers[place], bounds[place]
     moved = np.zeros((2, len(ways)), np.int64)
     for home in dict.fromkeys(home for _, home in asked):
-        flags = np.array([own == home for _, own in asked])[numbers]
+        flags = np.array([other == home for _, other in asked])[numbers]
         moved[:, flags] = moved_elements(home, ways.chosen(flags), (0, 1))
-    step = _price(target, work, ways, which, [Moved(*moved)])
+    step: Any = _price(target, work, ways, which, [Moved(*moved)])
     places = np.array([beyond(target, [step]), step.cycles, ways.num_tiles, ways.num_vertices, bounds])
     more: dict[int, Plan] = {}
     left = ways.vertices[0]
@@ -421,20 +409,19 @@ def _planned_sums(
     order = _in_order(places, numbers)
     first = np.searchsorted(numbers[order], np.arange(len(asked) + 1))
     for k, (count, home) in enumerate(asked):
-        own = sum_work(count, num_outputs, *dtypes, codelet, home)
-        found = []
+        work, plans = sum_work(count, num_outputs, *dtypes, codelet, home), []
         for way in order[first[k] : first[k + 1]][:2].tolist():
-            cuts, others = ways.at(way), more[way].steps if way in more else ()
+            cuts, further = ways.at(way), more[way].steps if way in more else ()
             if np.isfinite(places[1, way]):
-                steps = (replace(step.at(way), name=own.step_name(cuts)), *others)
-                found.append(Plan(str(own), cuts, steps, told(work.pair[which[way]])))
+                steps = (replace(step.at(way), name=work.step_name(cuts)), *further)
+                plans.append(Plan(str(work), cuts, steps, told(work.pair[which[way]])))
         number = int(first[k + 1] - first[k])
-        yield replace(found[0], next_best=found[1] if found[1:] else None, num_options=number)
+        yield replace(plans[0], next_best=plans[1] if plans[1:] else None, num_options=number)
 
 
 def with_sums(
     target: Target,
-    counts: Sequence[int],
+    counts: np.ndarray,
     num_outputs: int,
     dtypes: tuple[np.dtype, np.dtype],
     codelet: Codelet,
@@ -443,7 +430,7 @@ def with_sums(
     """Steps of some ways with those that add up so many partials of each output, which lie anywhere."""
     asked = [(int(count), ELSEWHERE) for count in counts if count > 1]
     plans = iter(plan_sums(target, asked, num_outputs, dtypes, codelet))
-    return [(*own, *next(plans).steps) if count > 1 else own for count, own in zip(counts, steps, strict=True)]
+    return [(*first, *next(plans).steps) if count > 1 else first for count, first in zip(counts, steps, strict=True)]
 
 
 def plan_sum(

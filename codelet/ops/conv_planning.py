@@ -21,8 +21,9 @@ from codelet.ops.blocks import near
 from codelet.ops.conv_prices import estimates, price
 from codelet.ops.convolved import CODELETS, Blocks, ByRole, Convolved, parts_of
 from codelet.ops.pairs import told
-from codelet.ops.planning import MEMORY_SHARE, Offers, Plan, Steps, best_of, least_to_move, repeated
-from codelet.ops.ways import ways_of
+from codelet.ops.planning import MEMORY_SHARE, Offers, Plan, Steps, best_of, repeated
+from codelet.ops.prices import least_to_move
+from codelet.ops.ways import Vertices, of_grain, ways_of
 from codelet.target import Target
 
 _ELEMENT = list(CODELETS).index("element")
@@ -64,7 +65,7 @@ def _kinds_of(grains: ByRole) -> np.ndarray:
     return np.where(patches, 0, np.where((grains.batch == 1) & (grains.out_channels == 1), 2, 1))
 
 
-def _ways(blocks: np.ndarray, alone: np.ndarray, workers: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def _ways(blocks: np.ndarray, alone: np.ndarray, workers: int) -> Iterator[Vertices]:
     """How the blocks of tiles are made by vertices, of all workers or of one each.
 
     Args:
@@ -107,9 +108,8 @@ def offers(target: Target, own: Convolved, grain: int | None, memory: int, price
     chosen = chosen[np.argsort(estimate[chosen], kind="stable")]
     blocks = np.array(grid)[:, chosen]
     if fixed is not None:
-        grains = np.array(fixed)[:, None] + 0 * blocks
-        several = (-(-blocks // grains)).prod(axis=0) >= target.num_workers
-        found = iter([(2 * _kinds_of(parts_of(list(grains))) + several, grains, np.ones(number, bool))])
+        alone, grains, every = of_grain(blocks, fixed, target.num_workers)
+        found = iter([(2 * _kinds_of(parts_of(list(grains))) + alone, grains, every)])
     else:
         found = _ways(blocks, np.arange(number) < max(1, priced // 4), target.num_workers)
     ways, which, place = ways_of(own.dimensions, blocks, found, target.num_tiles)

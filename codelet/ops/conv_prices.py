@@ -16,15 +16,8 @@ import numpy as np
 
 from codelet.graphs.stages import Cut
 from codelet.ops.convolved import CODELETS, Blocks, ByRole, Convolved, Kind, convolve, parts_of, static_values
-from codelet.ops.planning import (
-    StepCost,
-    block_sizes,
-    combined,
-    costs_of,
-    grouped,
-    step_costs,
-    vertex_cycles,
-)
+from codelet.ops.planning import block_sizes, combined
+from codelet.ops.prices import StepCost, costs_of, grouped, step_costs, vertex_cycles
 from codelet.ops.ways import Ways
 from codelet.ops.windows import WindowedDimension
 from codelet.target import Target, VertexCycles

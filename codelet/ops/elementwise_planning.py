@@ -18,21 +18,9 @@ import numpy as np
 
 from codelet.ops.homes import Home, moved_elements
 from codelet.ops.pairs import Pair, told
-from codelet.ops.planning import (
-    MEMORY_SHARE,
-    POINTER_BYTES,
-    Costs,
-    Offers,
-    Plan,
-    StepCost,
-    best_of,
-    block_sizes,
-    by_group,
-    costs_of,
-    least_to_move,
-    step_costs,
-)
-from codelet.ops.ways import Ways, product_of, ways_of
+from codelet.ops.planning import MEMORY_SHARE, Offers, Plan, best_of, block_sizes
+from codelet.ops.prices import POINTER_BYTES, Costs, StepCost, by_group, costs_of, least_to_move, step_costs
+from codelet.ops.ways import Vertices, Ways, of_grain, product_of, ways_of
 from codelet.target import Target
 from codelet.tracing.codelets import Codelet
 
@@ -204,14 +192,11 @@ def _shares(blocks: np.ndarray, num_workers: int) -> Iterator[np.ndarray]:
         yield np.where(own, -(-blocks // num_workers), blocks)
 
 
-def _ways(
-    target: Target, blocks: np.ndarray, fixed: tuple[int, ...] | None
-) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
+def _ways(target: Target, blocks: np.ndarray, fixed: tuple[int, ...] | None) -> Iterator[Vertices]:
     """How blocks are cut into vertices: with codelets of which numbers, into what grains, and which blocks."""
     every = np.ones(blocks.shape[1], bool)
     if fixed is not None:
-        grains = np.array(fixed, np.int64)[:, None] + 0 * blocks
-        yield np.where((-(-blocks // grains)).prod(axis=0) >= target.num_workers, 1, 0), grains, every
+        yield of_grain(blocks, fixed, target.num_workers)
     elif len(blocks) < 2:
         yield 0, blocks, every
         yield 1, -(-blocks // target.num_workers), every

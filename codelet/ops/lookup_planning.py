@@ -26,17 +26,8 @@ from codelet.graphs.stages import Cut
 from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import cuts_of, num_tiles
 from codelet.ops.lookup_codelets import laid_out
-from codelet.ops.planning import (
-    MEMORY_SHARE,
-    Option,
-    Plan,
-    StepCost,
-    block_sizes,
-    cheapest,
-    moved_cycles,
-    step_cost,
-    vertex_cycles,
-)
+from codelet.ops.planning import MEMORY_SHARE, Option, Plan, block_sizes, cheapest
+from codelet.ops.prices import StepCost, moved_cycles, step_cost, vertex_cycles
 from codelet.target import Target, VertexCycles
 from codelet.tracing.codelets import Codelet
 

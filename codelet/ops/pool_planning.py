@@ -20,20 +20,9 @@ import numpy as np
 from codelet.graphs.stages import Cut
 from codelet.ops.blocks import near
 from codelet.ops.pairs import Pair, told
-from codelet.ops.planning import (
-    MEMORY_SHARE,
-    Costs,
-    Offers,
-    Plan,
-    StepCost,
-    best_of,
-    block_sizes,
-    by_group,
-    combined,
-    costs_of,
-    step_costs,
-)
-from codelet.ops.ways import Ways, ways_of
+from codelet.ops.planning import MEMORY_SHARE, Offers, Plan, best_of, block_sizes, combined
+from codelet.ops.prices import Costs, StepCost, by_group, costs_of, step_costs
+from codelet.ops.ways import Vertices, Ways, of_grain, ways_of
 from codelet.ops.windows import WindowedDimension
 from codelet.target import Target, VertexCycles
 from codelet.tracing.codelets import Codelet
@@ -184,14 +173,11 @@ def _grains_of(own: Pooled, grain: int) -> tuple[int, ...]:
     return tuple(reversed(sizes))
 
 
-def _ways(
-    target: Target, own: Pooled, blocks: np.ndarray, fixed: tuple[int, ...] | None
-) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
+def _ways(target: Target, own: Pooled, blocks: np.ndarray, fixed: tuple[int, ...] | None) -> Iterator[Vertices]:
     """How patches of tiles are made: by the codelets of which numbers, in what grains, and which of them."""
     every, workers = np.ones(blocks.shape[1], bool), target.num_workers
     if fixed is not None:
-        grains = np.array(fixed, np.int64)[:, None] + 0 * blocks
-        yield np.where((-(-blocks // grains)).prod(axis=0) >= workers, 1, 0), grains, every
+        yield of_grain(blocks, fixed, workers)
         return
     yield 0, blocks, every
     for d, block in enumerate(blocks):

@@ -26,23 +26,9 @@ from codelet.ops.block_planning import add_up, least_of_sums, with_sums
 from codelet.ops.blocks import near
 from codelet.ops.homes import Home, moved_elements
 from codelet.ops.pairs import Pair, both, told
-from codelet.ops.planning import (
-    MEMORY_SHARE,
-    POINTER_BYTES,
-    Costs,
-    Offers,
-    Plan,
-    StepCost,
-    Steps,
-    best_of,
-    block_sizes,
-    by_group,
-    costs_of,
-    moved_cycles,
-    repeated,
-    step_costs,
-)
-from codelet.ops.ways import Ways, product_of, ways_of
+from codelet.ops.planning import MEMORY_SHARE, Offers, Plan, Steps, best_of, block_sizes, repeated
+from codelet.ops.prices import POINTER_BYTES, Costs, StepCost, by_group, costs_of, moved_cycles, step_costs
+from codelet.ops.ways import Vertices, Ways, of_grain, product_of, ways_of
 from codelet.target import Target
 from codelet.tracing.codelets import Codelet
 
@@ -349,12 +335,11 @@ def _blocks(
 
 def _ways(
     target: Target, own: Product, codelets: Codelets, blocks: np.ndarray, fixed: tuple[int, ...] | None
-) -> Iterator[tuple[int | np.ndarray, np.ndarray, np.ndarray]]:
+) -> Iterator[Vertices]:
     """How tiles' blocks are made: by the codelets of which numbers, in what grains, and of which blocks."""
     every, workers = np.ones(blocks.shape[1], bool), target.num_workers
     if fixed is not None:
-        grains = np.array(fixed, np.int64)[:, None] + 0 * blocks
-        yield np.where((-(-blocks // grains)).prod(axis=0) >= workers, 1, 0), grains, every
+        yield of_grain(blocks, fixed, workers)
         return
     shared, main = codelets.product.hints.workers > 1, _main(own)
     if shared:

@@ -74,8 +74,8 @@ class Ways:
 
     def at(self, way: int) -> tuple[Cut, ...]:
         """The cuts of one way."""
-        sizes = (own[:, way].tolist() for own in (self.extents, self.blocks, self.grains))
-        return tuple(Cut(*own) for own in zip(self.names, *sizes, strict=True))
+        sizes = (column[:, way].tolist() for column in (self.extents, self.blocks, self.grains))
+        return tuple(Cut(*sizes_of_cut) for sizes_of_cut in zip(self.names, *sizes, strict=True))
 
     def chosen(self, ways: np.ndarray) -> Ways:
         """Some of them, by number or by flag."""
@@ -87,10 +87,21 @@ def product_of(sizes: Any, axes: Iterable[int]) -> Any:
     return functools.reduce(np.multiply, (sizes[a] for a in axes), np.int64(1))
 
 
+Vertices = tuple[Any, np.ndarray, np.ndarray]
+"""How tiles' blocks are cut into vertices: the number of a codelet, grains, and of which blocks it is a way."""
+
+
+def of_grain(blocks: np.ndarray, grains: Sequence[int], num_workers: int) -> Vertices:
+    """Blocks cut into vertices of a grain: where a tile has one for each worker, by the second of two codelets."""
+    sizes = np.array(grains, np.int64)[:, None] + 0 * blocks
+    alone = (-(-blocks // sizes)).prod(axis=0) >= num_workers
+    return np.where(alone, 1, 0), sizes, np.ones(blocks.shape[1], bool)
+
+
 def ways_of(
     dimensions: Iterable[tuple[str, int | np.ndarray]],
     blocks: np.ndarray,
-    vertices: Iterable[tuple[Any, np.ndarray, np.ndarray]],
+    vertices: Iterable[Vertices],
     most_tiles: int,
 ) -> tuple[Ways, np.ndarray, np.ndarray]:
     """The ways to make blocks of tiles by vertices that are on so many tiles at most, those of one block together.
@@ -105,12 +116,12 @@ def ways_of(
     Returns:
         The ways; of each the number of its codelet, and that of its block.
     """
-    own, extents = list(dimensions), np.empty_like(blocks)
-    for row, (_, extent) in zip(extents, own, strict=True):
+    named, extents = list(dimensions), np.empty_like(blocks)
+    for row, (_, extent) in zip(extents, named, strict=True):
         row[:] = extent
-    found = [(np.broadcast_to(codelet, flags.shape), grains, flags) for codelet, grains, flags in vertices]
-    codelets, grains, flags = (np.array(column) for column in zip(*found, strict=True))
+    every = [(np.broadcast_to(codelet, flags.shape), grains, flags) for codelet, grains, flags in vertices]
+    codelets, grains, flags = (np.array(column) for column in zip(*every, strict=True))
     place, way = np.nonzero(flags.T)
-    ways = Ways.of((name for name, _ in own), extents[:, place], blocks[:, place], grains[way, :, place].T)
+    ways = Ways.of((name for name, _ in named), extents[:, place], blocks[:, place], grains[way, :, place].T)
     fits = np.flatnonzero(ways.num_tiles <= most_tiles)
     return ways.chosen(fits), codelets[way, place][fits], place[fits]

@@ -216,35 +216,33 @@ class _AnySize:
 
     def stands_for(self, sizes: np.ndarray) -> np.ndarray:
         """Whether it stands for fields of some sizes, of shape (dimensions of all fields, cases); bool."""
-        names, count = [name for own in self.shapes for name in own], sizes.shape[1]
-        found, holds = self.named(sizes), np.ones(count, bool)
-        for name, own in zip(names, sizes, strict=True):
+        names, count = [name for shape in self.shapes for name in shape], sizes.shape[1]
+        named, holds = self.named(sizes), np.ones(count, bool)
+        for name, column in zip(names, sizes, strict=True):
             if isinstance(name, int):
-                holds &= own == name
+                holds &= column == name
             else:
-                holds &= own >= self.least[name]
-                if own is not found[name]:
-                    holds &= own == found[name]
+                holds &= (column >= self.least[name]) & (column == named[name])
         answers = self.traced.answers
         if self.is_for_all or answers is None or not answers.are_all:
             return holds & self.is_for_all
         try:
             with np.errstate(divide="raise"):
-                pairs = iter(self._denied(found))
+                pairs = iter(self._denied(named))
                 for a, b in zip(pairs, pairs, strict=True):
                     holds &= np.not_equal(a, b)
         except FloatingPointError:  # of some there is no such size, as `5 // n` at 0
-            return np.array([self.names(self._in_shapes(own)) is not None for own in sizes.T.tolist()], bool)
+            return np.array([self.names(self._in_shapes(case)) is not None for case in sizes.T.tolist()], bool)
         return holds
 
     def named(self, sizes: Sequence[Any] | np.ndarray) -> dict[str, Any]:
         """The sizes of all dimensions of all fields by the names that it has for them."""
-        names = [name for own in self.shapes for name in own]
+        names = [name for shape in self.shapes for name in shape]
         return {name: sizes[k] for k, name in enumerate(names) if isinstance(name, str)}
 
     def _in_shapes(self, sizes: Sequence[int]) -> list[tuple[int, ...]]:
         left = iter(sizes)
-        return [tuple(itertools.islice(left, len(own))) for own in self.shapes]
+        return [tuple(itertools.islice(left, len(shape))) for shape in self.shapes]
 
     def at(self, codelet: Codelet, inputs: Mapping[str, FieldType], names: Mapping[str, Any]) -> TracedCodelet:
         """What a trace of a codelet of its function would be for some types, of sizes that are numbers, or `Many`."""
@@ -466,21 +464,21 @@ class OfSizes:
         Raises:
             CodeletTraceError: it does not trace for one of these.
         """
-        found, left = np.zeros((results, sizes.shape[1]), np.int64), np.arange(sizes.shape[1])
+        answers, left = np.zeros((results, sizes.shape[1]), np.int64), np.arange(sizes.shape[1])
 
-        def types(own: Sequence[Any]) -> dict[str, FieldType]:
-            of_fields = iter(own)
+        def types(numbers: Sequence[Any]) -> dict[str, FieldType]:
+            of_fields = iter(numbers)
             shapes = {name: tuple(itertools.islice(of_fields, rank)) for name, (rank, _) in kinds.items()}
             return {name: FieldType(shapes[name], np.dtype(dtype)) for name, (_, dtype) in kinds.items()}
 
         while len(left):
             if self.codelet.hints.cycles is None and not callable(self.codelet.hints.turns) and self._asks_no_truth:
-                left = self._by_any_size(types, sizes, function, left, found)
+                left = self._by_any_size(types, sizes, function, left, answers)
             if len(left):
                 first, left = left[0], left[1:]
-                more = [tuple(types(own).values()) for own in sizes[:, left[:_SEEN]].T.tolist()]
-                found[:, first] = function(self.traced(types(sizes[:, first].tolist()), more))
-        return found
+                more = [tuple(types(numbers).values()) for numbers in sizes[:, left[:_SEEN]].T.tolist()]
+                answers[:, first] = function(self.traced(types(sizes[:, first].tolist()), more))
+        return answers
 
     def _by_any_size(
         self,
@@ -488,20 +486,20 @@ class OfSizes:
         sizes: np.ndarray,
         function: Callable[[TracedCodelet], Sequence[Any]],
         left: np.ndarray,
-        found: np.ndarray,
+        answers: np.ndarray,
     ) -> np.ndarray:
-        """Those of some cases for which no trace for any size stands, the others found."""
-        for made in self._variant(types(sizes[:, left[0]].tolist())).of_any_size:
-            stands = made.stands_for(sizes[:, left])
-            here, left = left[stands], left[~stands]
+        """Those of some cases for which no trace for any size stands, the others answered."""
+        for trace in self._variant(types(sizes[:, left[0]].tolist())).of_any_size:
+            stands = trace.stands_for(sizes[:, left])
+            cases, left = left[stands], left[~stands]
 
-            def of_many(*own: Any, made: _AnySize = made) -> Sequence[Any]:
-                return function(made.at(self.codelet, types(own), made.named(own)))
+            def of_many(*numbers: Any, trace: _AnySize = trace) -> Sequence[Any]:
+                return function(trace.at(self.codelet, types(numbers), trace.named(numbers)))
 
-            for few in here if len(here) <= _ONE_BY_ONE else ():
-                found[:, few] = of_many(*sizes[:, few].tolist())
-            if len(here) > _ONE_BY_ONE:
-                found[:, here] = of_cases(of_many, list(sizes[:, here]), len(here), len(found))
+            for case in cases if len(cases) <= _ONE_BY_ONE else ():
+                answers[:, case] = of_many(*sizes[:, case].tolist())
+            if len(cases) > _ONE_BY_ONE:
+                answers[:, cases] = of_cases(of_many, list(sizes[:, cases]), len(cases), len(answers))
             if not len(left):
                 break
         return left

@@ -44,10 +44,10 @@ class Cases:
     def number(self, column: np.ndarray) -> Any:
         """What a number is in most of the cases that are left; the others are left no longer."""
         distinct, counts = np.unique(column[self.left], return_counts=True)
-        found = distinct[counts.argmax()]
+        result = distinct[counts.argmax()]
         if len(distinct) > 1:
-            self.left &= column == found
-        return found.item()
+            self.left &= column == result
+        return result.item()
 
 
 class Many:
@@ -59,7 +59,7 @@ class Many:
     """
 
     __slots__ = ("cases", "column")
-    __array_ufunc__ = None  # NumPy's own numbers leave arithmetic to it
+    __array_ufunc__ = None  # NumPy's value numbers leave arithmetic to it
 
     def __init__(self, column: np.ndarray, cases: Cases):
         self.column, self.cases = column, cases
@@ -103,21 +103,21 @@ class Many:
         return self // other, self % other
 
 
-def _by_column(operation: Callable[[Any, Any], Any], own: Many, other: Any) -> Any:
+def _by_column(operation: Callable[[Any, Any], Any], value: Many, other: Any) -> Any:
     if type(other) is Many:
-        return Many(operation(own.column, other.column), own.cases)
+        return Many(operation(value.column, other.column), value.cases)
     if isinstance(other, (int, float, np.number)):
-        return Many(operation(own.column, other), own.cases)
+        return Many(operation(value.column, other), value.cases)
     return NotImplemented
 
 
 def _method(operation: Callable[[Any, Any], Any], *, swapped: bool = False) -> Callable[[Many, Any], Any]:
-    own = (lambda a, b: operation(b, a)) if swapped else operation
+    value = (lambda a, b: operation(b, a)) if swapped else operation
 
     def method(self: Many, other: Any) -> Any:
         if type(other) is Many:
-            return Many(own(self.column, other.column), self.cases)
-        return Many(own(self.column, other), self.cases)
+            return Many(value(self.column, other.column), self.cases)
+        return Many(value(self.column, other), self.cases)
 
     return method
 
@@ -142,11 +142,11 @@ def where(condition: Any, one: Any, other: Any) -> Any:
 
 
 def _chosen(choose: Callable[[Any, Any], Any], of_numbers: Callable[..., Any], values: Sequence[Any]) -> Any:
-    cases = next((own.cases for own in values if type(own) is Many), None)
-    if cases is None and not any(isinstance(own, np.ndarray) for own in values):
+    cases = next((value.cases for value in values if type(value) is Many), None)
+    if cases is None and not any(isinstance(value, np.ndarray) for value in values):
         return of_numbers(values)
-    found = functools.reduce(choose, map(_column, values))
-    return found if cases is None else Many(found, cases)
+    result = functools.reduce(choose, map(_column, values))
+    return result if cases is None else Many(result, cases)
 
 
 def least(*values: Any) -> Any:
@@ -190,13 +190,13 @@ def of_cases(
     >>> of_cases(lambda n: [n // 2 if n % 2 == 0 else 3 * n + 1], [np.array([6, 7, 8, 9])], 4, 1)
     array([[ 3, 22,  4, 28]])
     """
-    found, open_ = np.zeros((results, count), np.int64), np.arange(count)
+    result, open_ = np.zeros((results, count), np.int64), np.arange(count)
     while len(open_):
         cases = Cases(len(open_))
         with np.errstate(divide="ignore", invalid="ignore"):  # of cases that go another way
-            made = function(*(Many(column[open_], cases) for column in columns))
+            returned = function(*(Many(column[open_], cases) for column in columns))
         done = open_[cases.left]
-        for row, own in zip(found, made, strict=True):
-            row[done] = own.column[cases.left] if type(own) is Many else own
+        for row, value in zip(result, returned, strict=True):
+            row[done] = value.column[cases.left] if type(value) is Many else value
         open_ = open_[~cases.left]
-    return found
+    return result
