@@ -171,17 +171,17 @@ def few_kinds_cycles(kinds: Sequence[tuple[VertexCycles, np.ndarray]], num_worke
     """
     of_worker, counts = [], []
     total = np.zeros(len(kinds[0][1]), np.int64)
-    for own, count in kinds:
-        total = total + count * (own.tile_cycles(num_workers) if own.shared else own.supervisor)
-        if not own.shared:
-            of_worker.append(np.broadcast_to(own.worker, total.shape))
+    for vertex, count in kinds:
+        total = total + count * (vertex.tile_cycles(num_workers) if vertex.shared else vertex.supervisor)
+        if not vertex.shared:
+            of_worker.append(np.broadcast_to(vertex.worker, total.shape))
             counts.append(count)
     if len(of_worker) == 1:
         return total + -(-counts[0] // num_workers) * num_workers * of_worker[0]
     loads = np.zeros((len(total), num_workers), np.int64)
     order = np.argsort(-np.array(of_worker), axis=0, kind="stable") if of_worker else np.zeros((0, 1), np.int64)
     for place in order:
-        cycles, count = (np.take_along_axis(np.array(own), place[None], 0)[0] for own in (of_worker, counts))
+        cycles, count = (np.take_along_axis(np.array(every), place[None], 0)[0] for every in (of_worker, counts))
         loads = _deal(loads, np.maximum(cycles, 1)[:, None], np.where(cycles > 0, count, 0))
     return total + num_workers * loads.max(axis=1)
 
