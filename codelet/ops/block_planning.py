@@ -29,9 +29,11 @@ from codelet.ops.prices import Costs, StepCost, by_group, costs_of, least_to_mov
 from codelet.ops.ways import Vertices, Ways, of_grain, product_of, ways_of
 from codelet.target import Target
 from codelet.tracing.codelets import Codelet, codelet
+from codelet.tracing.field_types import SizeNames, sizes_named
 
 
 @codelet(workers=6, issue="assembly")
+@sizes_named(lambda static, ranks: SizeNames((("partials", "outputs"),)))
 def add_up(partials, *, dtype):
     """The sums of the rows of (partials, outputs), in the dtype of the partials, as `dtype`."""
     return lax.reduce_sum(partials, (0,)).astype(dtype)  # traced in half the time of `jnp.sum`, the same

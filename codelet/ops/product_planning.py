@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -31,6 +31,7 @@ from codelet.ops.prices import POINTER_BYTES, Costs, StepCost, by_group, costs_o
 from codelet.ops.ways import Vertices, Ways, of_grain, product_of, ways_of
 from codelet.target import Target
 from codelet.tracing.codelets import Codelet
+from codelet.tracing.field_types import SizeNames, sizes_named
 
 Role = Literal["batch", "rows", "columns", "summed"]
 
@@ -112,7 +113,16 @@ class Product:
 # --- codelets ---------------------------------------------------------------------------------------------
 
 
+def _sizes_of_blocks(static: Mapping[str, Any], ranks: Sequence[int]) -> SizeNames:
+    names = [[f"{name}{d}" for d in range(rank)] for name, rank in zip("ab", ranks, strict=True)]
+    for pairs in static["numbers"]:
+        for d, e in zip(*pairs, strict=True):
+            names[1][e] = names[0][d]
+    return SizeNames((tuple(names[0]), tuple(names[1])))
+
+
 @both
+@sizes_named(_sizes_of_blocks)
 def product_block(a, b, *, numbers, partials, dtype):
     """A block of a product, summed in `partials`, as `dtype`."""
     return lax.dot_general(a, b, numbers, preferred_element_type=jnp.dtype(partials)).astype(dtype)

@@ -290,9 +290,10 @@ def _symbolic(
     static: Mapping[str, Hashable],
     names: Sequence[Sequence[Any]],
     least: Mapping[str, int],
+    limits: Sequence[str] = (),
 ) -> _AnySize | None:
-    """A codelet with symbols of some names for its sizes; None where it does not trace so."""
-    constraints = [f"{name} >= {size}" for name, size in least.items()]
+    """A codelet with symbols of some names for its sizes, within limits; None where it does not trace so."""
+    constraints = [*(f"{name} >= {size}" for name, size in least.items()), *limits]
     symbols = dict(zip(least, jax.export.symbolic_shape(", ".join(least), constraints=constraints), strict=True))
     inputs = {
         name: kind._replace(shape=tuple(symbols.get(size, size) for size in shape))
@@ -321,10 +322,11 @@ def _with_names(own: TracedCodelet, names: Sequence[Sequence[Any]], least: Mappi
 
 def _by_its_names(codelet: Codelet, types: Mapping[str, FieldType], static: Mapping[str, Hashable]) -> _AnySize | None:
     """A codelet that says itself which sizes there are, since its function sees none of them; None of any other."""
-    names = codelet.size_names(static)
-    if names is None or not any(names):
+    named = codelet.size_names(static, [len(kind.shape) for kind in types.values()])
+    if named is None or not any(named.names):
         return None
-    made = _symbolic(codelet, types, static, names, {name: 1 for shape in names for name in shape})
+    least = {name: 1 for shape in named.names for name in shape}
+    made = _symbolic(codelet, types, static, named.names, least, named.limits)
     return None if made is None else replace(made, is_for_all=True)
 
 
