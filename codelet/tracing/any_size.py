@@ -1,13 +1,14 @@
 """Any size: what a codelet is for fields of one size after another, traced once for all of them where that is the same.
 
 In come a codelet and the types of its fields, as a planner asks for them: thousands, which differ in sizes alone. Out
-comes what a trace for these types would be. After a few of them the codelet is traced with a symbol for every size; the
-jaxpr for other sizes is that one with numbers for its symbols, which takes a tenth of a trace.
+comes what a trace for these types would be, or what a function says of it, of all sizes at once (`cases.py`). After one
+trace the codelet is traced with a symbol for every size; the jaxpr for other sizes is that one with numbers, or columns
+of numbers, for its symbols.
 
 It is the same where nothing was asked of the symbols whose answer is another for these sizes (`lengths.py`), and only
 what was seen to be the same equations for the sizes at hand (`alike.py`) is used at all. An extent of one is no symbol,
-and sizes that are one size in the trace are one size in all that stand for it. A codelet whose function sees no size,
-since it is given single elements, says so (`Codelet.size_names`), and is traced with symbols alone, ones among them.
+and sizes that are one size in the trace are one size in all that stand for it. A codelet whose function is the same
+whatever its sizes are says so (`sizes_named`), and is traced with symbols alone, ones among them.
 """
 
 from __future__ import annotations
