@@ -145,7 +145,7 @@ def cuts_of_phase(cuts: Sequence[Cut], phase: Sequence[Phase]) -> tuple[Cut, ...
 def _sizes_of_patches(static: Mapping[str, Any], ranks: Sequence[int]) -> SizeNames:
     steps, places = static["dilations"], range(ranks[0] - 2)
     images, kernels = (tuple(f"{name}{d}" for d in places) for name in "xw")
-    limits = tuple(f"x{d} >= {steps[d]}*w{d} + {1 - steps[d]}" for d in places)
+    limits = tuple((f"x{d}", f"{steps[d]}*w{d} + {1 - steps[d]}") for d in places)
     return SizeNames((("batch", "channels", *images), ("results", "channels", *kernels)), limits)
 
 

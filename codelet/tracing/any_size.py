@@ -186,6 +186,7 @@ class _AnySize:
         numbers: what they are, given those of the names.
         sized: where they are in its equations.
         is_for_all: whether the function sees none of the sizes, so that nothing that was asked about them matters.
+        limits: of which sums of the sizes the first is as much as the second, or more, where it is for all.
     """
 
     traced: TracedCodelet
@@ -195,6 +196,7 @@ class _AnySize:
     numbers: Callable[[Mapping[str, Any]], Sequence[Any]]
     sized: Sized
     is_for_all: bool = False
+    limits: tuple[tuple[str, str], ...] = ()
 
     def names(self, shapes: Sequence[Sequence[int]]) -> dict[str, int] | None:
         """What the symbols stand for in fields of some shapes; None where it does not stand for these."""
@@ -207,7 +209,19 @@ class _AnySize:
                 elif size < self.least[name] or found.setdefault(name, size) != size:
                     return None
         answers = self.traced.answers
-        return found if self.is_for_all or (answers is not None and answers.hold_at(found)) else None
+        if self.is_for_all:
+            return found if np.all(self._is_within(found)) else None
+        return found if answers is not None and answers.hold_at(found) else None
+
+    def _is_within(self, named: Mapping[str, Any]) -> Any:
+        """Whether sizes keep to the limits: numbers, or columns."""
+        ends = iter(self._ends(named))
+        return functools.reduce(np.logical_and, (a >= b for a, b in zip(ends, ends, strict=True)), np.True_)
+
+    @functools.cached_property
+    def _ends(self) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
+        """Both sums of each limit."""
+        return numbers_of([end for limit in self.limits for end in limit])
 
     @functools.cached_property
     def _denied(self) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
@@ -225,8 +239,10 @@ class _AnySize:
             else:
                 holds &= (column >= self.least[name]) & (column == named[name])
         answers = self.traced.answers
-        if self.is_for_all or answers is None or not answers.are_all:
-            return holds & self.is_for_all
+        if self.is_for_all:
+            return holds & self._is_within(named)
+        if answers is None or not answers.are_all:
+            return holds & False
         try:
             with np.errstate(divide="raise"):
                 pairs = iter(self._denied(named))
@@ -291,10 +307,10 @@ def _symbolic(
     static: Mapping[str, Hashable],
     names: Sequence[Sequence[Any]],
     least: Mapping[str, int],
-    limits: Sequence[str] = (),
+    limits: Sequence[tuple[str, str]] = (),
 ) -> _AnySize | None:
     """A codelet with symbols of some names for its sizes, within limits; None where it does not trace so."""
-    constraints = [*(f"{name} >= {size}" for name, size in least.items()), *limits]
+    constraints = [*(f"{name} >= {size}" for name, size in [*least.items(), *limits])]
     symbols = dict(zip(least, jax.export.symbolic_shape(", ".join(least), constraints=constraints), strict=True))
     inputs = {
         name: kind._replace(shape=tuple(symbols.get(size, size) for size in shape))
@@ -328,7 +344,7 @@ def _by_its_names(codelet: Codelet, types: Mapping[str, FieldType], static: Mapp
         return None
     least = {name: 1 for shape in named.names for name in shape}
     made = _symbolic(codelet, types, static, named.names, least, named.limits)
-    return None if made is None else replace(made, is_for_all=True)
+    return None if made is None else replace(made, is_for_all=True, limits=named.limits)
 
 
 def _of_any_size(own: TracedCodelet, others: Known) -> _AnySize | None:

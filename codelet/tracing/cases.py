@@ -172,8 +172,8 @@ def ever(condition: Any) -> bool:
 
 
 def taken(table: Sequence[int], place: Any) -> Any:
-    """`table[place]`, case by case."""
-    return Many(np.array(table)[place.column], place.cases) if type(place) is Many else table[place]
+    """`table[place]`, case by case; of cases that are not left places may be beyond the ends."""
+    return Many(np.take(table, place.column, mode="clip"), place.cases) if type(place) is Many else table[place]
 
 
 def of_cases(

@@ -62,11 +62,12 @@ class SizeNames(NamedTuple):
 
     Attributes:
         names: of each size of each field; those of one name are one size.
-        limits: what else holds, as `jax.export.symbolic_shape` takes it: "x >= 2*w".
+        limits: what else holds: of two sums of these, as `jax.export.symbolic_shape` takes them, the first is the second,
+            or more.
     """
 
     names: tuple[tuple[str, ...], ...]
-    limits: tuple[str, ...] = ()
+    limits: tuple[tuple[str, str], ...] = ()
 
 
 def sizes_named(names: Callable[[Mapping[str, Any], Sequence[int]], SizeNames]) -> Callable[[Function], Function]:
