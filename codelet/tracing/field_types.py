@@ -62,8 +62,8 @@ class SizeNames(NamedTuple):
 
     Attributes:
         names: of each size of each field; those of one name are one size.
-        limits: what else holds: of two sums of these, as `jax.export.symbolic_shape` takes them, the first is the second,
-            or more.
+        limits: what else holds: of two sums of these, as `jax.export.symbolic_shape` takes them, the first is the
+            second, or more.
     """
 
     names: tuple[tuple[str, ...], ...]
