@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from codelet.target import FamilyCycles, Target
+from codelet.target import FamilyCycles, Target, VertexCycles
 
 
 class PlacedVertices(NamedTuple):
@@ -101,7 +101,7 @@ def count_equal_vertices(placed: Sequence[PlacedVertices], num_tiles: int) -> Eq
     return EqualVertices(tiles[order], cycles[order], counts[order])
 
 
-def _deal(loads: np.ndarray, cycles: int, counts: np.ndarray) -> np.ndarray:
+def _deal(loads: np.ndarray, cycles: int | np.ndarray, counts: np.ndarray) -> np.ndarray:
     """The loads of workers after equal vertices are dealt, each to the worker with the least load.
 
     In units of `cycles` worker i stands at level l_i with a rest r_i < 1, and its next vertices start at l_i,
@@ -112,7 +112,7 @@ def _deal(loads: np.ndarray, cycles: int, counts: np.ndarray) -> np.ndarray:
 
     Args:
         loads: of shape (tiles, workers), cycles.
-        cycles: of one vertex, above 0.
+        cycles: of one vertex, above 0: of all tiles, or of each, of shape (tiles, 1).
         counts: vertices dealt on each tile, of shape (tiles,).
     """
     levels, rests = np.divmod(loads, cycles)
@@ -160,6 +160,30 @@ def tile_cycles(
             each = alone[0] if vertices.of_vertex is None else alone[vertices.of_vertex]
             total += np.bincount(own, np.broadcast_to(each, own.shape), num_tiles).astype(np.int64)
     return total
+
+
+def few_kinds_cycles(kinds: Sequence[tuple[VertexCycles, np.ndarray]], num_workers: int) -> np.ndarray:
+    """Cycles that each tile computes for with some vertices of a few kinds, without the launch, int64.
+
+    Args:
+        kinds: what a vertex of each kind takes, columns over tiles; and how many of them each tile has.
+        num_workers: threads of a tile.
+    """
+    of_worker, counts = [], []
+    total = np.zeros(len(kinds[0][1]), np.int64)
+    for vertex, count in kinds:
+        total = total + count * (vertex.tile_cycles(num_workers) if vertex.shared else vertex.supervisor)
+        if not vertex.shared:
+            of_worker.append(np.broadcast_to(vertex.worker, total.shape))
+            counts.append(count)
+    if len(of_worker) == 1:
+        return total + -(-counts[0] // num_workers) * num_workers * of_worker[0]
+    loads = np.zeros((len(total), num_workers), np.int64)
+    order = np.argsort(-np.array(of_worker), axis=0, kind="stable") if of_worker else np.zeros((0, 1), np.int64)
+    for place in order:
+        cycles, count = (np.take_along_axis(np.array(every), place[None], 0)[0] for every in (of_worker, counts))
+        loads = _deal(loads, np.maximum(cycles, 1)[:, None], np.where(cycles > 0, count, 0))
+    return total + num_workers * loads.max(axis=1)
 
 
 def exchange_cycles(traffic: Traffic, target: Target, arrival: np.ndarray) -> np.ndarray:

@@ -160,7 +160,11 @@ class Target(Protocol):
         ...
 
     def estimate_cycles(self, codelet: TracedCodelet) -> VertexCycles:
-        """What a vertex of a codelet takes, whose fields' lengths are all known."""
+        """What a vertex of a codelet takes, whose fields' lengths are all known.
+
+        Planners ask of many lengths at once: sizes are then columns that compute and compare as integers do, and what
+        branches on them is asked again for those that go another way (`codelet/tracing/cases.py`).
+        """
         ...
 
     def interleaved_fields(self, codelet: TracedCodelet) -> tuple[str, ...]:

@@ -8,16 +8,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import codelet as cl
 from codelet.ops.block_planning import add_up
 from codelet.ops.convolved import convolve, multiply_windows
 from codelet.ops.element_functions import element_function, value_codelets
 from codelet.ops.pooling_codelets import CODELETS
+from codelet.ops.prices import VertexCosts
 from codelet.ops.product_planning import product_block
 from codelet.tracing.any_size import OfSizes, _outline
 from codelet.tracing.field_types import FieldType
-from tests.examples import few
+from tests.examples import examples, few
 
 MACHINE = cl.IPU()
 SUMMED: dict[str, Any] = {"partials": "float32", "dtype": "float32"}
@@ -144,3 +148,65 @@ def test_blocks_of_elements_are_traced_once(name: str) -> None:
             assert (found.inputs, found.outputs) == (expected.inputs, expected.outputs)
             assert _outline(found.jaxpr.jaxpr) == _outline(expected.jaxpr.jaxpr)
             assert MACHINE.estimate_cycles(found) == MACHINE.estimate_cycles(expected)
+
+
+SIZES = st.sampled_from([1, 2, 3, 4, 6, 7, 8, 16, 24, 40, 64, 100])
+
+
+def _drawn(draw: Any, codelet: cl.Codelet, sizes: list[list[tuple[int, ...]]]) -> list[list[tuple[int, ...]]]:
+    """Shapes like some that a codelet has, of other sizes: what is one size in all of these is one in those drawn."""
+    places = [(k, d) for k, shape in enumerate(sizes[0]) for d in range(len(shape))]
+    groups = {place: tuple(own[place[0]][place[1]] for own in sizes) for place in places}
+    least = {group: min(group) for group in groups.values()}
+    found = []
+    for _ in range(draw(st.integers(5, 30))):
+        new = {
+            group: max(low, draw(st.sampled_from([1, 2, 3, 4, 6, 7, 8, 16, 24, 40, 64, 100])))
+            for group, low in least.items()
+        }
+        found.append([tuple(new[groups[k, d]] for d in range(len(own))) for k, own in enumerate(sizes[0])])
+    return found
+
+
+OF_LIBRARY = [case for case in CASES if case[0].function.__module__.startswith("codelet")]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("case", OF_LIBRARY, ids=lambda case: case[0].name)
+@examples(3)
+@given(data=st.data())
+def test_cycles_of_many_sizes_at_once_are_those_of_each_traced_alone(
+    case: tuple[cl.Codelet, list[list[tuple[int, ...]]], dict[str, Any]], dtype: Any, data: st.DataObject
+) -> None:
+    codelet, sizes, static = case
+    shapes = _drawn(data.draw, codelet, sizes)
+    names, columns = list(codelet.inputs), [np.array(own, np.int64).T for own in zip(*shapes, strict=True)]
+    inputs = {name: (tuple(own), dtype) for name, own in zip(names, columns, strict=True)}
+    made: Any = VertexCosts(MACHINE, codelet, **static).of(inputs)
+    for k, own in enumerate(shapes):
+        types = {name: FieldType(shape, np.dtype(dtype)) for name, shape in zip(names, own, strict=True)}
+        alone = MACHINE.estimate_cycles(codelet.trace(types, codelet.static_values(static)[0]))
+        assert (made.worker[k], made.supervisor[k], made.shared) == (alone.worker, alone.supervisor, alone.shared), own
+
+
+@examples(4)
+@given(st.lists(st.tuples(*[st.integers(1, 300)] * 2), min_size=4, max_size=40), st.data())
+def test_cycles_of_maps_of_many_sizes_are_those_of_each_traced_alone(sizes: list[tuple[int, int]], data: Any) -> None:
+    function = data.draw(
+        st.sampled_from(
+            [lambda x, y: x / (1 + y * y), lambda x, y: jnp.where(x > 0, jnp.exp(y), x), lambda x, y: x + y]
+        )
+    )
+    graph = cl.Graph()
+    operands = [graph.add_variable(f"x{k}", (2,)) for k in range(2)]
+    for codelet in value_codelets(element_function("map", function, operands)):
+        static = {"dimensions": ((0, 1), (1,))}
+        columns = np.array(sizes, np.int64).T
+        made: Any = VertexCosts(MACHINE, codelet, **static).of(
+            {"x0": (tuple(columns), np.float32), "x1": ((columns[1],), np.float32)}
+        )
+        for k, (rows, columns_of_row) in enumerate(sizes):
+            shapes = {"x0": (rows, columns_of_row), "x1": (columns_of_row,)}
+            types = {name: FieldType(shape, np.dtype(np.float32)) for name, shape in shapes.items()}
+            alone = MACHINE.estimate_cycles(codelet.trace(types, codelet.static_values(static)[0]))
+            assert (made.worker[k], made.supervisor[k]) == (alone.worker, alone.supervisor)

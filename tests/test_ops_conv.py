@@ -17,7 +17,7 @@ from jax import lax
 import codelet as cl
 from codelet.errors import CodeletError
 from codelet.ops.conv_arguments import checked_sizes, seen_by_input, seen_by_kernel, seen_forward
-from codelet.ops.conv_planning import options, plan_convolved
+from codelet.ops.conv_planning import offers, plan_convolved
 from codelet.ops.conv_vertices import add_planned
 from codelet.ops.planning import Plan
 from tests.examples import examples, few
@@ -190,7 +190,8 @@ def test_no_other_way_is_much_better(name):
     graph = cl.Graph(cl.IPU(num_tiles=16))
     plan = tensors(graph, of, (1, 8, 7, 7), (8, 8, 3, 3), strides, dtype)
     own = planned_of(graph, of, strides)
-    every = [sum(step.cycles for step in option.price()) for option in options(graph.target, own, priced=400)]
+    made = offers(graph.target, own, None, graph.target.bytes_per_tile, priced=400)
+    every = [plan.total_cycles for plan in made.plans("every", range(len(made.ways)))]
     assert plan.total_cycles <= 1.05 * min(every)
 
 
@@ -220,9 +221,9 @@ def test_any_plan_gives_the_same(data):
         seen = seen_forward(x, w, sizes, np.dtype(np.float32), np.dtype(np.float32))
         if not seen.own.results:
             return cl.ops.conv_general_dilated(graph, x, w, *given_, rhs_dilation=dilation)
-        every = list(options(graph.target, seen.own, draw(st.sampled_from([None, 2, 5])), priced=400))
-        option = every[draw(st.integers(0, len(every) - 1))]
-        return add_planned(graph, seen, Plan("drawn", option.cuts, (), option.details))
+        every = offers(graph.target, seen.own, draw(st.sampled_from([None, 2, 5])), 1 << 30, priced=400)
+        k = draw(st.integers(0, len(every.ways) - 1))
+        return add_planned(graph, seen, Plan("drawn", every.ways.at(k), (), every.details[int(every.which[k])]))
 
     plain = lambda x, w: lax.conv_general_dilated(x, w, (strides,), given_[1], rhs_dilation=(dilation,))  # noqa: E731
     check(

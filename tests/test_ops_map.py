@@ -18,6 +18,7 @@ from codelet.errors import CodeletError, FieldTypeError, ForeignGraphError, Oper
 from codelet.graphs.stages import Cut
 from codelet.ops.element_functions import element_function, value_codelets
 from codelet.ops.elementwise_planning import ElementOperand, Elements, _price, plan_elements
+from codelet.ops.ways import Ways
 from tests.examples import examples, few
 from tests.ops_cases import TARGET, Case, array, check
 
@@ -253,15 +254,16 @@ def test_the_choice_is_near_the_best(extents, other):
     own = Elements(extents, (ElementOperand((0, 1), F32), ElementOperand(other, F32)), (F32,))
     chosen = plan_elements(graph.target, own, codelets).total_cycles
     sizes = [sorted({-(-extent // parts) for parts in range(1, 13)}) for extent in extents]
-    costs = []
+    every = []
     for blocks in itertools.product(*sizes):
         for grains in itertools.product(*({1, -(-block // 6), -(-block // 2), block} for block in blocks)):
             pairs = zip(own.names, extents, blocks, grains, strict=True)
             cuts = tuple(Cut(n, e, min(e, -(-b // g) * g), g) for n, e, b, g in pairs)
             if cuts[0].parts * cuts[1].parts <= 12:
-                for codelet in (codelets.shared, codelets.worker):
-                    costs.append(_price(graph.target, own, codelet, cuts)[0].cycles)
-    assert chosen <= 1.05 * min(costs)
+                every.append(cuts)
+    ways = Ways.like(every)
+    costs = [_price(graph.target, own, codelets, ways, np.full(len(ways), k)).cycles for k in range(2)]
+    assert chosen <= 1.05 * np.min(costs)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from unittest.mock import patch
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,6 @@ from jax import lax
 
 import codelet as cl
 from codelet.ops import product_planning
-from codelet.ops.blocks import cuts_of
 from codelet.ops.product_planning import Codelets, Dimension, Product
 from tests.examples import examples, few
 from tests.ops_cases import Case, array, assert_alike, check
@@ -158,17 +158,11 @@ def test_the_choice_is_about_the_best(sizes):
         Dimension("summed", "summed", summed),
     )
     own = Product(product, dtype, dtype, dtype)
-    costs, least = product_planning._ProductCosts(target, own, product_planning.CODELETS), np.inf
-    for blocks in itertools.product(*(range(1, n + 1) for n in (rows, columns, summed))):
-        if (
-            np.prod([-(-n // block) for n, block in zip((rows, columns, summed), blocks, strict=True)])
-            > target.num_tiles
-        ):
-            continue
-        for codelet, grains in product_planning._ways(target, own, product_planning.CODELETS, blocks, None):
-            cuts = cuts_of(own.extents_by_name, blocks, grains)
-            steps = product_planning._price(costs, codelet, cuts, 1)
-            least = min(least, sum(step.cycles for step in steps))
+    blocks = np.array(list(itertools.product(*(range(1, n + 1) for n in (rows, columns, summed)))), np.int64).T
+    with patch.object(product_planning, "_blocks", lambda *_: (np.zeros(blocks.shape[1]), blocks)):
+        offers = product_planning._offers(target, own, product_planning.CODELETS, None, 1 << 30, 1)
+    assert offers is not None
+    least = min(plan.total_cycles for plan in offers.plans("every", range(len(offers.ways))))
     assert product_planning.plan_product(target, own).total_cycles <= 1.05 * least
 
 

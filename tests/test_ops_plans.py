@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +19,7 @@ from codelet import ops
 from codelet.ops import (
     block_planning,
     elementwise_planning,
+    planning,
     pool_planning,
     product_planning,
     recurrent,
@@ -26,7 +27,6 @@ from codelet.ops import (
     rows,
     sort_planning,
 )
-from codelet.ops.blocks import cuts_of, num_tiles
 from codelet.ops.homes import home_of
 from codelet.ops.planning import Plan
 from tests.examples import examples, few
@@ -191,16 +191,9 @@ def least_of_all(work: Any) -> int:
     """The cycles of the cheapest of all ways to cut the axes of a work over the tiles, and to make vertices of that."""
     extents = [axis.extent for axis in work.axes]
     every = [[n] if axis.role == "whole" else range(1, n + 1) for n, axis in zip(extents, work.axes, strict=True)]
-    least = 10**12
-    for blocks in itertools.product(*every):
-        if math.prod(-(-n // block) for n, block in zip(extents, blocks, strict=True)) > SMALL.num_tiles:
-            continue
-        for kind, grains in block_planning._ways(SMALL, work, blocks, None):
-            cuts = cuts_of([(axis.name, axis.extent) for axis in work.axes], blocks, grains)
-            if num_tiles(cuts) <= SMALL.num_tiles:
-                steps = block_planning._price(SMALL, work, kind, cuts, edges=True)
-                least = min(least, sum(step.cycles for step in steps))
-    return least
+    blocks = np.array(list(itertools.product(*every)), np.int64).reshape(-1, len(every)).T
+    offers = block_planning._offers(SMALL, work, np.zeros(blocks.shape[1]), blocks, None)
+    return min(plan.total_cycles for plan in offers.plans("every", range(len(offers.ways))))
 
 
 NARROW, VECTOR = of(9, 14), of(14)
@@ -271,7 +264,7 @@ def test_grains_are_no_cheaper_by_the_profile(name):
 GREATEST: Any = importlib.import_module("codelet.ops.top_k")
 
 PLANNERS: dict[Any, tuple[Any, ...]] = {
-    block_planning: (block_planning.plan_work, block_planning.plan_sum),
+    block_planning: (block_planning.plan_work, block_planning._sums_known),
     elementwise_planning: (elementwise_planning.plan_elements,),
     pool_planning: (pool_planning.plan_pooled,),
     product_planning: (product_planning.plan_product,),
@@ -353,17 +346,21 @@ def assert_values_of_any_option(data: Any) -> None:
     target = cl.IPU(num_tiles=data.draw(st.integers(1, 12)))
     names = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=3, unique=True))
 
-    def any_option(operation: str, target: Any, options: Any, memory_share: float = 1.0) -> Plan:
-        own = list(options)
-        option = own[data.draw(st.integers(0, len(own) - 1))]
-        return Plan(operation, option.cuts, tuple(option.price()), option.details)
+    def any_option(operation: str, target: Any, offers: Any, memory_share: float = 1.0) -> Plan:
+        [plan] = offers.plans(operation, [data.draw(st.integers(0, len(offers.ways) - 1))])
+        return plan
+
+    def any_order(places: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        of_any = np.random.default_rng(data.draw(st.integers(0, 9))).random(len(numbers))
+        return np.lexsort((of_any, np.isinf(places[1]), numbers))
 
     def build(graph: cl.Graph, x: cl.Tensor) -> Any:
         return [VALUES[name][0](graph, x, grain) for name in names]
 
     with pytest.MonkeyPatch.context() as patch:
         for module in PLANNERS:
-            patch.setattr(module, "cheapest", any_option)
+            patch.setattr(planning if module in (sort_planning, GREATEST) else module, "best_of", any_option)
+        patch.setattr(block_planning, "_in_order", any_order)
         forget_plans()
         case = Case(build, lambda x: [VALUES[name][1](x) for name in names], (array(shape),), 1e-4, slopes=False)
         try:

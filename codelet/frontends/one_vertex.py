@@ -15,7 +15,7 @@ from codelet.errors import CollectiveError, OneVertexWarning, user_line
 from codelet.frontends.rules import RULES
 from codelet.frontends.values import Value, data_type, number_of, unwrapped, wrapped
 from codelet.jaxprs.equations import bind, inner_jaxprs
-from codelet.ops.planning import vertex_cycles
+from codelet.ops.prices import vertex_cycles
 from codelet.tracing.codelet_from_jaxpr import codelet_from_jaxpr
 from codelet.tracing.codelets import Codelet
 from codelet.views.tensor import Tensor

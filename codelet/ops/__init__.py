@@ -7,6 +7,7 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     arguments, blocks      what operations are given, and vertices block by block
     schema                 what arguments that are no tensors may be, by name
     planning, partials     the search for the cheapest way, and sums of partial results
+    ways, prices           ways to cut a grid in columns, and what vertices and steps take with each
     homes, followed        where operands lie, and the plan of an operation of several parts
     blockwise              what is done to the blocks of a grid (block_planning plans it)
     reduce                 sum, prod, max, min, all, any (reduce_gradients); arg_reduce: argmax, argmin

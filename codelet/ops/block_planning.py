@@ -14,32 +14,26 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from jax import lax
 
 from codelet.graphs.stages import Cut
-from codelet.ops.blocks import cuts_of, num_tiles
 from codelet.ops.blockwise import Axis, Field, Result, Work
-from codelet.ops.homes import ELSEWHERE, Home, moved_elements, stretch
+from codelet.ops.homes import ELSEWHERE, Home, Moved, moved_elements, stretch
 from codelet.ops.pairs import told
-from codelet.ops.planning import (
-    MEMORY_SHARE,
-    Option,
-    Plan,
-    StepCost,
-    block_sizes,
-    cheapest,
-    least_to_move,
-    step_cost,
-    vertex_cycles,
-)
-from codelet.target import Target, VertexCycles
+from codelet.ops.planning import MEMORY_SHARE, Offers, Plan, Steps, best_of, beyond, block_sizes
+from codelet.ops.prices import Costs, StepCost, by_group, costs_of, least_to_move, step_costs
+from codelet.ops.ways import Vertices, Ways, of_grain, product_of, ways_of
+from codelet.target import Target
 from codelet.tracing.codelets import Codelet, codelet
+from codelet.tracing.field_types import SizeNames, sizes_named
 
 
 @codelet(workers=6, issue="assembly")
+@sizes_named(lambda static, ranks: SizeNames((("partials", "outputs"),)))
 def add_up(partials, *, dtype):
     """The sums of the rows of (partials, outputs), in the dtype of the partials, as `dtype`."""
     return lax.reduce_sum(partials, (0,)).astype(dtype)  # traced in half the time of `jnp.sum`, the same
@@ -48,14 +42,10 @@ def add_up(partials, *, dtype):
 # --- prices -----------------------------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=4096)
-def _vertex(target: Target, work: Work, codelet: Codelet, grains: tuple[int, ...], cuts: Any) -> VertexCycles:
-    inputs = {field.name: (tuple(grains[a] for a in field.axes), field.dtype) for field in work.fields}
-    return vertex_cycles(target, codelet, inputs, **work.values(codelet, cuts))
-
-
-def _size(sizes: Sequence[int], axes: Sequence[int]) -> int:
-    return math.prod(sizes[a] for a in axes)
+def _costs(target: Target, work: Work, codelet: Codelet, is_partial: bool) -> Costs:
+    """What vertices take by their sizes: numbers, or columns of these."""
+    own = costs_of(target, codelet, **work.values_of(codelet, is_partial))
+    return lambda sizes: own.of({f.name: (tuple(sizes[a] for a in f.axes), f.dtype) for f in work.fields})
 
 
 def home_of_partials(work: Work, result: Result, cuts: Sequence[Cut]) -> Home:
@@ -67,29 +57,60 @@ def home_of_partials(work: Work, result: Result, cuts: Sequence[Cut]) -> Home:
     return ELSEWHERE if each is None else (work.num_partials(cuts), each)
 
 
-def _price(
-    target: Target, work: Work, codelet: Codelet, cuts: tuple[Cut, ...], edges: bool = False
-) -> Iterator[StepCost]:
-    of_size = lambda sizes: _vertex(target, work, codelet, sizes, cuts)  # noqa: E731
-    vertex, at_edges = of_size(tuple(cut.grain for cut in cuts)), of_size if edges else None
-    blocks = [cut.block for cut in cuts]
+def _price(target: Target, work: Work, ways: Ways, which: np.ndarray, moves: Sequence[Moved] | None = None) -> StepCost:
+    """What a work takes, but the sums of partial results, with the codelets of these numbers: columns.
+
+    Args:
+        target: the machine.
+        work: what is done.
+        ways: to cut its axes.
+        which: the codelet of each.
+        moves: what moves of each field, if it is known.
+    """
+    moves = moves or [moved_elements(field.home, ways, field.axes) for field in work.fields]
+    parts = product_of(ways.vertices, work.summed) > 1
+    is_partial = [parts & (not set(work.summed) <= set(result.axes)) for result in work.results]
+    costs = functools.cache(lambda group: _costs(target, work, work.pair[group // 2], bool(group % 2)))
     received = sent = held = 0
-    for field in work.fields:
-        held += _size(blocks, field.axes) * field.dtype.itemsize
-        moved = moved_elements(field.home, cuts, field.axes)
-        received += moved.received * field.dtype.itemsize
-        sent += moved.sent * field.dtype.itemsize
-    for result in work.results:
-        partial = work.is_partial(result, cuts)
-        each = math.prod(cuts[a].vertices_of_tile for a in work.summed) if partial else 1
-        held += each * _size(blocks, result.axes) * (result.partials if partial else result.dtype).itemsize
+    for field, moved in zip(work.fields, moves, strict=True):
+        held = held + product_of(ways.blocks, field.axes) * field.dtype.itemsize
+        received = received + moved.received * field.dtype.itemsize
+        sent = sent + moved.sent * field.dtype.itemsize
+    for result, partial in zip(work.results, is_partial, strict=True):
+        each = np.where(
+            partial, product_of(ways.vertices_of_tile, work.summed) * result.partials.itemsize, result.dtype.itemsize
+        )
+        held = held + each * product_of(ways.blocks, result.axes)
+    vertex = by_group(target, 2 * which + is_partial[0], lambda group, sizes: costs(group)(sizes))
     own_bytes: dict[str, Any] = {"received_bytes": received, "sent_bytes": sent, "tile_bytes": held}
-    yield step_cost(target, work.step_name(cuts), cuts, vertex, **own_bytes, at_edges=at_edges)
+    return step_costs(target, work.name, ways, vertex, **own_bytes, edges=True)
+
+
+def _finished(target: Target, work: Work, ways: Sequence[Sequence[Cut]], steps: Sequence[Steps]) -> list[Steps]:
+    """What it takes with each of some ways, given what it takes but for sums of partial results."""
+    every: list[Steps] = [
+        (replace(step, name=work.step_name(cuts)),) for cuts, (step,) in zip(ways, steps, strict=True)
+    ]
     for result in work.results:
-        if work.is_partial(result, cuts) and result.add is not None:
-            outputs = math.prod(work.axes[a].extent for a in result.axes)
-            options = result.partials, result.dtype, result.add, home_of_partials(work, result, cuts)
-            yield from plan_sum(target, work.num_partials(cuts), outputs, *options).steps
+        asked = {
+            k: (work.num_partials(cuts), home_of_partials(work, result, cuts))
+            for k, cuts in enumerate(ways)
+            if work.is_partial(result, cuts) and result.add is not None
+        }
+        outputs, dtypes = math.prod(work.axes[a].extent for a in result.axes), (result.partials, result.dtype)
+        plans = plan_sums(target, list(asked.values()), outputs, dtypes, result.add or add_up)
+        for k, plan in zip(asked, plans, strict=True):
+            every[k] = (*every[k], *plan.steps)
+    return every
+
+
+def _least_of_sums(target: Target, work: Work, ways: Ways) -> Any:
+    """What those steps take at least: columns."""
+    count, moves = product_of(ways.vertices, work.summed), product_of(ways.parts, work.summed) > 1
+    partial = [each for each in work.results if not set(work.summed) <= set(each.axes) and each.add is not None]
+    outputs = [math.prod(work.axes[a].extent for a in each.axes) for each in partial]
+    pairs = ((each.add or add_up, n, (each.partials, each.dtype)) for each, n in zip(partial, outputs, strict=True))
+    return sum(least_of_sums(target, count, n, dtypes, add, moves) for add, n, dtypes in pairs)
 
 
 # --- the ways there are -----------------------------------------------------------------------------------
@@ -144,13 +165,12 @@ def _rate(target: Target, work: Work) -> float:
     sizes = [1] * len(work.axes)
     for a in sorted(range(len(work.axes)), key=lambda a: work.axes[a].role != "whole"):
         sizes[a] = max(1, min(work.axes[a].extent, 1 << 12 if work.axes[a].role == "whole" else 64))
-    cuts = tuple(Cut(axis.name, axis.extent, size, size) for axis, size in zip(work.axes, sizes, strict=True))
-    cycles = _vertex(target, work, work.codelet, tuple(sizes), cuts).tile_cycles(target.num_workers)
+    cycles = _costs(target, work, work.codelet, False)(sizes).tile_cycles(target.num_workers)
     return 0.5 * cycles / math.prod(sizes)
 
 
-def _blocks(target: Target, work: Work, choices: Sequence[Sequence[int]]) -> list[tuple[float, tuple[int, ...]]]:
-    """Blocks of all axes with about a bound below the cycles of each, those of the least."""
+def _blocks(target: Target, work: Work, choices: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """About a bound below the cycles of blocks of all axes, those of the least; and these blocks."""
     grid = np.meshgrid(*(np.array(own, np.int64) for own in choices), indexing="ij")
     parts = [-(-axis.extent // size) for axis, size in zip(work.axes, grid, strict=True)]
     one = np.ones((), np.int64)
@@ -177,47 +197,46 @@ def _blocks(target: Target, work: Work, choices: Sequence[Sequence[int]]) -> lis
             bound = bound + np.where(count > 1, words / target.exchange_bytes_per_cycle + again, 0)
     flat = np.where(tiles <= target.num_tiles, bound, np.inf).reshape(-1)
     order = np.argsort(flat, kind="stable")[:_PRICED]
-    columns = [own.reshape(-1) for own in grid]
-    return [(float(flat[k]), tuple(int(own[k]) for own in columns)) for k in order if np.isfinite(flat[k])]
+    order = order[np.isfinite(flat[order])]
+    return flat[order], np.array([own.reshape(-1)[order] for own in grid], np.int64).reshape(len(grid), len(order))
 
 
-def _ways(
-    target: Target, work: Work, blocks: tuple[int, ...], fixed: tuple[int, ...] | None
-) -> Iterator[tuple[Codelet, tuple[int, ...]]]:
-    """With which codelets a block may be done, and how it is cut into vertices."""
+def _ways(target: Target, work: Work, blocks: np.ndarray, fixed: tuple[int, ...] | None) -> Iterator[Vertices]:
+    """How blocks are cut into vertices: with codelets of which numbers, into what grains, and for which blocks."""
+    every, first = np.ones(blocks.shape[1], bool), np.zeros(blocks.shape[1], np.int64)
     if fixed is not None:
-        vertices = math.prod(-(-block // own) for block, own in zip(blocks, fixed, strict=True))
-        yield work.pair.for_vertices(vertices, target.num_workers), fixed
-        return
-    if work.codelet.hints.workers > 1:
-        yield work.codelet, blocks
+        yield of_grain(blocks, fixed, target.num_workers)
         return
     kept = [a for a, axis in enumerate(work.axes) if axis.role == "kept"]
-    main = max(kept, key=lambda a: blocks[a], default=None)
-    shares = {blocks[main], -(-blocks[main] // target.num_workers), 1} if main is not None else {0}
-    for share in sorted(shares):
-        yield work.codelet, tuple(share if a == main else block for a, block in enumerate(blocks))
+    if work.codelet.hints.workers > 1 or not kept:
+        yield first, blocks, every
+        return
+    main = np.array(kept)[blocks[kept].argmax(axis=0)]
+    whole = np.take_along_axis(blocks, main[None], 0)[0]
+    last = first
+    for share in (first + 1, -(-whole // target.num_workers), whole):
+        grains = blocks.copy()
+        np.put_along_axis(grains, main[None], share[None], 0)
+        yield first, grains, share > last
+        last = share
 
 
-def _ways_of(
-    target: Target, work: Work, bound: float, blocks: tuple[int, ...], fixed: tuple[int, ...] | None
-) -> Iterator[Option]:
-    """The options of one choice of blocks."""
-    for chosen, grains in _ways(target, work, blocks, fixed):
-        cuts = cuts_of([(axis.name, axis.extent) for axis in work.axes], blocks, grains)
-        if num_tiles(cuts) <= target.num_tiles:
-            price = functools.partial(_price, target, work, chosen, cuts)
-            yield Option(cuts, bound, price, told(chosen), functools.partial(price, edges=True))
+def _offers(
+    target: Target, work: Work, bounds: np.ndarray, blocks: np.ndarray, fixed: tuple[int, ...] | None
+) -> Offers:
+    """What it takes with some blocks of tiles, which have these bounds."""
+    dimensions, vertices = [(axis.name, axis.extent) for axis in work.axes], _ways(target, work, blocks, fixed)
+    ways, which, place = ways_of(dimensions, blocks, vertices, target.num_tiles)
 
-
-def _options(
-    target: Target, work: Work, choices: Sequence[Sequence[int]], fixed: tuple[int, ...] | None
-) -> list[Option]:
-    return [
-        option
-        for bound, blocks in _blocks(target, work, choices)
-        for option in _ways_of(target, work, bound, blocks, fixed)
-    ]
+    return Offers(
+        ways,
+        [_price(target, work, ways, which)],
+        bounds[place],
+        [told(codelet) for codelet in work.pair],
+        which,
+        finish=lambda some, steps: _finished(target, work, [ways.at(k) for k in some], steps),
+        least_to_finish=_least_of_sums(target, work, ways),
+    )
 
 
 @functools.lru_cache(maxsize=4096)
@@ -241,8 +260,8 @@ def plan_work(target: Target, work: Work, grain: int | None = None, memory_share
         )
         for a, sizes in enumerate(every)
     ]
-    options = _options(target, work, first, fixed)
-    best = cheapest(str(work), target, options, memory_share)
+    bounds, blocks = _blocks(target, work, first)
+    best = best_of(str(work), target, _offers(target, work, bounds, blocks, fixed), memory_share)
     if first != every:
         between = []
         for all_sizes, some, cut in zip(every, first, best.cuts, strict=True):
@@ -250,9 +269,11 @@ def plan_work(target: Target, work: Work, grain: int | None = None, memory_share
             most, least = some[max(0, near - 1)], some[min(len(some) - 1, near + 1)]
             own = [size for size in all_sizes if least <= size <= most]
             between.append([*own[:: max(1, len(own) // 12)], some[near]])
-        seen = {option.cuts for option in options}
-        more = [option for option in _options(target, work, between, fixed) if option.cuts not in seen]
-        best = cheapest(str(work), target, [*options, *more], memory_share)
+        more = _blocks(target, work, between)
+        bounds, blocks = np.append(bounds, more[0]), np.append(blocks, more[1], axis=1)
+        _, once = np.unique(blocks, axis=1, return_index=True)
+        once.sort()
+        best = best_of(str(work), target, _offers(target, work, bounds[once], blocks[:, once], fixed), memory_share)
     return best
 
 
@@ -276,24 +297,144 @@ def sum_work(
 
 
 @functools.lru_cache(maxsize=1024)
-def _least_of_vertex(target: Target, work: Work) -> float:
+def _least_of_vertex(target: Target, dtype: np.dtype, out_dtype: np.dtype, codelet: Codelet) -> float:
     """What a vertex takes at least that adds up: nine tenths of what the small ones do, each of its form."""
-    cycles = []
-    for sizes in itertools.product((2, 3, 4), (1, 2, 3, 4, 8)):
-        cuts = tuple(Cut(axis.name, size, size, size) for axis, size in zip(work.axes, sizes, strict=True))
-        cycles.append(_vertex(target, work, work.codelet, sizes, cuts).tile_cycles(target.num_workers))
-    return 0.9 * min(cycles)
+    sizes = np.array([*itertools.product((2, 3, 4), (1, 2, 3, 4, 8))], np.int64).T
+    own = _costs(target, sum_work(2, 1, dtype, out_dtype, codelet), codelet, False)(sizes)
+    return 0.9 * float(np.min(own.tile_cycles(target.num_workers)))
 
 
-def _least(target: Target, work: Work, num_bytes: float, *, moves: bool) -> float:
+def _least(target: Target, codelet: Codelet, dtypes: tuple[np.dtype, np.dtype], num_bytes: Any, moves: Any) -> Any:
     """What a step takes at least whose tiles go through so many bytes each to add: no rule has more than 16 a cycle."""
     exchange = least_to_move(target) + num_bytes / target.exchange_bytes_per_cycle
-    few = sum_work(2, 1, work.fields[0].dtype, work.results[0].dtype, work.codelet)
-    computed = max(_least_of_vertex(target, few), num_bytes / 16)
-    return (exchange if moves else 0) + target.launch_cycles + computed
+    computed = np.maximum(_least_of_vertex(target, *dtypes, codelet), num_bytes / 16)
+    return np.where(moves, exchange, 0) + target.launch_cycles + computed
 
 
-@functools.lru_cache(maxsize=4096)
+def least_of_sums(
+    target: Target, count: Any, num_outputs: int, dtypes: tuple[np.dtype, np.dtype], codelet: Codelet, moves: Any = True
+) -> Any:
+    """What it takes at least to add up `count` partials of each of some outputs, if they are several: columns."""
+    num_bytes = count * num_outputs * dtypes[0].itemsize / target.num_tiles
+    return np.where(count > 1, _least(target, codelet, dtypes, num_bytes, moves), 0)
+
+
+def _blocks_of_sums(target: Target, count: int, num_outputs: int, home: Home) -> Iterator[tuple[int, int, int]]:
+    """Of partials in groups, one or several of them, how many groups, and how many partials and outputs a tile has."""
+    vectors = 4 * target.num_workers
+    # One step; or several, the first of groups of a power of two up to the root.
+    for groups in {1, *(-(-count // 2**k) for k in range(1, count.bit_length() // 2 + 1) if count >= 8)}:
+        each, tiles = -(-count // groups), max(1, target.num_tiles // groups)
+        # The more tiles the better, but for what every vertex takes however small it is.
+        shares = {-(-num_outputs // max(1, tiles >> k)) for k in range(4)}
+        sizes = {min(num_outputs, -(-share // n) * n) for share in shares for n in (1, 4, 8, vectors)}
+        yield from ((groups, each, size) for size in sorted(sizes | set(home[1:] if groups == 1 else ())))
+
+
+Partials = tuple[int, Home]
+"""How many partials each output has, and where they lie, by (partials, outputs)."""
+
+
+@functools.lru_cache(maxsize=256)
+def _sums_known(
+    target: Target, num_outputs: int, dtypes: tuple[np.dtype, np.dtype], codelet: Codelet
+) -> dict[Partials, Plan]:
+    """The plans of sums of as many outputs."""
+    return {}
+
+
+def plan_sums(
+    target: Target,
+    asked: Sequence[Partials],
+    num_outputs: int,
+    dtypes: tuple[np.dtype, np.dtype],
+    codelet: Codelet = add_up,
+) -> list[Plan]:
+    """How partials of each of some outputs are added up, of several numbers of partials, all planned together.
+
+    Args:
+        target: the machine.
+        asked: how many partials there are, and where they lie.
+        num_outputs: what each has partials of.
+        dtypes: of the partials, and of the sums.
+        codelet: what adds up: a field `partials` of shape (partials, outputs), and perhaps a static `dtype`.
+    """
+    known = _sums_known(target, num_outputs, dtypes, codelet)
+    if new := [partials for partials in dict.fromkeys(asked) if partials not in known]:
+        known.update(zip(new, _planned_sums(target, new, num_outputs, dtypes, codelet), strict=True))
+    return [known[partials] for partials in asked]
+
+
+def _in_order(places: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Ways by what they are of, then the better first."""
+    return np.lexsort((*places[::-1], numbers))
+
+
+def _planned_sums(
+    target: Target, asked: Sequence[Partials], num_outputs: int, dtypes: tuple[np.dtype, np.dtype], codelet: Codelet
+) -> Iterator[Plan]:
+    rows = [
+        (k, *blocks)
+        for k, (count, home) in enumerate(asked)
+        for blocks in _blocks_of_sums(target, count, num_outputs, home)
+    ]
+    numbers, groups, *sizes = np.array(rows, np.int64).T
+    counts, blocks = np.array([count for count, _ in asked], np.int64), np.array(sizes)
+    moves = np.array([not home for _, home in asked])[numbers]
+    # What adds up the sums of groups, on all tiles.
+    bounds = least_of_sums(target, groups, num_outputs, dtypes, codelet)
+    bounds = bounds + _least(target, codelet, dtypes, blocks.prod(axis=0) * dtypes[0].itemsize, moves)
+    work = sum_work(2, num_outputs, *dtypes, codelet)
+    dimensions = [("partials", counts[numbers]), ("outputs", num_outputs)]
+    ways, which, place = ways_of(dimensions, blocks, _ways(target, work, blocks, None), target.num_tiles)
+    numbers, bounds = numbers[place], bounds[place]
+    moved = np.zeros((2, len(ways)), np.int64)
+    for home in dict.fromkeys(home for _, home in asked):
+        flags = np.array([other == home for _, other in asked])[numbers]
+        moved[:, flags] = moved_elements(home, ways.chosen(flags), (0, 1))
+    step: Any = _price(target, work, ways, which, [Moved(*moved)])
+    places = np.array([beyond(target, [step]), step.cycles, ways.num_tiles, ways.num_vertices, bounds])
+    more: dict[int, Plan] = {}
+    left = ways.vertices[0]
+    if (left > 1).any():  # further steps, where they may be better than the second best that need none
+        least = places[1] + least_of_sums(target, left, num_outputs, dtypes, codelet, ways.parts[0] > 1)
+        alone = np.where(left == 1, places[1] + 1e12 * places[0], np.inf)
+        most = np.array([np.partition(np.append(alone[numbers == k], np.inf), 1)[1] for k in range(len(asked))])
+        some = np.flatnonzero((left > 1) & (least <= most[numbers])).tolist()
+        homes = [ELSEWHERE if ways.parts[0, k] > 1 else (int(left[k]), int(ways.blocks[1, k])) for k in some]
+        wanted = [(int(left[k]), home) for k, home in zip(some, homes, strict=True)]
+        more = dict(zip(some, plan_sums(target, wanted, num_outputs, dtypes, codelet), strict=True))
+        places[1, left > 1] = np.inf
+        for k, plan in more.items():
+            places[0, k] = max(places[0, k], beyond(target, plan.steps))
+            places[1, k] = step.cycles[k] + plan.total_cycles
+    order = _in_order(places, numbers)
+    first = np.searchsorted(numbers[order], np.arange(len(asked) + 1))
+    for k, (count, home) in enumerate(asked):
+        work, plans = sum_work(count, num_outputs, *dtypes, codelet, home), []
+        for way in order[first[k] : first[k + 1]][:2].tolist():
+            cuts, further = ways.at(way), more[way].steps if way in more else ()
+            if np.isfinite(places[1, way]):
+                steps = (replace(step.at(way), name=work.step_name(cuts)), *further)
+                plans.append(Plan(str(work), cuts, steps, told(work.pair[which[way]])))
+        number = int(first[k + 1] - first[k])
+        yield replace(plans[0], next_best=plans[1] if plans[1:] else None, num_options=number)
+
+
+def with_sums(
+    target: Target,
+    counts: np.ndarray,
+    num_outputs: int,
+    dtypes: tuple[np.dtype, np.dtype],
+    codelet: Codelet,
+    steps: Sequence[Steps],
+) -> list[Steps]:
+    """Steps of some ways with those that add up so many partials of each output, which lie anywhere."""
+    asked = [(int(count), ELSEWHERE) for count in counts if count > 1]
+    plans = iter(plan_sums(target, asked, num_outputs, dtypes, codelet))
+    return [(*first, *next(plans).steps) if count > 1 else first for count, first in zip(counts, steps, strict=True)]
+
+
 def plan_sum(
     target: Target,
     count: int,
@@ -303,38 +444,15 @@ def plan_sum(
     codelet: Codelet = add_up,
     home: Home = ELSEWHERE,
 ) -> Plan:
-    """How `count` partials of each of some outputs are added up.
-
-    Args:
-        target: the machine.
-        count: of partials.
-        num_outputs: what each has partials of.
-        dtype: of the partials.
-        out_dtype: of the sums.
-        codelet: what adds up: a field `partials` of shape (partials, outputs), and perhaps a static `dtype`.
-        home: where the partials lie, by these two dimensions.
-    """
-    work = sum_work(count, num_outputs, dtype, out_dtype, codelet, home)
-    options: list[Option] = []
-    vectors, itemsize = 4 * target.num_workers, np.dtype(dtype).itemsize
-    # One step; or several, the first of groups of a power of two up to the root.
-    for groups in {1, *(-(-count // 2**k) for k in range(1, count.bit_length() // 2 + 1) if count >= 8)}:
-        each, tiles = -(-count // groups), max(1, target.num_tiles // groups)
-        # What adds up the sums of groups, on all tiles.
-        least = (
-            _least(target, work, groups * num_outputs * itemsize / target.num_tiles, moves=True) if groups > 1 else 0.0
-        )
-        # The more tiles the better, but for what every vertex takes however small it is.
-        shares = {-(-num_outputs // max(1, tiles >> k)) for k in range(4)}
-        sizes = {min(num_outputs, -(-share // n) * n) for share in shares for n in (1, 4, 8, vectors)}
-        for size in sorted(sizes | set(home[1:] if groups == 1 else ())):
-            bound = least + _least(target, work, each * size * itemsize, moves=not home)
-            options += _ways_of(target, work, bound, (each, size), None)
-    return cheapest(str(work), target, options)
+    """How `count` partials of each of some outputs are added up: `plan_sums` of one number of them."""
+    [plan] = plan_sums(target, [(count, home)], num_outputs, (np.dtype(dtype), np.dtype(out_dtype)), codelet)
+    return plan
 
 
 def priced(target: Target, work: Work, like: Plan) -> Plan:
     """The plan of a work that is cut as another one is: on the tiles where that has left its operands."""
     codelet = work.pair.of(like.detail("workers"))
-    steps = tuple(_price(target, work, codelet, like.cuts, edges=True))
+    which = np.array([codelet is not work.codelet], np.int64)
+    step = _price(target, work, Ways.like([like.cuts]), which).at(0)
+    [steps] = _finished(target, work, [like.cuts], [(step,)])
     return Plan(str(work), like.cuts, steps, told(codelet))

@@ -129,8 +129,12 @@ class Work:
 
     def values(self, codelet: Codelet, cuts: Sequence[Cut]) -> dict[str, Any]:
         """The static values of a codelet."""
+        return self.values_of(codelet, self.is_partial(self.results[0], cuts))
+
+    def values_of(self, codelet: Codelet, is_partial: bool) -> dict[str, Any]:
+        """The static values of a codelet that finds parts of the first result, or all of it."""
         result = self.results[0]
-        dtype = result.partials if self.is_partial(result, cuts) else result.dtype
+        dtype = result.partials if is_partial else result.dtype
         own: dict[str, Any] = {"dtype": dtype.name, "partials": result.partials.name}
         return {name: value for name, value in own.items() if name in codelet.static} | dict(self.static)
 

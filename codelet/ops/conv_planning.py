@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from codelet.graphs.stages import Cut
-from codelet.ops.blocks import cuts_of, near, num_tiles
-from codelet.ops.conv_prices import costs_of, estimates, moved_by, price
-from codelet.ops.convolved import CODELETS, Blocks, Convolved, Kind, parts_of
+from codelet.ops.block_planning import add_up, least_of_sums, with_sums
+from codelet.ops.blocks import near
+from codelet.ops.conv_prices import estimates, price
+from codelet.ops.convolved import CODELETS, Blocks, ByRole, Convolved, parts_of
 from codelet.ops.pairs import told
-from codelet.ops.planning import MEMORY_SHARE, Option, Plan, cheapest, least_to_move, repeated
+from codelet.ops.planning import MEMORY_SHARE, Offers, Plan, Steps, best_of, repeated
+from codelet.ops.prices import least_to_move
+from codelet.ops.ways import Vertices, of_grain, ways_of
 from codelet.target import Target
-from codelet.tracing.codelets import Codelet
+
+_ELEMENT = list(CODELETS).index("element")
 
 _PRICED = 96
 """Of so many ways to cut tiles, those of the least estimates, the cycles are counted."""
@@ -52,48 +55,44 @@ def _grains_of(own: Convolved, grain: int) -> Blocks:
     return (1, near(extents.batch, left), *fields, in_channels, *kernel, out_channels)
 
 
-def _kind_of(own: Convolved, grains: Blocks) -> Kind:
-    """What vertices of a grain make."""
-    parts = parts_of(grains)
-    if math.prod(parts.fields) > 1:
-        return "patch"
-    return "element" if parts.batch == parts.out_channels == 1 else "position"
-
-
-def _share(blocks: Blocks, d: int, workers: int) -> Blocks:
-    """Blocks with one dimension cut into shares of workers."""
-    return (*blocks[:d], -(-blocks[d] // workers), *blocks[d + 1 :])
-
-
 _POSITIONS = 64
 """At most so many positions of a tile are vertices of their own."""
 
 
-def _ways(own: Convolved, blocks: Blocks, workers: int, *, alone: bool) -> Iterator[tuple[Kind, Codelet, Blocks]]:
-    """How the blocks of tiles are made by vertices: of all workers, or of one each."""
-    rank = own.rank
-    shared = (1, *blocks[1:])
-    single = (*shared[:2], *(1,) * rank, *shared[2 + rank :])
-    kind = _kind_of(own, shared)
-    if kind != "element":
-        yield kind, CODELETS[kind].shared, shared
-    if kind == "patch" and math.prod(blocks[2 : 2 + rank]) <= _POSITIONS and _kind_of(own, single) != "element":
-        yield "position", CODELETS["position"].shared, single
-    if not alone and kind != "element":
-        return
+def _kinds_of(grains: ByRole) -> np.ndarray:
+    """What vertices of some grains make: the numbers of kinds."""
+    patches = functools.reduce(np.multiply, grains.fields, 1) > 1
+    return np.where(patches, 0, np.where((grains.batch == 1) & (grains.out_channels == 1), 2, 1))
+
+
+def _ways(blocks: np.ndarray, alone: np.ndarray, workers: int) -> Iterator[Vertices]:
+    """How the blocks of tiles are made by vertices, of all workers or of one each.
+
+    Args:
+        blocks: of tiles, of shape (dimensions, ways).
+        alone: where vertices of one worker are looked at, whatever they make.
+        workers: of a tile.
+
+    Returns:
+        The codelets by number, even ones of all workers; the grains; and for which blocks.
+    """
+    rank = (len(blocks) - 4) // 2
+    of_fields = slice(2, 2 + rank)
+    shared, single = blocks.copy(), blocks.copy()
+    shared[0] = single[0] = single[of_fields] = 1
+    kinds, of_single = (_kinds_of(parts_of(list(own))) for own in (shared, single))
+    yield 2 * kinds, shared, kinds != _ELEMENT
+    yield 2 * of_single, single, (kinds == 0) & (blocks[of_fields].prod(axis=0) <= _POSITIONS) & (of_single != _ELEMENT)
+    alone = alone | (kinds == _ELEMENT)
     for d in (1, *range(2, 2 + rank), 3 + 2 * rank):
-        if shared[d] > 1:
-            grains = _share(shared, d, workers)
-            kind_of_share = _kind_of(own, grains)
-            yield kind_of_share, CODELETS[kind_of_share].worker, grains
-    if blocks[0] > 1 or kind == "element":
-        yield kind, CODELETS[kind].worker, shared
+        grains = shared.copy()
+        grains[d] = -(-shared[d] // workers)
+        yield 2 * _kinds_of(parts_of(list(grains))) + 1, grains, alone & (shared[d] > 1)
+    yield 2 * kinds + 1, shared, alone & ((blocks[0] > 1) | (kinds == _ELEMENT))
 
 
-def options(
-    target: Target, own: Convolved, grain: int | None = None, memory: int = 1 << 30, priced: int = _PRICED
-) -> Iterator[Option]:
-    """The ways to cut a convolution, those of the least estimates.
+def offers(target: Target, own: Convolved, grain: int | None, memory: int, priced: int = _PRICED) -> Offers:
+    """The ways to cut a convolution, those of the least estimates, and what they take.
 
     Args:
         target: the machine.
@@ -103,32 +102,29 @@ def options(
         priced: of how many ways to cut tiles.
     """
     fixed = None if grain is None else _grains_of(own, grain)
-    grid, estimate, least = estimates(target, own, fixed, memory)
-    found: list[tuple[float, Kind, Codelet, tuple[Cut, ...]]] = []
+    grid, estimate, computed = estimates(target, own, fixed, memory)
     number = min(priced, len(estimate))
     chosen = np.argpartition(estimate, number - 1)[:number]
-    for place, k in enumerate(chosen[np.argsort(estimate[chosen], kind="stable")]):
-        blocks = tuple(int(axis[k]) for axis in grid)
-        if fixed is not None:
-            vertices = math.prod(-(-block // own) for block, own in zip(blocks, fixed, strict=True))
-            kind = _kind_of(own, fixed)
-            ways: list[tuple[Kind, Codelet, Blocks]] = [
-                (kind, CODELETS[kind].for_vertices(vertices, target.num_workers), fixed)
-            ]
-        else:
-            ways = list(_ways(own, blocks, target.num_workers, alone=place < max(1, priced // 4)))
-        for kind, codelet, grains in ways:
-            cuts = cuts_of(own.dimensions, blocks, grains)
-            if num_tiles(cuts) <= target.num_tiles:
-                found.append((float(least[k]), kind, codelet, cuts))
-    costs = costs_of(target, own)
-    every = moved_by(target, own, [cuts for *_, cuts in found]) if found else []
-    for (computed, kind, codelet, cuts), moved in zip(found, every, strict=True):
-        bound = target.launch_cycles + computed
-        if moved.received:
-            bound += least_to_move(target) + moved.received * own.dtype.itemsize / target.exchange_bytes_per_cycle
-        count = functools.partial(price, target, own, costs, kind, codelet, cuts, moved)
-        yield Option(cuts, bound, count, told(codelet))
+    chosen = chosen[np.argsort(estimate[chosen], kind="stable")]
+    blocks = np.array(grid)[:, chosen]
+    if fixed is not None:
+        alone, grains, every = of_grain(blocks, fixed, target.num_workers)
+        found = iter([(2 * _kinds_of(parts_of(list(grains))) + alone, grains, every)])
+    else:
+        found = _ways(blocks, np.arange(number) < max(1, priced // 4), target.num_workers)
+    ways, which, place = ways_of(own.dimensions, blocks, found, target.num_tiles)
+    chosen = chosen[place]
+    step, moved, count = price(target, own, ways, which)
+    summed = least_of_sums(target, count, own.results, (own.partials, own.out_dtype), add_up)
+    bounds = target.launch_cycles + computed[chosen] + summed
+    exchanged = moved.received * own.dtype.itemsize / target.exchange_bytes_per_cycle
+    bounds = bounds + np.where(moved.received > 0, least_to_move(target) + exchanged, 0)
+
+    def finish(some: Sequence[int], steps: Sequence[Steps]) -> list[Steps]:
+        return with_sums(target, count[some], own.results, (own.partials, own.out_dtype), add_up, steps)
+
+    details = [told(codelet) for pair in CODELETS.values() for codelet in pair]
+    return Offers(ways, [step], bounds, details, which, finish=finish, least_to_finish=summed)
 
 
 def _in_turns(own: Convolved) -> Iterator[list[tuple[str, int, Convolved]]]:
@@ -162,7 +158,7 @@ def plan_convolved(
     memory = int(memory_share * target.bytes_per_tile)
 
     def planned(part: Convolved) -> Plan:
-        return cheapest(str(own), target, options(target, part, grain, memory), memory_share)
+        return best_of(str(own), target, offers(target, part, grain, memory), memory_share)
 
     plan = planned(own)
     if plan.tile_bytes <= memory or grain is not None:

@@ -7,28 +7,21 @@ estimates are arrays, over all combinations of cuts, with rates that a few verti
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from codelet.graphs.stages import Cut
-from codelet.ops.block_planning import add_up, plan_sum
-from codelet.ops.convolved import (
-    Blocks,
-    ByRole,
-    Convolved,
-    Kind,
-    convolve,
-    cuts_of_phase,
-    parts_of,
-    static_values,
-)
-from codelet.ops.planning import StepCost, VertexCosts, block_sizes, combined, least_to_move, step_cost, vertex_cycles
+from codelet.ops.convolved import CODELETS, Blocks, ByRole, Convolved, Kind, convolve, parts_of, static_values
+from codelet.ops.planning import block_sizes, combined
+from codelet.ops.prices import StepCost, costs_of, grouped, step_costs, vertex_cycles
+from codelet.ops.ways import Ways
 from codelet.ops.windows import WindowedDimension
 from codelet.target import Target, VertexCycles
-from codelet.tracing.codelets import Codelet
+from codelet.views.line import Phase
 
 # --- prices -----------------------------------------------------------------------------------------------
 
@@ -94,22 +87,11 @@ def _moved(own: Convolved, blocks: ByRole, over: ByRole, word_bytes: int) -> Ope
     return OperandElements(there + kernels, received, results)
 
 
-def moved_by(target: Target, own: Convolved, ways: Sequence[Sequence[Cut]]) -> list[OperandElements]:
-    """What a tile has of each of several ways to cut a convolution."""
-    blocks, over = (
-        parts_of(list(np.array([[getattr(cut, size) for cut in cuts] for cuts in ways], np.int64).T))
-        for size in ("block", "parts")
-    )
-    return [
-        OperandElements(*map(int, each)) for each in zip(*_moved(own, blocks, over, target.word_bytes), strict=True)
-    ]
-
-
-def _types(own: Convolved, kind: Kind, grains: ByRole) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """The shapes of the fields of a vertex; what a product of matrices sums over is as one dimension."""
+def _types(own: Convolved, kind: Kind, grains: ByRole) -> dict[str, tuple[tuple[Any, ...], np.dtype]]:
+    """The shapes of the fields of vertices; what a product of matrices sums over is as one dimension."""
     if kind == "patch":
         reaches = (f.reach(n, k) for f, n, k in zip(own.fields, grains.fields, grains.kernel, strict=True))
-        window: tuple[int, ...] = (grains.in_channels, *reaches)
+        window: tuple[Any, ...] = (grains.in_channels, *reaches)
     else:
         window = (grains.in_channels * math.prod(grains.kernel),)
     kernel = (grains.in_channels, *grains.kernel) if kind == "patch" else window
@@ -124,42 +106,59 @@ def num_partials(cuts: Sequence[Cut]) -> int:
     return vertices.in_channels * math.prod(vertices.kernel)
 
 
-Costs = Callable[[Kind, Codelet, np.dtype], VertexCosts]
-"""What the vertices of a convolution take, of a kind, that run a codelet and give a dtype."""
-
-
-def costs_of(target: Target, own: Convolved) -> Costs:
-    """What the vertices of a convolution take."""
-    return functools.cache(lambda kind, codelet, dtype: VertexCosts(target, codelet, **static_values(own, kind, dtype)))
+def _ways_of_phase(ways: Ways, phase: Sequence[Phase]) -> Ways:
+    """The ways of one phase: `cuts_of_phase`."""
+    rank, (extents, blocks, grains) = len(phase), (own.copy() for own in (ways.extents, ways.blocks, ways.grains))
+    for d, one in enumerate(phase):
+        field, kernel = 2 + d, 3 + rank + d
+        for sizes in (extents, blocks, grains):
+            sizes[field] = np.minimum(sizes[field], one.count)
+            sizes[kernel] = np.where(ways.extents[kernel] == one.taps, sizes[kernel], max(1, one.taps))
+    return Ways(ways.names, extents, blocks, grains)
 
 
 def price(
-    target: Target,
-    own: Convolved,
-    costs: Costs,
-    kind: Kind,
-    codelet: Codelet,
-    cuts: tuple[Cut, ...],
-    moved: OperandElements,
-) -> Iterator[StepCost]:
-    """What the compute sets of a convolution take, one after another, given what vertices take and a tile has."""
-    count = num_partials(cuts)
-    dtype = own.partials if count > 1 else own.out_dtype
-    each: list[tuple[VertexCycles, int]] = []
+    target: Target, own: Convolved, ways: Ways, which: np.ndarray
+) -> tuple[StepCost, OperandElements, np.ndarray]:
+    """What the products of a convolution take, what a tile has, and how many partial sums each result has: columns.
+
+    Args:
+        target: the machine.
+        own: the convolution.
+        ways: to cut it.
+        which: the codelet of each: twice the number of its kind, and one more for those of one worker.
+    """
+    moved = _moved(own, parts_of(list(ways.blocks)), parts_of(list(ways.parts)), target.word_bytes)
+    vertices = parts_of(list(ways.vertices))
+    count = functools.reduce(np.multiply, vertices.kernel, vertices.in_channels)
+    dtypes = {own.out_dtype: count == 1, own.partials: count > 1}
+    if len(dtypes) == 1:
+        dtypes = {own.partials: count > 0}
+    groups = []
+    for number, (dtype, of_dtype) in itertools.product(range(2 * len(CODELETS)), dtypes.items()):
+        flags = (which == number) & of_dtype
+        if flags.any():
+            kind, pair = list(CODELETS.items())[number // 2]
+            codelet = pair.worker if number % 2 else pair.shared
+            groups.append((kind, costs_of(target, codelet, **static_values(own, kind, dtype)), flags))
+    each: list[tuple[VertexCycles, np.ndarray]] = []
     for phase in own.phases:
         if all(one.taps for one in phase):
-            ours = cuts_of_phase(cuts, phase)
-            of_tile = math.prod(cut.vertices_of_tile for cut in ours)
-            types = _types(own, kind, parts_of([cut.grain for cut in ours]))
-            each.append((costs(kind, codelet, dtype).of(types), of_tile))
-    blocks, grains = parts_of([cut.block for cut in cuts]), parts_of([cut.grain for cut in cuts])
-    sums_of_tile = -(-blocks.in_channels // grains.in_channels)
-    held = moved.operands * own.dtype.itemsize + moved.results * sums_of_tile * dtype.itemsize
+            ours = _ways_of_phase(ways, phase)
+            of_kind = (
+                (flags, cost.of(_types(own, kind, parts_of(list(ours.grains[:, flags])))))
+                for kind, cost, flags in groups
+            )
+            each.append((grouped(target, len(ways), of_kind), ours.vertices_of_tile.prod(axis=0)))
+    itemsizes = np.where(count > 1, own.partials.itemsize, own.out_dtype.itemsize)
+    sums_of_tile = parts_of(list(ways.vertices_of_tile)).in_channels
+    held = moved.operands * own.dtype.itemsize + moved.results * sums_of_tile * itemsizes
+    (first, _), *others = each
     received = moved.received * own.dtype.itemsize
-    first, *others = each
-    yield step_cost(target, "convolve", cuts, first[0], received_bytes=received, tile_bytes=held, others=others)
-    if count > 1:
-        yield from plan_sum(target, count, own.results, own.partials, own.out_dtype, add_up).steps
+    step = step_costs(
+        target, "convolve", ways, lambda *_: first, received_bytes=received, tile_bytes=held, others=others
+    )
+    return step, moved, count
 
 
 # --- estimates of all ways at once ------------------------------------------------------------------------
@@ -258,7 +257,7 @@ def _sizes(target: Target, own: Convolved, grains: Blocks | None) -> list[list[i
 def estimates(
     target: Target, own: Convolved, grains: Blocks | None, memory: int
 ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """The blocks of all ways, what each takes about, and what it takes at least to compute and to add up."""
+    """The blocks of all ways, what each takes about, and what it takes at least to compute."""
     sizes = _sizes(target, own, grains)
     grid, counts = combined([extent for _, extent in own.dimensions], sizes, target.num_tiles)
     blocks, over, rates = parts_of(grid), parts_of(counts), _rates(target, own.dtype, own.partials)
@@ -281,5 +280,4 @@ def estimates(
     estimate = estimate + np.where(sums > 1, 2 * step + summed_words, 0)
     held = moved.operands * own.dtype.itemsize + moved.results * own.partials.itemsize
     estimate = np.where(held > memory, estimate + 1e9 + held, estimate)
-    summed = least_to_move(target) + target.launch_cycles + summed_words * itemsize / target.exchange_bytes_per_cycle
-    return grid, estimate, least * products + np.where(sums > 1, summed, 0)
+    return grid, estimate, least * products

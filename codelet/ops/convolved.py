@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -22,6 +22,7 @@ from codelet.ops.blocks import whole
 from codelet.ops.pairs import Pair, both
 from codelet.ops.windows import WindowedDimension
 from codelet.tracing.codelets import codelet
+from codelet.tracing.field_types import SizeNames, sizes_named
 from codelet.views.line import Phase
 
 Kind = Literal["patch", "position", "element"]
@@ -141,7 +142,15 @@ def cuts_of_phase(cuts: Sequence[Cut], phase: Sequence[Phase]) -> tuple[Cut, ...
 # --- codelets ---------------------------------------------------------------------------------------------
 
 
+def _sizes_of_patches(static: Mapping[str, Any], ranks: Sequence[int]) -> SizeNames:
+    steps, places = static["dilations"], range(ranks[0] - 2)
+    images, kernels = (tuple(f"{name}{d}" for d in places) for name in "xw")
+    limits = tuple((f"x{d}", f"{steps[d]}*w{d} + {1 - steps[d]}") for d in places)
+    return SizeNames((("batch", "channels", *images), ("results", "channels", *kernels)), limits)
+
+
 @both
+@sizes_named(_sizes_of_patches)
 def convolve(x, w, *, strides, dilations, partials, dtype):
     """A patch of results: images (batch, channels, field) by kernels (results, channels, taps)."""
     found = lax.conv_general_dilated(
@@ -151,6 +160,7 @@ def convolve(x, w, *, strides, dilations, partials, dtype):
 
 
 @both
+@sizes_named(lambda _, ranks: SizeNames(tuple((name, *(f"w{d}" for d in range(1, ranks[0]))) for name in "xw")))
 def multiply_windows(x, w, *, partials, dtype):
     """Results at one position: windows (batch, channels, taps) by kernels (results, channels, taps)."""
     summed = tuple(range(1, x.ndim))
@@ -158,6 +168,7 @@ def multiply_windows(x, w, *, partials, dtype):
 
 
 @codelet(issue="assembly")
+@sizes_named(lambda _, ranks: SizeNames((tuple(f"w{d}" for d in range(ranks[0])),) * 2))
 def multiply_window(x, w, *, partials, dtype):
     """One result: a window (channels, taps) by a kernel."""
     every = tuple(range(x.ndim))

@@ -23,6 +23,7 @@ from codelet.ops.pairs import Pair, both
 from codelet.ops.saved_functions import SavedFunction, saved_function
 from codelet.tracing.captured import Captured, captured
 from codelet.tracing.codelets import Codelet
+from codelet.tracing.field_types import SizeNames
 from codelet.tracing.hints import Hints
 from codelet.tracing.statics import Settings, restored, static_key, trace_settings
 from codelet.views.tensor import Tensor
@@ -202,8 +203,9 @@ class _ElementCodelet(Codelet):
         function, *hinting = functions
         return _ElementCodelet(function, self.computed, self.hints.of(*hinting))
 
-    def size_names(self, static: Mapping[str, Any]) -> tuple[tuple[str, ...], ...] | None:
-        return tuple(tuple(f"d{d}" for d in own) for own in static["dimensions"])  # the function sees single elements
+    def size_names(self, static: Mapping[str, Any], ranks: Sequence[int]) -> SizeNames | None:
+        # The function sees single elements.
+        return SizeNames(tuple(tuple(f"d{d}" for d in own) for own in static["dimensions"]))
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._origin is not None:

@@ -11,28 +11,17 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from codelet.graphs.stages import Cut
-from codelet.ops.blocks import cuts_of, num_tiles
 from codelet.ops.homes import Home, moved_elements
 from codelet.ops.pairs import Pair, told
-from codelet.ops.planning import (
-    MEMORY_SHARE,
-    POINTER_BYTES,
-    Option,
-    Plan,
-    StepCost,
-    block_sizes,
-    cheapest,
-    least_to_move,
-    step_cost,
-    vertex_cycles,
-)
-from codelet.target import Target, VertexCycles
+from codelet.ops.planning import MEMORY_SHARE, Offers, Plan, best_of, block_sizes
+from codelet.ops.prices import POINTER_BYTES, Costs, StepCost, by_group, costs_of, least_to_move, step_costs
+from codelet.ops.ways import Vertices, Ways, of_grain, product_of, ways_of
+from codelet.target import Target
 from codelet.tracing.codelets import Codelet
 
 _CANDIDATES = 3
@@ -91,33 +80,34 @@ class Elements:
         return f"{sizes} elements of {operands} to {', '.join(map(str, self.results))}"
 
 
-@functools.lru_cache(maxsize=4096)
-def _vertex(target: Target, own: Elements, codelet: Codelet, sizes: tuple[int, ...]) -> VertexCycles:
-    """What a vertex takes that has so much of each dimension."""
-    pairs = enumerate(own.operands)
-    types = {f"x{k}": (tuple(sizes[d] for d in operand.dimensions), operand.dtype) for k, operand in pairs}
-    return vertex_cycles(target, codelet, types, **own.static)
+def _cost(target: Target, own: Elements, codelet: Codelet) -> Costs:
+    """What vertices take by how much they have of each dimension: numbers, or columns of these."""
+    costs, pairs = costs_of(target, codelet, **own.static), list(enumerate(own.operands))
+    return lambda sizes: costs.of({f"x{k}": (tuple(sizes[d] for d in x.dimensions), x.dtype) for k, x in pairs})
 
 
-def _price(
-    target: Target, own: Elements, codelet: Codelet, cuts: tuple[Cut, ...], edges: bool = False
-) -> list[StepCost]:
-    of_size = functools.partial(_vertex, target, own, codelet)
-    vertex, at_edges = of_size(tuple(cut.grain for cut in cuts)), of_size if edges else None
-    received, sent, held = 0, 0, math.prod(cut.block for cut in cuts) * sum(dtype.itemsize for dtype in own.results)
-    there = 0
+def _price(target: Target, own: Elements, codelets: Pair, ways: Ways, which: np.ndarray) -> StepCost:
+    costs = functools.cache(lambda k: _cost(target, own, codelets[k]))
+    vertex = by_group(target, which, lambda k, sizes: costs(k)(sizes))
+    received, sent, there = 0, 0, 0
+    held = ways.blocks.prod(axis=0) * sum(dtype.itemsize for dtype in own.results)
     for operand in own.operands:
-        block = math.prod(cuts[d].block for d in operand.dimensions) * operand.dtype.itemsize
-        held += block
+        block = product_of(ways.blocks, operand.dimensions) * operand.dtype.itemsize
+        held = held + block
         if operand.is_scattered:
-            vertices = math.prod(cut.vertices_of_tile for cut in cuts)
-            held += POINTER_BYTES * vertices * math.prod(cuts[d].grain for d in operand.dimensions)
-        moved = moved_elements(operand.home, cuts, operand.dimensions)
-        there += block if operand.home and not moved.received else 0
-        received += moved.received * operand.dtype.itemsize
-        sent += moved.sent * operand.dtype.itemsize
-    own_bytes: dict[str, Any] = {"received_bytes": received, "sent_bytes": sent, "tile_bytes": held}
-    return [replace(step_cost(target, "map", cuts, vertex, **own_bytes, at_edges=at_edges), there_bytes=there)]
+            vertices = ways.vertices_of_tile.prod(axis=0)
+            held = held + POINTER_BYTES * vertices * product_of(ways.grains, operand.dimensions)
+        moved = moved_elements(operand.home, ways, operand.dimensions)
+        there = there + np.where(moved.received > 0, 0, block if operand.home else 0)
+        received = received + moved.received * operand.dtype.itemsize
+        sent = sent + moved.sent * operand.dtype.itemsize
+    own_bytes: dict[str, Any] = {
+        "received_bytes": received,
+        "sent_bytes": sent,
+        "tile_bytes": held,
+        "there_bytes": there,
+    }
+    return step_costs(target, "map", ways, vertex, **own_bytes, edges=True)
 
 
 def _rate(target: Target, own: Elements, codelet: Codelet) -> float:
@@ -130,8 +120,10 @@ def _rate(target: Target, own: Elements, codelet: Codelet) -> float:
         for extent, most in zip(reversed(own.extents), reversed(form[:rank]), strict=True):
             sizes.insert(0, max(1, min(extent, most, left)))
             left //= sizes[0]
-        found.append(_vertex(target, own, codelet, tuple(sizes)).tile_cycles(target.num_workers) / math.prod(sizes))
-    return min(found)
+        found.append(sizes)
+    columns = np.array(found, np.int64).reshape(len(found), rank).T
+    own_cycles = _cost(target, own, codelet)(columns if rank else ())
+    return float(np.min(own_cycles.tile_cycles(target.num_workers) / columns.prod(axis=0)))
 
 
 def _multiple(target: Target, own: Elements, d: int, grain: int) -> int:
@@ -151,8 +143,8 @@ def _sizes(target: Target, own: Elements, d: int, grain: int) -> list[int]:
     return sorted({*sizes, *(size for size in homes if size % grain == 0 or size >= own.extents[d])}, reverse=True)
 
 
-def _blocks(target: Target, own: Elements, rate: float, grains: tuple[int, ...]) -> list[tuple[float, tuple[int, ...]]]:
-    """Blocks of tiles, those of the least bounds below the cycles that they take, with these bounds."""
+def _blocks(target: Target, own: Elements, rate: float, grains: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds below the cycles that blocks of tiles take, the least ones, and these blocks."""
     extents = own.extents
     cut = sorted(sorted(range(len(extents)), key=lambda d: -extents[d])[:3])  # more are not cut over tiles
     choices = [np.array(_sizes(target, own, d, grains[d])) for d in cut]
@@ -176,7 +168,7 @@ def _blocks(target: Target, own: Elements, rate: float, grains: tuple[int, ...])
     order = order[np.isfinite(bounds[order])]
     sizes = np.log2(every[-1][order]).astype(int) // 2 if extents else 0 * order
     chosen = np.concatenate([order[sizes == size][:_CANDIDATES] for size in np.unique(sizes)])
-    return [(float(bounds[k]), tuple(map(int, every[:, k]))) for k in chosen]
+    return bounds[chosen], every[:, chosen]
 
 
 def _grains(own: Elements, grain: int) -> tuple[int, ...]:
@@ -188,37 +180,43 @@ def _grains(own: Elements, grain: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _shares(blocks: tuple[int, ...], num_workers: int) -> Iterator[tuple[int, ...]]:
+def _shares(blocks: np.ndarray, num_workers: int) -> Iterator[np.ndarray]:
     """Blocks of vertices for the workers of a tile: lines along the last or the longest other dimension, or shares."""
-    last = len(blocks) - 1
-    longest = max(range(last), key=blocks.__getitem__)
-    for d in (last, longest):
-        lines = math.prod(blocks) // blocks[d]
-        parts = -(-num_workers // lines)
-        yield tuple(-(-blocks[d] // parts) if k == d else 1 for k in range(len(blocks)))
-    for d in (longest, last):
-        yield tuple(-(-blocks[d] // num_workers) if k == d else blocks[k] for k in range(len(blocks)))
+    last, size = len(blocks) - 1, blocks.prod(axis=0)
+    longest = blocks[:-1].argmax(axis=0)
+    at = np.arange(len(blocks))[:, None]
+    for own in (at == last, at == longest):
+        parts = -(-num_workers // (size // np.where(own, blocks, 1).prod(axis=0)))
+        yield np.where(own, -(-blocks // parts), 1)
+    for own in (at == longest, at == last):
+        yield np.where(own, -(-blocks // num_workers), blocks)
 
 
-def _options(target: Target, own: Elements, codelets: Pair, grain: int | None) -> Iterator[Option]:
+def _ways(target: Target, blocks: np.ndarray, fixed: tuple[int, ...] | None) -> Iterator[Vertices]:
+    """How blocks are cut into vertices: with codelets of which numbers, into what grains, and which blocks."""
+    every = np.ones(blocks.shape[1], bool)
+    if fixed is not None:
+        yield of_grain(blocks, fixed, target.num_workers)
+    elif len(blocks) < 2:
+        yield 0, blocks, every
+        yield 1, -(-blocks // target.num_workers), every
+    else:
+        earlier: list[np.ndarray] = []
+        for grains in _shares(blocks, target.num_workers):
+            known = [(grains == other).all(axis=0) for other in earlier]
+            yield 1, grains, ~functools.reduce(np.logical_or, known, ~every)
+            earlier.append(grains)
+
+
+def _offers(target: Target, own: Elements, codelets: Pair, grain: int | None) -> Offers:
     fixed = None if grain is None else _grains(own, grain)
     of_worker = _rate(target, own, codelets.worker) / target.num_workers  # all of them do as much at once
     rate = 0.9 * min(_rate(target, own, codelets.shared), of_worker)
-    for bound, blocks in _blocks(target, own, rate, fixed or tuple(1 for _ in own.extents)):
-        ways: list[tuple[Codelet, tuple[int, ...]]] = []
-        if fixed is not None:
-            vertices = math.prod(-(-block // size) for block, size in zip(blocks, fixed, strict=True))
-            ways.append((codelets.for_vertices(vertices, target.num_workers), fixed))
-        elif len(blocks) < 2:
-            share = tuple(-(-block // target.num_workers) for block in blocks)
-            ways += [(codelets.shared, blocks), (codelets.worker, share)]
-        else:
-            ways += [(codelets.worker, sizes) for sizes in _shares(blocks, target.num_workers)]
-        for codelet, sizes in dict.fromkeys(ways):
-            cuts = cuts_of(zip(own.names, own.extents, strict=True), blocks, sizes)
-            if num_tiles(cuts) <= target.num_tiles:
-                price = functools.partial(_price, target, own, codelet, cuts)
-                yield Option(cuts, bound, price, told(codelet), functools.partial(price, edges=True))
+    bounds, blocks = _blocks(target, own, rate, fixed or tuple(1 for _ in own.extents))
+    dimensions, vertices = list(zip(own.names, own.extents, strict=True)), _ways(target, blocks, fixed)
+    ways, which, place = ways_of(dimensions, blocks, vertices, target.num_tiles)
+    step = _price(target, own, codelets, ways, which)
+    return Offers(ways, [step], bounds[place], [told(codelet) for codelet in codelets], which)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -238,4 +236,4 @@ def plan_elements(
         grain: about how many elements a vertex has; None for the planner to choose.
         memory_share: of a tile's memory, what the operation may take.
     """
-    return cheapest(str(own), target, _options(target, own, codelets, grain), memory_share)
+    return best_of(str(own), target, _offers(target, own, codelets, grain), memory_share)

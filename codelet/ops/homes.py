@@ -9,6 +9,7 @@ A home is the block of a tile along each dimension, on tiles one after another, 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,6 +19,7 @@ import numpy as np
 
 from codelet.graphs.graph import Graph
 from codelet.graphs.stages import Cut
+from codelet.ops.ways import Ways
 from codelet.views.sources import Patchwork, Variable, source_variables
 from codelet.views.tensor import Tensor
 
@@ -145,10 +147,13 @@ def settle_read(tensor: Tensor, cuts: Sequence[Cut], axes: Sequence[int]) -> Non
 
 
 class Moved(NamedTuple):
-    """Elements of an array that move between tiles: what the fullest tile receives, and what the fullest sends."""
+    """Elements of an array that move between tiles: what the fullest tile receives, and what the fullest sends.
 
-    received: int
-    sent: int
+    Both are columns over ways to cut what reads the array, int64.
+    """
+
+    received: np.ndarray
+    sent: np.ndarray
 
 
 def _is_shared(cuts: Sequence[Cut], axes: Sequence[int]) -> bool:
@@ -160,32 +165,43 @@ def _is_in_order(cuts: Sequence[Cut], axes: Sequence[int]) -> bool:
     return _follow_memory([cut.extent for cut in cuts], [cut.block for cut in cuts], axes)
 
 
-def moved_elements(home: Home | None, cuts: Sequence[Cut], axes: Sequence[int]) -> Moved:
-    """What moves where blocks of an array are read.
-
-    Args:
-        home: where it lies.
-        cuts: of all dimensions of the grid of blocks.
-        axes: those that the array has, in order.
-    """
-    own = [cuts[a] for a in axes]
-    block = math.prod(cut.block for cut in own)
-    if _is_shared(cuts, axes):
-        return Moved(block, math.prod(home) if home else 0)
-    if home is None:
-        return Moved(0, 0)
-    extents = [cut.extent for cut in own]
-    theirs, ours = _grid_of(extents, home) if home else None, _grid_of(extents, [cut.block for cut in own])
-    if not _is_in_order(cuts, axes):
-        return Moved(block, math.prod(home))
+@functools.lru_cache(maxsize=1 << 14)
+def _moved_in_order(home: Home, extents: tuple[int, ...], blocks: tuple[int, ...]) -> tuple[int, int]:
+    """What tiles receive and send that read blocks one after another of what lies in others."""
+    theirs, ours = _grid_of(extents, home), _grid_of(extents, blocks)
     if theirs == ours:
-        return Moved(0, 0)
-    if theirs is None or len(theirs) != 1 or len(ours) != 1:
-        return Moved(block, math.prod(home))
+        return 0, 0
+    if len(theirs) != 1 or len(ours) != 1:
+        return math.prod(blocks), math.prod(home)
     # Stretches: of each tile there are some elements that it has and reads.
     (extent, held), (_, read) = theirs[0], ours[0]
     tiles = np.arange(-(-extent // min(held, read)))
     starts, stops = (np.minimum(extent, np.multiply.outer((held, read), tiles + k)) for k in (0, 1))
     there = np.maximum(0, stops.min(axis=0) - starts.max(axis=0))
     most = (stops - starts - there).max(axis=1)
-    return Moved(int(most[1]), int(most[0]))
+    return int(most[1]), int(most[0])
+
+
+def moved_elements(home: Home | None, ways: Ways, axes: Sequence[int]) -> Moved:
+    """What moves where blocks of an array are read.
+
+    Args:
+        home: where it lies.
+        ways: to cut all dimensions of the grid of blocks.
+        axes: those that the array has, in order.
+    """
+    own, count = list(axes), len(ways)
+    shared = (np.delete(ways.parts, own, axis=0) > 1).any(axis=0)
+    block = ways.blocks[own].prod(axis=0)
+    if home is None:
+        return Moved(np.where(shared, block, 0), np.zeros(count, np.int64))
+    received, sent = block, np.where(shared, math.prod(home) if home else 0, math.prod(home))
+    moves = [(a, b) for k, a in enumerate(own) for b in own[k + 1 :] if b < a]
+    if home:
+        there = ~shared
+        for a, b in moves:  # blocks of these follow one another otherwise than the array does
+            there = there & ~((ways.parts[a] > 1) & (ways.parts[b] > 1))
+        extents, places = tuple(ways.extents[own, :1].ravel().tolist()), np.flatnonzero(there)
+        found = [_moved_in_order(home, extents, tuple(each)) for each in ways.blocks[own][:, places].T.tolist()]
+        received[places], sent[places] = np.array(found, np.int64).reshape(-1, 2).T
+    return Moved(received, sent)

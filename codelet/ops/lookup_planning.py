@@ -26,17 +26,8 @@ from codelet.graphs.stages import Cut
 from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import cuts_of, num_tiles
 from codelet.ops.lookup_codelets import laid_out
-from codelet.ops.planning import (
-    MEMORY_SHARE,
-    Option,
-    Plan,
-    StepCost,
-    block_sizes,
-    cheapest,
-    moved_cycles,
-    step_cost,
-    vertex_cycles,
-)
+from codelet.ops.planning import MEMORY_SHARE, Option, Plan, block_sizes, cheapest
+from codelet.ops.prices import StepCost, moved_cycles, step_cost, vertex_cycles
 from codelet.target import Target, VertexCycles
 from codelet.tracing.codelets import Codelet
 
@@ -199,10 +190,7 @@ def _least_of_sums(target: Target, own: Lookup, cuts: tuple[Cut, ...]) -> int:
     return int(fixed + max(num_bytes, _sent(own, cuts)) / target.exchange_bytes_per_cycle + num_bytes / 8)
 
 
-def _price(
-    target: Target, own: Lookup, codelet: Codelet, cuts: tuple[Cut, ...], *, with_sums: bool = True
-) -> list[StepCost]:
-    """What the steps take; what adds up partial results as it is planned, or at least."""
+def _price(target: Target, own: Lookup, codelet: Codelet, cuts: tuple[Cut, ...]) -> list[StepCost]:
     vertex = _vertex(target, own, own.codelet(cuts, codelet), tuple(cut.grain for cut in cuts))
     first = _lay_out(target, own, cuts)
     received = _moved(own, cuts, bool(first))
@@ -211,12 +199,10 @@ def _price(
     count = own.num_partials(cuts)
     if count == 1:
         return [*first, step]
-    if not with_sums:
-        return [*first, step, StepCost("sums", 1, 1, 0, 0, _least_of_sums(target, own, cuts), 0)]
     size, dtype = math.prod(own.writes.shape), own.writes.dtype
     add, *others = plan_sum(target, count, size, dtype, dtype).steps
     # The planner of sums supposes that all tiles send alike.
-    exchange = max(add.exchange, moved_cycles(target, 0, add.num_tiles, _sent(own, cuts)))
+    exchange = max(add.exchange, int(moved_cycles(target, 0, add.num_tiles, _sent(own, cuts))))
     return [*first, step, replace(add, exchange=exchange), *others]
 
 
@@ -326,9 +312,7 @@ def _options(target: Target, own: Lookup, codelet: Codelet, grain: int | None, m
     for whole in (False, True):  # of those whose columns have to be laid out first, and of the others
         alike = [entry for entry in ordered if (rows_to_lay_out(own, entry[1], target.num_tiles) is None) is whole]
         for bound, cuts in alike[: _CANDIDATES * max(1, len(own.extents))]:
-            price = functools.partial(_price, target, own, codelet, cuts)
-            refine = functools.partial(price, with_sums=True) if own.num_partials(cuts) > 1 else None
-            yield Option(cuts, bound, functools.partial(price, with_sums=False), refine=refine)
+            yield Option(cuts, bound, functools.partial(_price, target, own, codelet, cuts))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -120,7 +120,8 @@ def add_planned(
         if result.name in left and result.add is not None:
             parts, out = left.pop(result.name), results[result.name].flatten()
             home = home_of_partials(work, result, plan.cuts)
-            sums = plan_sum(graph.target, *parts.shape, result.partials, result.dtype, result.add, home)
+            count, num_outputs = parts.shape
+            sums = plan_sum(graph.target, count, num_outputs, result.partials, result.dtype, result.add, home)
             with graph.scope(f"{work.name} {result.name}" if several else work.name):
                 sum_partials(graph, parts, out, sums, result.add)
     return left

@@ -1,14 +1,8 @@
 """Planning: of the ways to spread an operation over the tiles the one that takes the fewest cycles.
 
-In come options: ways to cut the dimensions of an operation, each with a bound below its cycles and a function that
-counts them. Out comes a `Plan`: the cheapest of those whose operands, results and temporaries fit a share of the tiles'
-memory. Each compute set of an option is priced as `codelet/superstep.py` counts a step, for its fullest tile:
-
-    sync and overhead     where anything moves
-    exchange              what a tile receives that it alone does not read; what one tile alone reads, lives there
-    launch and compute    its vertices, each of which takes what the target says of its codelet
-
-The profile of the whole graph asks the same functions, with all that really moves.
+In come offers: ways to cut the dimensions of an operation, and what its compute sets take with each, as columns
+(`prices.py`). Out comes a `Plan`: the cheapest of those whose operands, results and temporaries fit a share of the
+tiles' memory.
 
 Source: PopLibs plans convolutions and matrix products so (lib/poplin/ConvPlan.cpp), with 0.6 of a tile's memory.
 """
@@ -16,67 +10,19 @@ Source: PopLibs plans convolutions and matrix products so (lib/poplin/ConvPlan.c
 from __future__ import annotations
 
 import functools
-import itertools
-import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from weakref import WeakKeyDictionary
+from typing import Any
 
 import numpy as np
 
 from codelet.graphs.stages import Cut
-from codelet.ops.blocks import num_tiles, num_vertices
-from codelet.superstep import PlacedVertices, Traffic, exchange_cycles, tile_cycles
-from codelet.target import FamilyCycles, Target, VertexCycles
-from codelet.tracing.any_size import OfSizes
-from codelet.tracing.codelets import Codelet
-from codelet.tracing.field_types import FieldType
-from codelet.tracing.statics import trace_settings
+from codelet.ops.prices import StepCost
+from codelet.ops.ways import Ways
+from codelet.target import Target
 
 MEMORY_SHARE = 0.6
 """Of a tile's memory, what an operation may take: PopLibs' availableMemoryProportion."""
-
-POINTER_BYTES = 4
-"""What a vertex keeps for an edge: where it begins."""
-
-Types = Mapping[str, tuple[Sequence[int], object]]
-"""The shape and dtype of each input field of a vertex."""
-
-
-@dataclass(frozen=True)
-class StepCost:
-    """What one compute set of an operation takes.
-
-    Attributes:
-        name: of the compute set.
-        num_vertices: of all tiles.
-        num_tiles: that have any.
-        sync: cycles of the synchronization before an exchange; 0 where nothing moves.
-        exchange: cycles, with what each exchange takes whatever it moves.
-        compute: cycles of the fullest tile, with the launch.
-        tile_bytes: what the fullest tile holds while it runs: inputs, results, temporaries.
-        there_bytes: of these, what lay on the tile before: it is not taken anew.
-    """
-
-    name: str
-    num_vertices: int
-    num_tiles: int
-    sync: int
-    exchange: int
-    compute: int
-    tile_bytes: int
-    there_bytes: int = field(default=0, compare=False)
-
-    @property
-    def cycles(self) -> int:
-        """Of the whole step."""
-        return self.sync + self.exchange + self.compute
-
-    def __str__(self) -> str:
-        return (
-            f"{self.name}: {self.num_vertices:,} vertices on {self.num_tiles:,} tiles, "
-            f"{self.sync + self.exchange:,} + {self.compute:,} cycles, {self.tile_bytes:,} bytes a tile"
-        )
 
 
 @dataclass(frozen=True)
@@ -152,116 +98,6 @@ class Plan:
         return "\n".join(lines)
 
 
-# --- prices ---------------------------------------------------------------------------------------------
-
-
-_KNOWN: WeakKeyDictionary[Codelet, dict[Hashable, dict[Hashable, VertexCycles]]] = WeakKeyDictionary()
-"""What vertices take, by all that it depends on; what they run is not kept, of which there are ten thousands."""
-
-
-class VertexCosts:
-    """What vertices of a codelet take, with some static values, by the types of their inputs."""
-
-    def __init__(self, target: Target, codelet: Codelet, **static: object):
-        self.target, self._traces = target, OfSizes(codelet, static)
-        key = target, self._traces.keys, trace_settings()
-        of_codelet = _KNOWN.setdefault(self._traces.codelet, {})
-        self._known: dict[Hashable, VertexCycles] = of_codelet.setdefault(key, {})
-
-    def of(self, inputs: Types) -> VertexCycles:
-        """What a vertex takes whose inputs have these types."""
-        types = {name: FieldType(tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in inputs.items()}  # type: ignore[call-overload]
-        key = tuple(types.items())
-        if key not in self._known:
-            self._known[key] = self.target.estimate_cycles(self._traces.traced(types))
-        return self._known[key]
-
-
-def vertex_cycles(target: Target, codelet: Codelet, inputs: Types, **static: object) -> VertexCycles:
-    """What a vertex takes whose inputs have these types."""
-    return VertexCosts(target, codelet, **static).of(inputs)
-
-
-def _tiles(cuts: Sequence[Cut]) -> Iterator[list[tuple[tuple[int, ...], int]]]:
-    """The kinds of tiles that a grid has: the sizes of the vertices of each, and how many it has of each size."""
-    of_cuts: list[list[list[tuple[int, int]]]] = []
-    for cut in cuts:
-        blocks = {min(cut.block, cut.extent), cut.extent - (cut.parts - 1) * cut.block}
-        sizes = [[(cut.grain, block // cut.grain), (block % cut.grain, 1)] for block in sorted(blocks, reverse=True)]
-        of_cuts.append([[(size, n) for size, n in own if size and n] for own in sizes])
-    for kind in itertools.product(*of_cuts):
-        yield [(tuple(size for size, _ in own), math.prod(n for _, n in own)) for own in itertools.product(*kind)]
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def _computed(target: Target, vertices: tuple[tuple[VertexCycles, int], ...]) -> int:
-    """What a tile takes for some vertices, so many of each, with the launch."""
-    if len(vertices) == 1 and vertices[0][1]:
-        [(own, n)] = vertices
-        alone, each = (own.tile_cycles(target.num_workers), 0) if own.shared else (own.supervisor, own.worker)
-        return target.launch_cycles + n * alone + -(-n // target.num_workers) * target.num_workers * each
-    placed = [PlacedVertices(np.zeros(n, np.int64), FamilyCycles((own,))) for own, n in vertices]
-    return int(tile_cycles(placed, 1, target.num_workers, target.launch_cycles)[0])
-
-
-@functools.lru_cache(maxsize=1 << 12)
-def _arrival(target: Target, tiles: int) -> np.ndarray:
-    """How long words are under way to the farthest of the first tiles."""
-    return target.arrival_cycles()[: max(1, tiles)].max(keepdims=True)
-
-
-def step_cost(
-    target: Target,
-    name: str,
-    cuts: Sequence[Cut],
-    vertex: VertexCycles,
-    *,
-    received_bytes: int,
-    tile_bytes: int,
-    sent_bytes: int = 0,
-    others: Sequence[tuple[VertexCycles, int]] = (),
-    at_edges: Callable[[tuple[int, ...]], VertexCycles] | None = None,
-) -> StepCost:
-    """What a compute set takes whose vertices are the blocks of a grid, by its fullest tile.
-
-    Args:
-        target: the machine.
-        name: of the compute set.
-        cuts: of the dimensions of the grid.
-        vertex: what a vertex of full size takes.
-        received_bytes: what the fullest tile receives of others.
-        tile_bytes: what it holds: inputs, results, temporaries.
-        sent_bytes: what the fullest tile sends to others.
-        others: vertices that it has besides, and how many of each.
-        at_edges: what a vertex of another size takes, by which tiles at the edges are counted too; None to suppose that
-            they take no longer.
-    """
-    tiles, of_tile = num_tiles(cuts), math.prod(cut.vertices_of_tile for cut in cuts)
-    kinds = [((vertex, of_tile),)]
-    if at_edges is not None:
-        full = tuple(cut.grain for cut in cuts)
-        kinds = [tuple((vertex if size == full else at_edges(size), n) for size, n in kind) for kind in _tiles(cuts)]
-    compute = max((_computed(target, (*kind, *others)) for kind in kinds), default=0)
-    count = num_vertices(cuts) + sum(n for _, n in others) * tiles
-    if not received_bytes:
-        return StepCost(name, count, tiles, 0, 0, compute, tile_bytes)
-    exchange = moved_cycles(target, received_bytes, tiles, sent_bytes)
-    return StepCost(name, count, tiles, target.sync_cycles, exchange, compute, tile_bytes)
-
-
-@functools.lru_cache(maxsize=1 << 14)
-def moved_cycles(target: Target, received_bytes: int, tiles: int, sent_bytes: int = 0) -> int:
-    """Cycles of an exchange in which the fullest of the first `tiles` tiles moves so much, without the sync."""
-    received, sent = (np.array([-(-moved // target.word_bytes)]) for moved in (received_bytes, sent_bytes))
-    traffic = Traffic(received, sent)
-    return int(exchange_cycles(traffic, target, _arrival(target, tiles))[0]) + target.exchange_overhead_cycles
-
-
-def least_to_move(target: Target) -> int:
-    """Cycles that an exchange takes at least, however little moves: with the sync, and the way to the first tile."""
-    return target.sync_cycles + target.exchange_overhead_cycles + int(_arrival(target, 1)[0])
-
-
 # --- the search: which blocks to try ----------------------------------------------------------------------
 
 
@@ -324,66 +160,114 @@ def repeated(plan: Plan, turns: int, what: str) -> Plan:
 
 # --- the search -----------------------------------------------------------------------------------------
 
+_TOGETHER = 16
+"""Of so many ways at a time it is counted closely what they take."""
+
+_MEMORY_STEPS = 32
+"""What is over the memory is counted in such parts of a tile's: less than one is not worth a cycle."""
+
+
+Steps = tuple[StepCost, ...]
+"""What the compute sets of one way take, one after another."""
+
+
+@dataclass(frozen=True, eq=False)
+class Offers:
+    """Ways to spread an operation, as columns: what all of them take is counted at once.
+
+    Attributes:
+        ways: to cut its dimensions.
+        steps: what its compute sets take, columns.
+        bounds: cycles that each takes at least: of equals, that of the least bound is the first.
+        details: what else each chooses, by the number in `which`.
+        which: int64 of shape (ways,).
+        later_cycles: what it costs steps that follow, and are not planned here.
+        finish: from the numbers of some ways and the steps of each to these and those that follow, as sums of partial
+            results; None where none do.
+        least_to_finish: cycles that those that follow take at least.
+    """
+
+    ways: Ways
+    steps: Sequence[StepCost]
+    bounds: np.ndarray
+    details: Sequence[tuple[tuple[str, object], ...]]
+    which: np.ndarray
+    later_cycles: Any = 0
+    finish: Callable[[Sequence[int], Sequence[Steps]], Sequence[Steps]] | None = None
+    least_to_finish: Any = 0
+
+    @property
+    def cycles(self) -> np.ndarray:
+        """Of all steps but those that follow, with what later ones cost."""
+        return sum((step.cycles for step in self.steps), np.zeros(len(self.ways), np.int64)) + self.later_cycles
+
+    def plans(self, operation: str, ways: Sequence[int]) -> list[Plan]:
+        """The plans of some of them."""
+        steps: Sequence[Steps] = [tuple(step.at(way) for step in self.steps) for way in ways]
+        steps = steps if self.finish is None else self.finish(ways, steps)
+        pairs = zip(ways, steps, strict=True)
+        return [Plan(operation, self.ways.at(way), each, self.details[self.which[way]]) for way, each in pairs]
+
+
+def beyond(target: Target, steps: Iterable[StepCost], memory_share: float = MEMORY_SHARE) -> Any:
+    """By how much steps are over the memory: a number, or a column of these."""
+    taken = functools.reduce(np.maximum, (step.tile_bytes - step.there_bytes for step in steps), np.int64(0))
+    part = max(1, target.bytes_per_tile // _MEMORY_STEPS)
+    return np.maximum(0, -(-(taken - int(memory_share * target.bytes_per_tile)) // part))
+
+
+def best_of(operation: str, target: Target, offers: Offers, memory_share: float = MEMORY_SHARE) -> Plan:
+    """The plan of the fewest cycles among those that fit the memory; where none does, of those that take least of it.
+
+    Of equals it is the one on fewer tiles, then of fewer vertices, then of the least bound, then the first.
+
+    Args:
+        operation: what is planned, for print.
+        target: the machine.
+        offers: the ways there are; at least one.
+        memory_share: of a tile's memory, what may be taken.
+    """
+    ways, count = offers.ways, len(offers.ways)
+    least = offers.cycles + offers.least_to_finish
+    places = np.empty((4, count))
+    places[:] = [beyond(target, offers.steps, memory_share) + 0 * least, least, ways.num_tiles, ways.num_vertices]
+    later = np.zeros(count, np.int64) + offers.later_cycles
+    best: list[tuple[tuple[float, ...], Plan]] = []  # the two best so far
+    order = np.lexsort((offers.bounds, *places[::-1]))
+    together = _TOGETHER if offers.finish is not None else 2
+    for first in range(0, count, together):
+        chunk = order[first : first + together]
+        if len(best) == 2:
+            chunk = [way for way in chunk if tuple(places[:, way]) <= best[1][0]]
+        if not len(chunk):
+            break
+        for way, plan in zip(chunk, offers.plans(operation, list(map(int, chunk))), strict=True):
+            place = beyond(target, plan.steps, memory_share), later[way] + plan.total_cycles, *places[2:, way]
+            best = sorted([*best, (place, plan)], key=lambda entry: entry[0])[:2]
+    return replace(best[0][1], next_best=best[1][1] if best[1:] else None, num_options=count)
+
 
 @dataclass(frozen=True)
 class Option:
-    """A way to spread an operation.
+    """A way to spread an operation, of which others are not counted with it.
 
     Attributes:
         cuts: of its dimensions.
         bound: cycles that it takes at least.
-        price: what its compute sets take, one after another; asked only where the bound does not rule it out, and no
-            further than until those so far do.
+        price: what its compute sets take, one after another; asked only where the bound does not rule it out.
         details: what else it chooses.
-        refine: counts them more closely, asked only of those that may be the best; None where `price` does.
-        later_cycles: what it costs steps that follow, and are not planned here.
     """
 
     cuts: tuple[Cut, ...]
     bound: float
     price: Callable[[], Iterable[StepCost]]
     details: tuple[tuple[str, object], ...] = ()
-    refine: Callable[[], Iterable[StepCost]] | None = None
-    later_cycles: int = 0
-
-
-_MEMORY_STEPS = 32
-"""What is over the memory is counted in such parts of a tile's: less than one is not worth a cycle."""
 
 
 def cheapest(operation: str, target: Target, options: Iterable[Option], memory_share: float = MEMORY_SHARE) -> Plan:
-    """The plan of the fewest cycles among those that fit the memory; where none does, of those that take least of it.
-
-    Of equals it is the one on fewer tiles, then of fewer vertices, then the first.
-
-    Args:
-        operation: what is planned, for print.
-        target: the machine.
-        options: the ways there are; at least one.
-        memory_share: of a tile's memory, what may be taken.
-    """
-    ordered = sorted(options, key=lambda option: option.bound + option.later_cycles)
-    memory, step = int(memory_share * target.bytes_per_tile), max(1, target.bytes_per_tile // _MEMORY_STEPS)
-    best: list[tuple[tuple[int, ...], Plan]] = []  # the two best so far
-
-    def counted(option: Option, steps: Iterable[StepCost]) -> tuple[tuple[int, ...], Plan] | None:
-        """An option with the steps that it takes, and its place among others; None where two are better."""
-        sizes, taken = (num_tiles(option.cuts), num_vertices(option.cuts)), []
-        cycles, tile_bytes, place = option.later_cycles, 0, (0,)
-        for own in steps:
-            taken.append(own)
-            cycles, tile_bytes = cycles + own.cycles, max(tile_bytes, own.tile_bytes - own.there_bytes)
-            place = (max(0, -(-(tile_bytes - memory) // step)), cycles, *sizes)
-            if len(best) == 2 and place >= best[1][0]:
-                return None
-        return place, Plan(operation, option.cuts, tuple(taken), option.details)
-
-    for option in ordered:
-        if len(best) == 2 and not best[1][0][0] and option.bound + option.later_cycles > best[1][0][1]:
-            break
-        found = counted(option, option.price())
-        if found is not None and option.refine is not None:
-            found = counted(option, option.refine())
-        if found is not None:
-            best = sorted([*best, found], key=lambda entry: entry[0])[:2]
-    return replace(best[0][1], next_best=best[1][1] if best[1:] else None, num_options=len(ordered))
+    """`best_of` of some options, at least one, each of which is counted by itself."""
+    every = list(options)
+    ways, bounds = Ways.like([option.cuts for option in every]), np.array([option.bound for option in every])
+    details, finish = [option.details for option in every], lambda some, _: [tuple(every[k].price()) for k in some]
+    offers = Offers(ways, [], bounds, details, np.arange(len(every)), finish=finish, least_to_finish=bounds)
+    return best_of(operation, target, offers, memory_share)

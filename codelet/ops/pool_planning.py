@@ -18,19 +18,11 @@ from typing import Any
 import numpy as np
 
 from codelet.graphs.stages import Cut
-from codelet.ops.blocks import near, num_tiles
+from codelet.ops.blocks import near
 from codelet.ops.pairs import Pair, told
-from codelet.ops.planning import (
-    MEMORY_SHARE,
-    Option,
-    Plan,
-    StepCost,
-    block_sizes,
-    cheapest,
-    combined,
-    step_cost,
-    vertex_cycles,
-)
+from codelet.ops.planning import MEMORY_SHARE, Offers, Plan, best_of, block_sizes, combined
+from codelet.ops.prices import Costs, StepCost, by_group, costs_of, step_costs
+from codelet.ops.ways import Vertices, Ways, of_grain, ways_of
 from codelet.ops.windows import WindowedDimension
 from codelet.target import Target, VertexCycles
 from codelet.tracing.codelets import Codelet
@@ -127,27 +119,31 @@ def _bytes(own: Pooled, blocks: Sequence[Any], over: Sequence[Any]) -> tuple[Any
     return received, there * width + out * (beside + own.dtype.itemsize)
 
 
-def _cycles(target: Target, own: Pooled, codelet: Codelet, cuts: Sequence[Cut], phase: Sequence[Phase]) -> VertexCycles:
-    grains = [cut.grain for cut in cuts]
-    patch = tuple(field.reach(n, one.taps) for field, n, one in zip(own.fields, grains, phase, strict=True))
-    types: dict[str, tuple[tuple[int, ...], np.dtype]] = {name: (patch, dtype) for name, dtype in own.windows}
-    types.update({name: (tuple(grains), dtype) for name, dtype in own.results})
-    return vertex_cycles(target, codelet, types, **own.values(phase))
+def _cost(target: Target, own: Pooled, codelet: Codelet, phase: Sequence[Phase]) -> Costs:
+    """What vertices take that make patches of results of one phase: numbers, or columns of these."""
+    costs = costs_of(target, codelet, **own.values(phase))
+
+    def of(grains: Any) -> VertexCycles:
+        patch = tuple(field.reach(n, one.taps) for field, n, one in zip(own.fields, grains, phase, strict=True))
+        types: dict[str, tuple[tuple[Any, ...], np.dtype]] = {name: (patch, dtype) for name, dtype in own.windows}
+        return costs.of({**types, **{name: (tuple(grains), dtype) for name, dtype in own.results}})
+
+    return of
 
 
-def _price(target: Target, own: Pooled, codelet: Codelet, cuts: tuple[Cut, ...]) -> list[StepCost]:
-    each: list[tuple[VertexCycles, int]] = []
+def _price(target: Target, own: Pooled, ways: Ways, which: np.ndarray) -> StepCost:
+    each: list[tuple[VertexCycles, np.ndarray]] = []
+    every = np.arange(len(ways))
     for phase in own.phases:
         if all(one.taps for one in phase):
-            ours = cuts_of_phase(cuts, phase)
-            count = math.prod(cut.vertices_of_tile for cut in ours)
-            each.append((_cycles(target, own, codelet, ours, phase), count))
-    received, held = _bytes(own, [cut.block for cut in cuts], [cut.parts for cut in cuts])
-    first, *others = each
-    step = step_cost(
-        target, own.name, cuts, first[0], received_bytes=int(received), tile_bytes=int(held), others=others
-    )
-    return [step]
+            counts = np.array([one.count for one in phase], np.int64)[:, None]
+            grains = np.minimum(ways.grains, counts)
+            cost = functools.cache(lambda k, phase=phase: _cost(target, own, own.codelets[k], phase))
+            vertex = by_group(target, which, lambda k, sizes, cost=cost: cost(k)(sizes))
+            each.append((vertex(tuple(grains), every), (-(-np.minimum(ways.blocks, counts) // grains)).prod(axis=0)))
+    received, held = _bytes(own, list(ways.blocks), list(ways.parts))
+    (first, _), *others = each
+    return step_costs(target, own.name, ways, lambda *_: first, received_bytes=received, tile_bytes=held, others=others)
 
 
 # --- the ways there are -----------------------------------------------------------------------------------
@@ -164,8 +160,8 @@ def _rate(target: Target, own: Pooled) -> float:
     """Cycles of a tile for a result, about."""
     phase = next(phase for phase in own.phases if all(one.taps for one in phase))
     sizes = [min(one.count, 8) for one in phase]
-    cuts = [Cut(name, one.count, n, n) for name, one, n in zip(_names(len(sizes)), phase, sizes, strict=True)]
-    return _cycles(target, own, own.codelets.shared, cuts, phase).tile_cycles(target.num_workers) / math.prod(sizes)
+    vertex = _cost(target, own, own.codelets.shared, phase)(sizes)
+    return vertex.tile_cycles(target.num_workers) / math.prod(sizes)
 
 
 def _grains_of(own: Pooled, grain: int) -> tuple[int, ...]:
@@ -177,7 +173,20 @@ def _grains_of(own: Pooled, grain: int) -> tuple[int, ...]:
     return tuple(reversed(sizes))
 
 
-def _options(target: Target, own: Pooled, grain: int | None) -> Iterator[Option]:
+def _ways(target: Target, own: Pooled, blocks: np.ndarray, fixed: tuple[int, ...] | None) -> Iterator[Vertices]:
+    """How patches of tiles are made: by the codelets of which numbers, in what grains, and which of them."""
+    every, workers = np.ones(blocks.shape[1], bool), target.num_workers
+    if fixed is not None:
+        yield of_grain(blocks, fixed, workers)
+        return
+    yield 0, blocks, every
+    for d, block in enumerate(blocks):
+        grains = blocks.copy()
+        grains[d] = -(-block // workers)
+        yield 1, grains, block > 1
+
+
+def _offers(target: Target, own: Pooled, grain: int | None) -> Offers:
     fixed = None if grain is None else _grains_of(own, grain)
     extents = [field.phases[0].count for field in own.fields]
     sizes = [block_sizes(n, fixed[d] if fixed else 1, target.num_tiles) for d, n in enumerate(extents)]
@@ -189,27 +198,12 @@ def _options(target: Target, own: Pooled, grain: int | None) -> Iterator[Option]
     exchange = received / target.exchange_bytes_per_cycle
     step = np.where(received > 0, target.sync_cycles + target.exchange_overhead_cycles, 0)
     estimate = exchange + step + functools.reduce(np.multiply, grid, 1) * len(own.phases) * _rate(target, own)
-    for k in np.argsort(estimate, kind="stable")[:_PRICED]:
-        blocks = tuple(int(axis[k]) for axis in grid)
-        ways = [(own.codelets.shared, fixed or blocks)]
-        if fixed is not None:
-            vertices = math.prod(-(-block // n) for block, n in zip(blocks, fixed, strict=True))
-            ways = [(own.codelets.for_vertices(vertices, target.num_workers), fixed)]
-        else:
-            for d, block in enumerate(blocks):
-                if block > 1:
-                    share = -(-block // target.num_workers)
-                    ways.append((own.codelets.worker, (*blocks[:d], share, *blocks[d + 1 :])))
-        for codelet, grains in ways:
-            cuts = tuple(
-                Cut(name, n, min(-(-block // one) * one, n), one)
-                for name, n, block, one in zip(
-                    _names(len(blocks)), extents, blocks, map(min, blocks, grains), strict=True
-                )
-            )
-            if num_tiles(cuts) <= target.num_tiles:
-                price = functools.partial(_price, target, own, codelet, cuts)
-                yield Option(cuts, float(exchange[k]), price, told(codelet))
+    chosen = np.argsort(estimate, kind="stable")[:_PRICED]
+    blocks = np.array(grid, np.int64).reshape(len(extents), -1)[:, chosen]
+    dimensions = zip(_names(len(extents)), extents, strict=True)
+    ways, which, place = ways_of(dimensions, blocks, _ways(target, own, blocks, fixed), target.num_tiles)
+    details = [told(codelet) for codelet in own.codelets]
+    return Offers(ways, [_price(target, own, ways, which)], exchange[chosen][place], details, which)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -222,4 +216,4 @@ def plan_pooled(target: Target, own: Pooled, grain: int | None = None, memory_sh
         grain: about how many results a vertex has; None for the planner to choose.
         memory_share: of a tile's memory, what the operation may take.
     """
-    return cheapest(str(own), target, _options(target, own, grain), memory_share)
+    return best_of(str(own), target, _offers(target, own, grain), memory_share)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -22,25 +22,16 @@ import numpy as np
 from jax import lax
 
 from codelet.graphs.stages import Cut
-from codelet.ops.block_planning import add_up, plan_sum
-from codelet.ops.blocks import cuts_of, near, num_tiles
+from codelet.ops.block_planning import add_up, least_of_sums, with_sums
+from codelet.ops.blocks import near
 from codelet.ops.homes import Home, moved_elements
 from codelet.ops.pairs import Pair, both, told
-from codelet.ops.planning import (
-    MEMORY_SHARE,
-    POINTER_BYTES,
-    Option,
-    Plan,
-    StepCost,
-    VertexCosts,
-    block_sizes,
-    cheapest,
-    moved_cycles,
-    repeated,
-    step_cost,
-)
-from codelet.target import Target, VertexCycles
+from codelet.ops.planning import MEMORY_SHARE, Offers, Plan, Steps, best_of, block_sizes, repeated
+from codelet.ops.prices import POINTER_BYTES, Costs, StepCost, by_group, costs_of, moved_cycles, step_costs
+from codelet.ops.ways import Vertices, Ways, of_grain, product_of, ways_of
+from codelet.target import Target
 from codelet.tracing.codelets import Codelet
+from codelet.tracing.field_types import SizeNames, sizes_named
 
 Role = Literal["batch", "rows", "columns", "summed"]
 
@@ -122,7 +113,16 @@ class Product:
 # --- codelets ---------------------------------------------------------------------------------------------
 
 
+def _sizes_of_blocks(static: Mapping[str, Any], ranks: Sequence[int]) -> SizeNames:
+    names = [[f"{name}{d}" for d in range(rank)] for name, rank in zip("ab", ranks, strict=True)]
+    for pairs in static["numbers"]:
+        for d, e in zip(*pairs, strict=True):
+            names[1][e] = names[0][d]
+    return SizeNames((tuple(names[0]), tuple(names[1])))
+
+
 @both
+@sizes_named(_sizes_of_blocks)
 def product_block(a, b, *, numbers, partials, dtype):
     """A block of a product, summed in `partials`, as `dtype`."""
     return lax.dot_general(a, b, numbers, preferred_element_type=jnp.dtype(partials)).astype(dtype)
@@ -160,72 +160,59 @@ CODELETS = Codelets()
 # --- prices -----------------------------------------------------------------------------------------------
 
 
-def _count(cuts: tuple[Cut, ...], own: Product, roles: tuple[Role, ...], what: str) -> int:
-    """A product over the dimensions of some roles of what their cuts say: `block`, `grain`, `parts` or `vertices`."""
-    return math.prod([getattr(cuts[d], what) for d in own.axes(roles)])
-
-
-def _shape(cuts: tuple[Cut, ...], own: Product, roles: tuple[Role, ...]) -> tuple[int, ...]:
-    """The shape of a vertex's block of an operand."""
-    return tuple([cuts[d].grain for d in own.axes(roles)])
-
-
-def num_partials(cuts: tuple[Cut, ...], own: Product) -> int:
+def num_partials(cuts: Sequence[Cut], own: Product) -> int:
     """How many partial sums each result has."""
-    return _count(cuts, own, ("summed",), "vertices")
+    return math.prod(cuts[d].vertices for d in own.axes(("summed",)))
 
 
-def _moved_bytes(cuts: tuple[Cut, ...], own: Product) -> dict[str, Any]:
+def _moved_bytes(ways: Ways, own: Product) -> dict[str, Any]:
     """Bytes that a tile receives, and sends: of an operand that several tiles read, or that lies elsewhere."""
     pairs = zip(own.homes, (A_ROLES, B_ROLES), strict=True)
-    moved = [moved_elements(home, cuts, own.axes(roles)) for home, roles in pairs]
+    moved = [moved_elements(home, ways, own.axes(roles)) for home, roles in pairs]
     received, sent = (sum(elements) * own.dtype.itemsize for elements in zip(*moved, strict=True))
     return {"received_bytes": received, "sent_bytes": sent}
 
 
-def _later_cycles(target: Target, own: Product, cuts: tuple[Cut, ...]) -> int:
+def _later_cycles(target: Target, own: Product, ways: Ways) -> Any:
     """Cycles of the exchange by which results come to where they are wanted, if they are made elsewhere."""
-    moved = moved_elements(own.wanted, cuts, own.axes(OUT_ROLES)) if own.wanted else ()
-    if not any(moved):
+    if not own.wanted:
         return 0
-    received, sent = (elements * own.out_dtype.itemsize for elements in moved)
-    return target.sync_cycles + moved_cycles(target, received, num_tiles(cuts), sent)
+    received, sent = (
+        elements * own.out_dtype.itemsize for elements in moved_elements(own.wanted, ways, own.axes(OUT_ROLES))
+    )
+    cycles = target.sync_cycles + moved_cycles(target, received, ways.num_tiles, sent)
+    return np.where((received > 0) | (sent > 0), cycles, 0)
 
 
-def _pointers(cuts: tuple[Cut, ...], own: Product) -> int:
+def _pointers(ways: Ways, own: Product) -> Any:
     """Bytes that a tile keeps for the edges of its vertices: one for each row of a block."""
-    rows = [math.prod(shape[:-1]) for shape in (_shape(cuts, own, roles) for roles in (A_ROLES, B_ROLES, OUT_ROLES))]
-    return POINTER_BYTES * sum(rows) * math.prod(cut.vertices_of_tile for cut in cuts)
+    rows = sum(product_of(ways.grains, own.axes(roles)[:-1]) for roles in (A_ROLES, B_ROLES, OUT_ROLES))
+    return POINTER_BYTES * rows * ways.vertices_of_tile.prod(axis=0)
 
 
-class _ProductCosts:
-    """What vertices of a product take."""
-
-    def __init__(self, target: Target, own: Product, codelets: Codelets):
-        self.target, self.own, self.codelets = target, own, codelets
-        self._costs: dict[tuple[Codelet, np.dtype], VertexCosts] = {}
-
-    def of(self, codelet: Codelet, dtype: np.dtype, cuts: tuple[Cut, ...]) -> VertexCycles:
-        """One that makes a block in a dtype."""
-        own, key = self.own, (codelet, dtype)
-        if key not in self._costs:
-            self._costs[key] = VertexCosts(self.target, codelet, **self.codelets.static(codelet, own, dtype))
-        types = {"a": (_shape(cuts, own, A_ROLES), own.dtype), "b": (_shape(cuts, own, B_ROLES), own.dtype)}
-        return self._costs[key].of(types)
+def _cost(target: Target, own: Product, codelets: Codelets, codelet: Codelet, dtype: np.dtype) -> Costs:
+    """What vertices take that make blocks in a dtype, by their sizes: numbers, or columns of these."""
+    costs = costs_of(target, codelet, **codelets.static(codelet, own, dtype))
+    pairs = (("a", own.axes(A_ROLES)), ("b", own.axes(B_ROLES)))
+    return lambda sizes: costs.of({name: ([sizes[d] for d in axes], own.dtype) for name, axes in pairs})
 
 
-def _price(costs: _ProductCosts, codelet: Codelet, cuts: tuple[Cut, ...], turns: int) -> Iterator[StepCost]:
-    target, own, codelets = costs.target, costs.own, costs.codelets
-    count = num_partials(cuts, own)
-    dtype = own.partials if count > 1 else own.out_dtype
-    vertex = costs.of(codelet, dtype, cuts)
-    operands = (_count(cuts, own, A_ROLES, "block") + _count(cuts, own, B_ROLES, "block")) * own.dtype.itemsize
-    of_tile = _count(cuts, own, ("summed",), "block") // max(1, _count(cuts, own, ("summed",), "grain"))
-    results = _count(cuts, own, OUT_ROLES, "block") * max(1, of_tile) * dtype.itemsize
-    held = operands + results + turns * _pointers(cuts, own)
-    yield step_cost(target, "multiply", cuts, vertex, **_moved_bytes(cuts, own), tile_bytes=held)
-    if count > 1:
-        yield from plan_sum(target, count, own.size(*OUT_ROLES), own.partials, own.out_dtype, codelets.add).steps
+def _price(
+    target: Target, own: Product, codelets: Codelets, ways: Ways, which: np.ndarray, turns: int
+) -> tuple[StepCost, np.ndarray]:
+    """What the products take, with the codelets of these numbers, and how many partial sums results have: columns."""
+    summed = own.axes(("summed",))
+    count = np.broadcast_to(product_of(ways.vertices, summed), (len(ways),))
+    dtypes = own.out_dtype, own.partials
+    cost = functools.cache(lambda group: _cost(target, own, codelets, codelets.pair[group // 2], dtypes[group % 2]))
+    vertex = by_group(target, 2 * which + (count > 1), lambda group, sizes: cost(group)(sizes))
+    blocks = ways.blocks
+    operands = product_of(blocks, own.axes(A_ROLES)) + product_of(blocks, own.axes(B_ROLES))
+    of_tile = product_of(blocks, summed) // np.maximum(1, product_of(ways.grains, summed))
+    itemsizes = np.where(count > 1, own.partials.itemsize, own.out_dtype.itemsize)
+    results = product_of(blocks, own.axes(OUT_ROLES)) * np.maximum(1, of_tile) * itemsizes
+    held = operands * own.dtype.itemsize + results + turns * _pointers(ways, own)
+    return step_costs(target, "multiply", ways, vertex, **_moved_bytes(ways, own), tile_bytes=held), count
 
 
 # --- the ways there are -----------------------------------------------------------------------------------
@@ -296,31 +283,27 @@ def _grain_of(own: Product, grain: int) -> tuple[int, ...]:
 
 
 def _rates(
-    costs: _ProductCosts, cut: Sequence[int], choices: Sequence[Sequence[int]]
+    target: Target, own: Product, codelets: Codelets, cut: Sequence[int], choices: Sequence[Sequence[int]]
 ) -> tuple[float, list[np.ndarray]]:
     """Cycles of a tile for a multiply-add, in a block of `_ALONE`; and by which factor they are more for each size."""
-    own, target = costs.own, costs.target
-
-    def rate(sizes: Sequence[int]) -> float:
-        vertex = costs.of(costs.codelets.product, own.partials, cuts_of(own.extents_by_name, sizes, sizes))
-        return vertex.tile_cycles(target.num_workers) / math.prod(sizes)
-
     base = [min(dimension.extent, _ALONE) for dimension in own.dimensions]
-    most = rate(base)
-    factors = [
-        np.array([rate([*base[:d], size, *base[d + 1 :]]) / most for size in sizes])
-        for d, sizes in zip(cut, choices, strict=True)
-    ]
-    return most, factors
+    sizes = np.array(base, np.int64)[:, None] + np.zeros(1 + sum(map(len, choices)), np.int64)
+    ends = np.cumsum([1, *map(len, choices)])
+    for d, first, one in zip(cut, ends, choices, strict=False):
+        sizes[d, first : first + len(one)] = one
+    vertex = _cost(target, own, codelets, codelets.product, own.partials)(sizes)
+    rates = vertex.tile_cycles(target.num_workers) / sizes.prod(axis=0)
+    return float(rates[0]), np.split(rates / rates[0], ends)[1:-1]
 
 
-def _blocks(costs: _ProductCosts, grains: Sequence[int] | None, memory: int) -> list[tuple[float, tuple[int, ...]]]:
-    """Blocks of tiles that promise the least, with a bound below the cycles of each, whatever is computed.
+def _blocks(
+    target: Target, own: Product, codelets: Codelets, grains: Sequence[int] | None, memory: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """A bound below the cycles of blocks of tiles that promise the least, whatever is computed; and these blocks.
 
     What a vertex takes is asked along one dimension at a time; a block of several is supposed to take the product of
     what that tells. Those that promise the least on these terms are priced exactly afterwards.
     """
-    target, own, codelets = costs.target, costs.own, costs.codelets
     main = _main(own)
     cut = list(main.values())
     choices = [_sizes(target, own, codelets, d, None if grains is None else grains[d]) for d in cut]
@@ -340,7 +323,7 @@ def _blocks(costs: _ProductCosts, grains: Sequence[int] | None, memory: int) -> 
     received = np.where(part("columns") > 1, size(*A_ROLES), 0) + np.where(part("rows") > 1, size(*B_ROLES), 0)
     sums = np.where(np.asarray(count) > 1, -(-outputs * count // target.num_tiles) * itemsize, 0)
     bound = (received * own.dtype.itemsize + sums) / target.exchange_bytes_per_cycle
-    promise, factors = _rates(costs, cut, choices)
+    promise, factors = _rates(target, own, codelets, cut, choices)
     work = promise * size(*A_ROLES, "columns")
     for axis, factor in enumerate(factors):
         work = work * factor.reshape([-1 if k == axis else 1 for k in range(len(cut))])
@@ -353,49 +336,56 @@ def _blocks(costs: _ProductCosts, grains: Sequence[int] | None, memory: int) -> 
     tiles = math.prod(parts[d] for d in cut)
     allowed = np.broadcast_to((tiles <= target.num_tiles) & (held <= memory), work.shape)
     order = np.argsort(np.where(allowed, bound + work, np.inf), axis=None, kind="stable")
-    chosen = [k for k in order[:_CANDIDATES] if allowed.reshape(-1)[k]]
-    bounds = np.broadcast_to(bound, work.shape).reshape(-1)
-    found = []
-    for k in chosen:
-        own_sizes = [dimension.extent for dimension in own.dimensions]
-        for d in cut:
-            own_sizes[d] = int(sizes[d].reshape(-1)[k])
-        found.append((float(bounds[k]), tuple(own_sizes)))
-    return found
+    chosen = order[:_CANDIDATES][allowed.reshape(-1)[order[:_CANDIDATES]]]
+    blocks = np.array([one.extent for one in own.dimensions], np.int64)[:, None] + 0 * chosen
+    for d in cut:
+        blocks[d] = sizes[d].reshape(-1)[chosen]
+    return np.broadcast_to(bound, work.shape).reshape(-1)[chosen], blocks
 
 
 def _ways(
-    target: Target, own: Product, codelets: Codelets, blocks: tuple[int, ...], fixed: tuple[int, ...] | None
-) -> Iterator[tuple[Codelet, tuple[int, ...]]]:
-    """The codelets that may make a tile's block, and the blocks of their vertices."""
-    shared, workers = codelets.product.hints.workers > 1, target.num_workers
-    alone = codelets.worker if shared else codelets.product
+    target: Target, own: Product, codelets: Codelets, blocks: np.ndarray, fixed: tuple[int, ...] | None
+) -> Iterator[Vertices]:
+    """How tiles' blocks are made: by the codelets of which numbers, in what grains, and of which blocks."""
+    every, workers = np.ones(blocks.shape[1], bool), target.num_workers
     if fixed is not None:
-        vertices = math.prod(-(-block // grain) for block, grain in zip(blocks, fixed, strict=True))
-        yield codelets.pair.for_vertices(vertices, workers), fixed
+        yield of_grain(blocks, fixed, workers)
         return
+    shared, main = codelets.product.hints.workers > 1, _main(own)
     if shared:
-        yield codelets.product, blocks
-    if alone is None:
+        yield 0, blocks, every
+    if shared and codelets.worker is None:
         return
-    main = _main(own)
     for role in ("rows", "columns", "batch"):
-        if role in main and blocks[d := main[role]] > 1:
-            yield alone, (*blocks[:d], -(-blocks[d] // workers), *blocks[d + 1 :])
+        if role in main:
+            grains = blocks.copy()
+            grains[main[role]] = -(-blocks[main[role]] // workers)
+            yield 1, grains, blocks[main[role]] > 1
     if not shared:
-        yield alone, tuple(b if own.dimensions[d].role == "summed" else 1 for d, b in enumerate(blocks))
+        summed = np.array([one.role == "summed" for one in own.dimensions], bool)
+        yield 1, np.where(summed[:, None], blocks, 1), every
 
 
-def _options(
+def _offers(
     target: Target, own: Product, codelets: Codelets, grain: int | None, memory: int, turns: int
-) -> Iterator[Option]:
-    fixed, costs = None if grain is None else _grain_of(own, grain), _ProductCosts(target, own, codelets)
-    for bound, blocks in _blocks(costs, fixed, memory):
-        for codelet, grains in _ways(target, own, codelets, blocks, fixed):
-            cuts = cuts_of(own.extents_by_name, blocks, grains)
-            if num_tiles(cuts) <= target.num_tiles:
-                price = functools.partial(_price, costs, codelet, cuts, turns)
-                yield Option(cuts, bound, price, told(codelet), later_cycles=_later_cycles(target, own, cuts))
+) -> Offers | None:
+    """The ways that promise the least, and what they take; None where there are none."""
+    fixed = None if grain is None else _grain_of(own, grain)
+    bounds, blocks = _blocks(target, own, codelets, fixed, memory)
+    ways, which, place = ways_of(
+        own.extents_by_name, blocks, _ways(target, own, codelets, blocks, fixed), target.num_tiles
+    )
+    if not len(ways):
+        return None
+    step, count = _price(target, own, codelets, ways, which, turns)
+    outputs, dtypes = own.size(*OUT_ROLES), (own.partials, own.out_dtype)
+
+    def finish(some: Sequence[int], steps: Sequence[Steps]) -> list[Steps]:
+        return with_sums(target, count[some], outputs, dtypes, codelets.add, steps)
+
+    details, later = [told(codelet) for codelet in codelets.pair], _later_cycles(target, own, ways)
+    least = least_of_sums(target, count, outputs, dtypes, codelets.add)
+    return Offers(ways, [step], bounds[place], details, which, later, finish=finish, least_to_finish=least)
 
 
 def _in_turns(own: Product) -> Iterator[tuple[int, Role, Product]]:
@@ -435,11 +425,12 @@ def plan_product(
     """
     memory = int(memory_share * target.bytes_per_tile)
     for turns, role, part in _in_turns(own) if grain is None else ():
-        options = list(_options(target, part, codelets, grain, memory, turns))
-        if not options:
+        offers = _offers(target, part, codelets, grain, memory, turns)
+        if offers is None:
             continue
-        plan = cheapest(str(own), target, options, memory_share)
+        plan = best_of(str(own), target, offers, memory_share)
         if plan.tile_bytes <= memory:
             return plan if turns == 1 else repeated(plan, turns, f"turns of {role}")
-    options = list(_options(target, own, codelets, grain, sys.maxsize, 1))
-    return cheapest(str(own), target, options, memory_share)
+    offers = _offers(target, own, codelets, grain, sys.maxsize, 1)
+    assert offers is not None
+    return best_of(str(own), target, offers, memory_share)

@@ -23,7 +23,8 @@ from codelet.ops.blocks import add_blocks, num_tiles
 from codelet.ops.followed import follow
 from codelet.ops.lines import as_lines, from_lines
 from codelet.ops.lookup_codelets import positions as counted
-from codelet.ops.planning import Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
+from codelet.ops.planning import Option, Plan, block_sizes, cheapest
+from codelet.ops.prices import StepCost, step_cost, vertex_cycles
 from codelet.target import Target
 from codelet.tracing.codelets import codelet
 from codelet.views.tensor import Tensor

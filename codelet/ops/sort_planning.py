@@ -26,7 +26,8 @@ from jax import lax
 
 from codelet.graphs.stages import Cut
 from codelet.ops.blocks import num_tiles
-from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
+from codelet.ops.planning import MEMORY_SHARE, Option, Plan, block_sizes, cheapest
+from codelet.ops.prices import StepCost, step_cost, vertex_cycles
 from codelet.target import Target
 from codelet.tracing.codelet_from_jaxpr import codelet_from_jaxpr
 from codelet.tracing.codelets import Codelet

@@ -23,7 +23,8 @@ from codelet.ops.arguments import check_tensors, checked_axis, checked_grain
 from codelet.ops.blocks import add_blocks, num_tiles
 from codelet.ops.followed import follow
 from codelet.ops.lines import as_lines, from_lines
-from codelet.ops.planning import Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
+from codelet.ops.planning import Option, Plan, block_sizes, cheapest
+from codelet.ops.prices import StepCost, step_cost, vertex_cycles
 from codelet.ops.put_lines import put_back
 from codelet.ops.schema import checked
 from codelet.target import Target

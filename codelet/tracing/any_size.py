@@ -1,29 +1,34 @@
 """Any size: what a codelet is for fields of one size after another, traced once for all of them where that is the same.
 
 In come a codelet and the types of its fields, as a planner asks for them: thousands, which differ in sizes alone. Out
-comes what a trace for these types would be. After a few of them the codelet is traced with a symbol for every size; the
-jaxpr for other sizes is that one with numbers for its symbols, which takes a tenth of a trace.
+comes what a trace for these types would be, or what a function says of it, of all sizes at once (`cases.py`). After one
+trace the codelet is traced with a symbol for every size; the jaxpr for other sizes is that one with numbers, or columns
+of numbers, for its symbols.
 
 It is the same where nothing was asked of the symbols whose answer is another for these sizes (`lengths.py`), and only
 what was seen to be the same equations for the sizes at hand (`alike.py`) is used at all. An extent of one is no symbol,
-and sizes that are one size in the trace are one size in all that stand for it. A codelet whose function sees no size,
-since it is given single elements, says so (`Codelet.size_names`), and is traced with symbols alone, ones among them.
+and sizes that are one size in the trace are one size in all that stand for it. A codelet whose function is the same
+whatever its sizes are says so (`sizes_named`), and is traced with symbols alone, ones among them.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import jax.export
+import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.errors import CodeletTraceError
 from codelet.jaxprs.equations import inner_jaxprs, with_parts
 from codelet.tracing.alike import alike
 from codelet.tracing.captured import Captured
+from codelet.tracing.cases import of_cases
 from codelet.tracing.codelets import Codelet
 from codelet.tracing.field_types import FieldType
 from codelet.tracing.lengths import Symbol, numbers_of
@@ -31,7 +36,7 @@ from codelet.tracing.statics import trace_settings
 from codelet.tracing.traced_codelet import TracedCodelet
 
 _FEW = 3
-"""So many types are traced before it is tried to trace a codelet for all sizes, which takes as long as some."""
+"""So many types are asked for before it is tried to trace a codelet for all sizes, which takes as long as some."""
 
 _FAILURES = 4
 """After so many that were in vain it is not tried again."""
@@ -72,7 +77,27 @@ def _sizes(jaxpr: jax_core.Jaxpr) -> Iterator[Any]:
             yield from _sizes_in(value)
 
 
-Numbers = Mapping[int, int]
+class _SizedType(NamedTuple):
+    """The type of a value whose sizes are numbers, or `Many`: JAX's own types of arrays take no others."""
+
+    shape: tuple[Any, ...]
+    dtype: Any
+    weak_type: bool = False
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions it has."""
+        return len(self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class _SizedVar:
+    """A variable of such a type."""
+
+    aval: _SizedType
+
+
+Numbers = Mapping[int, Any]
 """What each symbolic size is, by its identity."""
 
 
@@ -116,7 +141,7 @@ def _with_numbers(jaxpr: jax_core.Jaxpr, numbers: Numbers, sized: Sized) -> jax_
         if all(type(size) is int for size in shape):
             return var
         own = tuple(size if type(size) is int else numbers[id(size)] for size in shape)
-        known[var] = jax_core.Var(var.aval.update(shape=own))
+        known[var] = _SizedVar(_SizedType(own, var.aval.dtype, var.aval.weak_type))
         return known[var]
 
     def at(atom: Any) -> Any:
@@ -161,15 +186,17 @@ class _AnySize:
         numbers: what they are, given those of the names.
         sized: where they are in its equations.
         is_for_all: whether the function sees none of the sizes, so that nothing that was asked about them matters.
+        limits: of which sums of the sizes the first is as much as the second, or more, where it is for all.
     """
 
     traced: TracedCodelet
     shapes: tuple[tuple[Any, ...], ...]
     least: Mapping[str, int]
     sizes: tuple[int, ...]
-    numbers: Callable[[Mapping[str, int]], Sequence[int]]
+    numbers: Callable[[Mapping[str, Any]], Sequence[Any]]
     sized: Sized
     is_for_all: bool = False
+    limits: tuple[tuple[str, str], ...] = ()
 
     def names(self, shapes: Sequence[Sequence[int]]) -> dict[str, int] | None:
         """What the symbols stand for in fields of some shapes; None where it does not stand for these."""
@@ -182,10 +209,60 @@ class _AnySize:
                 elif size < self.least[name] or found.setdefault(name, size) != size:
                     return None
         answers = self.traced.answers
-        return found if self.is_for_all or (answers is not None and answers.hold_at(found)) else None
+        if self.is_for_all:
+            return found if np.all(self._is_within(found)) else None
+        return found if answers is not None and answers.hold_at(found) else None
 
-    def at(self, codelet: Codelet, inputs: Mapping[str, FieldType], names: Mapping[str, int]) -> TracedCodelet:
-        """What a trace of a codelet of its function would be for some types."""
+    def _is_within(self, named: Mapping[str, Any]) -> Any:
+        """Whether sizes keep to the limits: numbers, or columns."""
+        ends = iter(self._ends(named))
+        return functools.reduce(np.logical_and, (a >= b for a, b in zip(ends, ends, strict=True)), np.True_)
+
+    @functools.cached_property
+    def _ends(self) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
+        """Both sums of each limit."""
+        return numbers_of([end for limit in self.limits for end in limit])
+
+    @functools.cached_property
+    def _denied(self) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
+        """The sizes that were said not to be equal, in pairs."""
+        denied = () if self.traced.answers is None else self.traced.answers.denied
+        return numbers_of([size for pair in denied for size in pair])
+
+    def stands_for(self, sizes: np.ndarray) -> np.ndarray:
+        """Whether it stands for fields of some sizes, of shape (dimensions of all fields, cases); bool."""
+        names, count = [name for shape in self.shapes for name in shape], sizes.shape[1]
+        named, holds = self.named(sizes), np.ones(count, bool)
+        for name, column in zip(names, sizes, strict=True):
+            if isinstance(name, int):
+                holds &= column == name
+            else:
+                holds &= (column >= self.least[name]) & (column == named[name])
+        answers = self.traced.answers
+        if self.is_for_all:
+            return holds & self._is_within(named)
+        if answers is None or not answers.are_all:
+            return holds & False
+        try:
+            with np.errstate(divide="raise"):
+                pairs = iter(self._denied(named))
+                for a, b in zip(pairs, pairs, strict=True):
+                    holds &= np.not_equal(a, b)
+        except FloatingPointError:  # of some there is no such size, as `5 // n` at 0
+            return np.array([self.names(self._in_shapes(case)) is not None for case in sizes.T.tolist()], bool)
+        return holds
+
+    def named(self, sizes: Sequence[Any] | np.ndarray) -> dict[str, Any]:
+        """The sizes of all dimensions of all fields by the names that it has for them."""
+        names = [name for shape in self.shapes for name in shape]
+        return {name: sizes[k] for k, name in enumerate(names) if isinstance(name, str)}
+
+    def _in_shapes(self, sizes: Sequence[int]) -> list[tuple[int, ...]]:
+        left = iter(sizes)
+        return [tuple(itertools.islice(left, len(shape))) for shape in self.shapes]
+
+    def at(self, codelet: Codelet, inputs: Mapping[str, FieldType], names: Mapping[str, Any]) -> TracedCodelet:
+        """What a trace of a codelet of its function would be for some types, of sizes that are numbers, or `Many`."""
         numbers = dict(zip(self.sizes, self.numbers(names), strict=True))
         traced, opened = self.traced, self.traced.jaxpr
         jaxpr = jax_core.ClosedJaxpr(_with_numbers(opened.jaxpr, numbers, self.sized), opened.consts)
@@ -230,9 +307,10 @@ def _symbolic(
     static: Mapping[str, Hashable],
     names: Sequence[Sequence[Any]],
     least: Mapping[str, int],
+    limits: Sequence[tuple[str, str]] = (),
 ) -> _AnySize | None:
-    """A codelet with symbols of some names for its sizes; None where it does not trace so."""
-    constraints = [f"{name} >= {size}" for name, size in least.items()]
+    """A codelet with symbols of some names for its sizes, within limits; None where it does not trace so."""
+    constraints = [*(f"{name} >= {size}" for name, size in [*least.items(), *limits])]
     symbols = dict(zip(least, jax.export.symbolic_shape(", ".join(least), constraints=constraints), strict=True))
     inputs = {
         name: kind._replace(shape=tuple(symbols.get(size, size) for size in shape))
@@ -261,11 +339,12 @@ def _with_names(own: TracedCodelet, names: Sequence[Sequence[Any]], least: Mappi
 
 def _by_its_names(codelet: Codelet, types: Mapping[str, FieldType], static: Mapping[str, Hashable]) -> _AnySize | None:
     """A codelet that says itself which sizes there are, since its function sees none of them; None of any other."""
-    names = codelet.size_names(static)
-    if names is None or not any(names):
+    named = codelet.size_names(static, [len(kind.shape) for kind in types.values()])
+    if named is None or not any(named.names):
         return None
-    made = _symbolic(codelet, types, static, names, {name: 1 for shape in names for name in shape})
-    return None if made is None else replace(made, is_for_all=True)
+    least = {name: 1 for shape in named.names for name in shape}
+    made = _symbolic(codelet, types, static, named.names, least, named.limits)
+    return None if made is None else replace(made, is_for_all=True, limits=named.limits)
 
 
 def _of_any_size(own: TracedCodelet, others: Known) -> _AnySize | None:
@@ -321,6 +400,13 @@ def _asks_no_truth(codelet: Codelet, static: Mapping[str, Any]) -> bool:
     return module.split(".")[0] == "codelet" and not any(map(callable, static.values()))
 
 
+_SEEN = 64
+"""At so many of the sizes that are asked for at once it is looked which are the same."""
+
+_ONE_BY_ONE = 3
+"""Up to so many sizes that one trace stands for, each is looked at by itself, which takes less time."""
+
+
 class OfSizes:
     """A codelet with its static values, which is asked for what it is for fields of one size after another.
 
@@ -348,8 +434,12 @@ class OfSizes:
             self._variants[kinds] = _VARIANTS.setdefault(function, {}).setdefault(key, _Variant(held))
         return self._variants[kinds]
 
-    def traced(self, inputs: Mapping[str, FieldType]) -> TracedCodelet:
+    def traced(self, inputs: Mapping[str, FieldType], more: Known = ()) -> TracedCodelet:
         """Its trace for fields of some types, none of them ragged, or one for any size with these put in.
+
+        Args:
+            inputs: the types.
+            more: others that will be asked for, in the codelet's order: what a trace for any size is to stand for.
 
         Raises:
             CodeletTraceError: it does not trace for these.
@@ -366,10 +456,69 @@ class OfSizes:
             found = variant.known(own, types)
         if found is None:
             found = own.specialise(types, values)
-            others, asked = variant.traced, tuple(types.values())
-            if len(others) + 1 >= _FEW and variant.failures < _FAILURES and asked not in others:
+            asked = tuple(types.values())
+            others = [*variant.traced, *(own for own in more if own not in variant.traced and own != asked)]
+            if len(others) + 1 >= _FEW and variant.failures < _FAILURES and asked not in variant.traced:
                 made = _of_any_size(found, others)
                 variant.failures += made is None
                 variant.of_any_size += [] if made is None else [made]
-            others += [] if asked in others else [asked]
+            variant.traced += [] if asked in variant.traced else [asked]
         return found
+
+    def of_each(
+        self,
+        kinds: Mapping[str, tuple[int, Any]],
+        sizes: np.ndarray,
+        function: Callable[[TracedCodelet], Sequence[Any]],
+        results: int,
+    ) -> np.ndarray:
+        """What a function says of its traces for fields of each of some sizes, int64 of shape (results, cases).
+
+        Args:
+            kinds: of each field, in the codelet's order, how many dimensions it has, and its dtype.
+            sizes: of all dimensions of all fields, int64 of shape (dimensions, cases).
+            function: of a trace whose sizes are numbers, or `Many`; to so many numbers.
+            results: how many.
+
+        Raises:
+            CodeletTraceError: it does not trace for one of these.
+        """
+        answers, left = np.zeros((results, sizes.shape[1]), np.int64), np.arange(sizes.shape[1])
+
+        def types(numbers: Sequence[Any]) -> dict[str, FieldType]:
+            of_fields = iter(numbers)
+            shapes = {name: tuple(itertools.islice(of_fields, rank)) for name, (rank, _) in kinds.items()}
+            return {name: FieldType(shapes[name], np.dtype(dtype)) for name, (_, dtype) in kinds.items()}
+
+        while len(left):
+            if self.codelet.hints.cycles is None and not callable(self.codelet.hints.turns) and self._asks_no_truth:
+                left = self._by_any_size(types, sizes, function, left, answers)
+            if len(left):
+                first, left = left[0], left[1:]
+                more = [tuple(types(numbers).values()) for numbers in sizes[:, left[:_SEEN]].T.tolist()]
+                answers[:, first] = function(self.traced(types(sizes[:, first].tolist()), more))
+        return answers
+
+    def _by_any_size(
+        self,
+        types: Callable[[Sequence[Any]], dict[str, FieldType]],
+        sizes: np.ndarray,
+        function: Callable[[TracedCodelet], Sequence[Any]],
+        left: np.ndarray,
+        answers: np.ndarray,
+    ) -> np.ndarray:
+        """Those of some cases for which no trace for any size stands, the others answered."""
+        for trace in self._variant(types(sizes[:, left[0]].tolist())).of_any_size:
+            stands = trace.stands_for(sizes[:, left])
+            cases, left = left[stands], left[~stands]
+
+            def of_many(*numbers: Any, trace: _AnySize = trace) -> Sequence[Any]:
+                return function(trace.at(self.codelet, types(numbers), trace.named(numbers)))
+
+            for case in cases if len(cases) <= _ONE_BY_ONE else ():
+                answers[:, case] = of_many(*sizes[:, case].tolist())
+            if len(cases) > _ONE_BY_ONE:
+                answers[:, cases] = of_cases(of_many, list(sizes[:, cases]), len(cases), len(answers))
+            if not len(left):
+                break
+        return left

@@ -11,7 +11,7 @@ import difflib
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
@@ -36,7 +36,7 @@ from codelet.jaxprs.own_constants import with_own_constants
 from codelet.saving import Unchanging, reduced
 from codelet.tracing.captured import Captured, Capturing, apart, captured
 from codelet.tracing.concrete import mend_of_asking
-from codelet.tracing.field_types import FieldType
+from codelet.tracing.field_types import FieldType, SizeNames
 from codelet.tracing.hints import NO_HINTS, Hints, Issue, check_hints
 from codelet.tracing.lengths import fresh_lengths, length_symbols, watched
 from codelet.tracing.parameters import is_a_librarys, parameters_of, wrapped
@@ -187,9 +187,15 @@ class Codelet(Unchanging, Capturing):
             values[name] = value
         return values, tuple(keys)
 
-    def size_names(self, static: Mapping[str, Any]) -> tuple[tuple[str, ...], ...] | None:
-        """A name for each size of each field, of a codelet whose function is the same whatever these are; else None."""
-        return None
+    def size_names(self, static: Mapping[str, Any], ranks: Sequence[int]) -> SizeNames | None:
+        """The sizes of its fields, of a codelet whose function is the same whatever these are: `sizes_named`; or None.
+
+        Args:
+            static: its static values.
+            ranks: how many dimensions each field has.
+        """
+        named = getattr(self.function, "size_names", None)
+        return None if named is None else named(static, ranks)
 
     trace = old_attribute("Codelet.trace", "specialise")
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
 
 from codelet.tracing.lengths import length_symbols
 from codelet.views.sources import type_text
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class FieldType(NamedTuple):
@@ -53,3 +55,30 @@ def _saved_type(shape: tuple[int | str, ...], dtype: np.dtype, weak: bool) -> Fi
 
 Lengths = Mapping[Any, int]
 """What each of `length_symbols` stands for at a vertex."""
+
+
+class SizeNames(NamedTuple):
+    """The sizes of the fields of a codelet whose function is the same whatever they are, all of them one at least.
+
+    Attributes:
+        names: of each size of each field; those of one name are one size.
+        limits: what else holds: of two sums of these, as `jax.export.symbolic_shape` takes them, the first is the
+            second, or more.
+    """
+
+    names: tuple[tuple[str, ...], ...]
+    limits: tuple[tuple[str, str], ...] = ()
+
+
+def sizes_named(names: Callable[[Mapping[str, Any], Sequence[int]], SizeNames]) -> Callable[[Function], Function]:
+    """Say of a function of arrays that its jaxpr has the same equations whatever their sizes are.
+
+    Args:
+        names: from its static values, and how many dimensions each field has, to names of the sizes.
+    """
+
+    def said(function: Function) -> Function:
+        function.size_names = names  # type: ignore[attr-defined]
+        return function
+
+    return said

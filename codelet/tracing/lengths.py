@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 import jax.export
 import numpy as np
 
+from codelet.tracing.cases import greatest, least
 from codelet.views.rows import LENGTH_NAMES
 
 Result = TypeVar("Result")
@@ -70,11 +71,11 @@ def size_at(size: Any, lengths: Mapping[str, Any]) -> Any:
     return eval(str(size).replace("^", "**"), {"__builtins__": {}, **_OPERATIONS}, dict(lengths))
 
 
-_OF_NUMBERS = {"floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min}
+_OF_NUMBERS = {"floordiv": operator.floordiv, "mod": operator.mod, "max": greatest, "min": least}
 
 
-def numbers_of(sizes: Sequence[Any]) -> Callable[[Mapping[str, int]], Sequence[int]]:
-    """What sizes are, all of them at once, as a function of what their symbols stand for, by name.
+def numbers_of(sizes: Sequence[Any]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
+    """What sizes are, all of them at once, as a function of what their symbols stand for, by name: numbers, or `Many`.
 
     >>> import jax
     >>> n, m = jax.export.symbolic_shape("n, m")

@@ -38,7 +38,7 @@ from ipu_backend.model import (  # noqa: F401 - whose rules join the table
     product_rules,
     reduction_rules,
 )
-from ipu_backend.model.costs import FREE, Cost, Mode, guessed, sourced
+from ipu_backend.model.costs import FREE, Cost, Mode, either, guessed, sourced
 from ipu_backend.model.cycle_rules import MOVING, cycle_rules, rule
 from ipu_backend.model.dtypes import computed_in, guess_text, is_float8
 from ipu_backend.model.equations import Equation, inlined, size_of
@@ -200,7 +200,10 @@ def body_cycles(jaxpr: jax_core.Jaxpr, mode: Mode, over: Sequence[Any] = ()) -> 
     causes: dict[str, None] = {}
     compiled = _of_mode(jaxpr, replace(mode, compiled=True, causes=causes), over)
     alone = lambda cost: cost.supervisor + mode.machine.num_workers * cost.worker  # noqa: E731
-    if alone(compiled.cost) >= alone(own.cost):
+    dearer = alone(compiled.cost) >= alone(own.cost)
+    if not causes and own[1:] == compiled[1:]:
+        return own._replace(cost=either(dearer, own.cost, compiled.cost))
+    if dearer:
         return own
     mode.causes.update(causes)
     return compiled

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from codelet.errors import CodeletError
+from codelet.tracing.cases import where
 
 if TYPE_CHECKING:
     from ipu_backend.model.machine import Machine
@@ -77,6 +78,14 @@ def fitted(worker: int, supervisor: int = 0) -> Cost:
 def guessed(worker: int, supervisor: int = 0) -> Cost:
     """Cycles that are a guess."""
     return Cost(worker, supervisor, guessed=worker + supervisor)
+
+
+def either(condition: Any, one: Cost, other: Cost) -> Cost:
+    """One cost where a condition holds, another elsewhere."""
+    if isinstance(condition, bool):
+        return one if condition else other
+    pairs = ((getattr(one, name), getattr(other, name)) for name in Cost.__slots__)
+    return Cost(*(a if a is b else where(condition, a, b) for a, b in pairs))
 
 
 @dataclass(frozen=True)

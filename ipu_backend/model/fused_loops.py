@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from codelet.tracing.cases import least
 from ipu_backend.model.compiled_loops import BEGIN_CYCLES, RESULT_CYCLES, compiled_loop, turn_overhead
 from ipu_backend.model.costs import Cost, Mode, ceil_div, fitted, sourced
 from ipu_backend.model.rows import Conversion, Loop, Row
@@ -140,5 +141,5 @@ class FusedLoop:
         ways = [own.row(in_place).supervisor for own in self.operations]
         supervisor = SUPERVISOR_CYCLES if SUPERVISOR_CYCLES in ways else max(ways)  # of two operands, of one, a cast
         shares = has_turns and mode.workers > 1
-        found = Cost(worker, supervisor if shares else 0, fits, min(turns * sum(guesses), worker))
+        found = Cost(worker, supervisor if shares else 0, fits, least(turns * sum(guesses), worker))
         return sum((own.ending(mode) for own in self.accumulations.values()), found)

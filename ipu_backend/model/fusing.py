@@ -47,7 +47,11 @@ class Fusion:
     constants: set[Any] = field(default_factory=set)
     views: dict[Any, Any] = field(default_factory=dict)
     read: set[Any] = field(default_factory=set)
-    _open: dict[tuple[int, ...], FusedLoop] = field(default_factory=dict)
+    _open: list[FusedLoop] = field(default_factory=list)
+
+    def _open_loop(self, shape: tuple[int, ...]) -> FusedLoop | None:
+        """The open loop of a shape, which is compared, since sizes that are many have no hash in common."""
+        return next((own for own in self._open if own.shape is shape or own.shape == shape), None)
 
     def whole(self, atom: Any) -> Any:
         """What a value is a view of, of all of its elements in order."""
@@ -91,14 +95,15 @@ class Fusion:
         shape = _shape_of(eqn)
         operands = [atom for atom in eqn.operands if not self.is_constant(atom)]
         for atom in operands * 2:  # again, since one may end the loop that those before it go through
-            origin, own = self.origin(atom), self._open.get(shape)
+            origin, own = self.origin(atom), self._open_loop(shape)
             goes_through = own is not None and origin in own.results and origin is self.whole(atom)
             if not goes_through:
                 self._end(origin)
-        if shape not in self._open:
-            self._open[shape] = FusedLoop(shape)
-            self.loops.append(self._open[shape])
-        own = self._open[shape]
+        own = self._open_loop(shape)
+        if own is None:
+            own = FusedLoop(shape)
+            self._open.append(own)
+            self.loops.append(own)
         arrays = [self.whole(atom) for atom in operands if not (shape and self.is_number(atom))]
         by_scalar = len(arrays) == 1 and len(eqn.operands) > 1
         own.operations.append(LoopOperation(loop, by_scalar, matrix_and_vector(eqn) if len(arrays) == 2 else None))
@@ -117,7 +122,7 @@ class Fusion:
         origin = self.origin(operand)
         loop = None if isinstance(origin, jax_core.Literal) else self.loop_of.get(origin)
         rank, axes = len(operand.aval.shape), sorted(eqn.params["axes"])
-        if loop is None or self._open.get(loop.shape) is not loop or origin not in loop.results or not loop.shape:
+        if loop is None or loop not in self._open or origin not in loop.results or not loop.shape:
             return False
         if origin is not self.whole(operand) or axes != list(range(rank - len(axes), rank)) or not eqn.size:
             return False
@@ -135,8 +140,8 @@ class Fusion:
             return
         if loop.shape:  # one number stays in a register
             self.read.add(origin)
-        if self._open.get(loop.shape) is loop:
-            del self._open[loop.shape]
+        if loop in self._open:
+            self._open.remove(loop)
 
     def stored(self, loop: FusedLoop) -> list[Any]:
         """Those of a loop's results that are read beyond it."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from codelet.tracing.cases import greatest, where
 from ipu_backend.model.costs import ceil_div
 
 MEMCPY_BYTES = 8
@@ -40,9 +41,9 @@ def fill_cycles(n: int, dtype: Any) -> int:
     if size == 4:
         return 23 + n // 2 + n % 2
     if size == 2:
-        return {1: 15, 2: 21}.get(n, 26 + n // 4)
+        return where(n == 1, 15, where(n == 2, 21, 26 + n // 4))
     if size == 1:
-        return 28 + n // 4 if n < 64 else 39 + n // 8
+        return where(n < 64, 28 + n // 4, 39 + n // 8)
     return 5 + n * (size // 8)
 
 
@@ -56,7 +57,7 @@ def copy_cycles(runs: int, run: int, dtype: Any) -> int:
     if not runs * run:
         return 0
     found = 16 + runs * (7 + ceil_div(run * itemsize(dtype), MEMCPY_BYTES))
-    return found if runs == 1 else max(SHORT_COPY_CYCLES, found)
+    return where(runs == 1, found, greatest(SHORT_COPY_CYCLES, found))
 
 
 def multi_slice_cycles(offsets: int, row: int, dtype: Any, *, update: bool = False) -> int:

@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from codelet.tracing.cases import ever, greatest, least, taken, where
 from ipu_backend.model.costs import Cost, Mode, ceil_div, sourced
 from ipu_backend.model.dtypes import is_float8, name_of
+from ipu_backend.model.shared import cheapest
 
 WEIGHT_LOAD_BYTES = 16
 """What a tile loads of weights in a cycle, from interleaved memory."""
@@ -107,26 +109,26 @@ class MatrixUnit(NamedTuple):
         >>> MatrixUnit("half", False, 16, 16, 2).pass_cycles(13, zeroing=False)
         78
         """
-        short = min(n, 3)
-        more = self.core * max(0, n - 3)
+        short = least(n, 3)
+        more = self.core * greatest(0, n - 3)
         if self.kind == "quarter":
-            return 20 + (0, 17, 22, 29)[short] - (5 if zeroing and n else 0) + more
+            return 20 + taken((0, 17, 22, 29), short) - (5 if zeroing and n else 0) + more
         if self.kind == "half" and (self.float_sums or self.units == 16):
-            return (20, 31, 40, 36)[short] + (1 if zeroing else 2) + more
+            return taken((20, 31, 40, 36), short) + (1 if zeroing else 2) + more
         each = 8 if self.kind == "float" and self.units == 16 else 4 if self.float_sums else 2
         start = (24, 47, 46, 46) if self.kind == "float" else (24, 39, 40, 41)
-        return start[short] + (2 + each * n if zeroing and n else 0) + more
+        return taken(start, short) + (2 + each * n if zeroing and n else 0) + more
 
     def row_cycles(self, n: int) -> int:
         """Cycles of a worker for one row of `n` positions, at one position of a kernel.
 
         `getConvPartialnx1WorkerCycles` and `...Quarter`.
         """
-        short, more = min(n, 3), self.core * max(0, n - 3)
+        short, more = least(n, 3), self.core * greatest(0, n - 3)
         if self.kind == "quarter":
-            return 22 + (0, 17, 22, 29)[short] + more
+            return 22 + taken((0, 17, 22, 29), short) + more
         stride = self.kind == "half" and self.units == (8 if self.float_sums else 16)
-        return 3 + ((17, 33, 44, 45) if self.kind == "float" else (17, 29, 33 + stride, 34))[short] + more
+        return 3 + taken((17, 33, 44, 45) if self.kind == "float" else (17, 29, 33 + stride, 34), short) + more
 
 
 def matrix_unit(dtype: Any, mode: Mode, *, float_sums: bool) -> MatrixUnit | None:
@@ -160,7 +162,7 @@ def _field_cycles(unit: MatrixUnit, product: ProductSizes, mode: Mode) -> Cost:
         of_first, of_again = (ceil_div(own + load, mode.machine.num_workers) for own in (7, 6))
         return sourced(groups * passes * (of_first + first + inner * (of_again + again)))
     # The supervisor starts workers one after another, and waits for the last where all take as long.
-    last = 14 if product.positions % mode.workers == 0 else 0
+    last = where(product.positions % mode.workers == 0, 14, 0)
     if unit.kind == "quarter":
         worker = 2 + passes * (6 + 20 + first + inner * (17 + again))
         return sourced(groups * worker, 46 + groups * (9 + passes * (21 + load + last + inner * (6 + load + last))))
@@ -174,9 +176,8 @@ def _field_cycles(unit: MatrixUnit, product: ProductSizes, mode: Mode) -> Cost:
 
 def _lines_of_worker(product: ProductSizes, mode: Mode) -> tuple[int, int]:
     """How many lines of the field a worker has, and how long they are: cut where there are fewer than workers."""
-    if product.lines >= mode.workers:
-        return mode.share(product.lines), product.width
-    return 1, mode.share(product.positions)
+    several = product.lines >= mode.workers
+    return where(several, mode.share(product.lines), 1), where(several, product.width, mode.share(product.positions))
 
 
 def _kernel_cycles(unit: MatrixUnit, product: ProductSizes, height: int, mode: Mode) -> Cost:
@@ -192,7 +193,7 @@ def _kernel_cycles(unit: MatrixUnit, product: ProductSizes, height: int, mode: M
     passes, load = blocks * outer * inner, unit.load(height)
     lines, width = _lines_of_worker(product, mode)
     row, of_height = unit.row_cycles(width), {4: 60, 2: 46}.get(height, 15) + 3
-    last = 9 if product.positions % mode.workers == 0 else 0
+    last = where(product.positions % mode.workers == 0, 9, 0)
     if unit.kind == "quarter":
         worker = 18 + lines * row
         if mode.workers == 1:
@@ -208,7 +209,7 @@ def _kernel_cycles(unit: MatrixUnit, product: ProductSizes, height: int, mode: M
         return sourced(zeroing + passes * (of_load + start + lines * row))
     worker = 9 + (9 if unit.float_sums else 10) + zeroing + passes * (start + lines * (row - 9))
     supervisor = 109 + 17 * results + 6 * (results - groups) + groups + 6 * (groups - 1) + 1
-    supervisor += 16 * groups + 14 * (blocks // max(1, results // groups)) + 14 * blocks
+    supervisor += 16 * groups + 14 * (blocks // greatest(1, results // groups)) + 14 * blocks
     supervisor += blocks * outer * (14 + 12 * inner) + passes * (load + of_height + last)
     return sourced(worker, supervisor)
 
@@ -221,7 +222,7 @@ def matrix_unit_cycles(unit: MatrixUnit, product: ProductSizes, mode: Mode) -> C
     if math.prod(product.kernel) == 1:
         return _field_cycles(unit, product, mode)
     forms = [_kernel_cycles(unit, product, height, mode) for height in (1, 2, 4) if unit.inputs >= 4 * height]
-    return min(forms, key=lambda cost: cost.supervisor + mode.machine.num_workers * cost.worker)
+    return cheapest(forms, mode)
 
 
 # --- the vector unit -----------------------------------------------------------------------------------
@@ -237,7 +238,7 @@ def dot_cycles(n: int, vector: int, *, half: bool = False, float_sums: bool = Tr
     """
     two = half and not float_sums
     base = 11 if two else 7
-    if n % vector == 0:
+    if not ever(n % vector != 0):
         return base + n // vector
     width = next(w for w in (vector // 2, vector // 4, 1) if w and n % w == 0)
     return base + (2 if two else 1) + 2 * (n // width)
@@ -246,14 +247,11 @@ def dot_cycles(n: int, vector: int, *, half: bool = False, float_sums: bool = Tr
 def horizontal_mac_cycles(product: ProductSizes, vector: int, mode: Mode, *, half: bool, float_sums: bool) -> Cost:
     """A product as dot products on the vector unit: `getConvPartialHorizontalMacSupervisorCycleEstimate`.
 
-    Workers share the field's positions. Channels are padded where that is faster, as the planner does.
+    Workers share the field's positions. Channels are padded to whole vectors, as the planner does: it is never slower.
     """
     lines, width = _lines_of_worker(product, mode)
     two = half and not float_sums
-    dot = min(
-        dot_cycles(product.depth + more, vector, half=half, float_sums=float_sums)
-        for more in range(-(-product.depth // vector) * vector - product.depth + 1)
-    )
+    dot = dot_cycles(ceil_div(product.depth, vector) * vector, vector, half=half, float_sums=float_sums)
     channels = ceil_div(product.columns, 2) if two else product.columns
     row = 19 + width * (7 + channels * dot)
     worker = product.groups * (16 + math.prod(product.kernel) * (16 + lines * row))
@@ -273,11 +271,11 @@ def outer_product_cycles(width: int, channels: int, groups: int = 1, *, half: bo
     >>> outer_product_cycles(4, 10)
     68
     """
-    least, step, base = (12, 4, 10) if half else (6, 2, 11)
-    padded = max(least, ceil_div(channels, step) * step)
-    by_vector = 6 + (padded - least) // step
+    fewest, step, base = (12, 4, 10) if half else (6, 2, 11)
+    padded = greatest(fewest, ceil_div(channels, step) * step)
+    by_vector = 6 + (padded - fewest) // step
     by_element = 10 + (ceil_div(5 * channels, 2) if half else 2 * channels)
-    return 25 + groups * (base + width * min(by_vector, by_element))
+    return 25 + groups * (base + width * least(by_vector, by_element))
 
 
 def scaled_add_cycles(n: int, vector: int, workers: int, *, subtracts: bool) -> tuple[int, int]:

@@ -8,11 +8,11 @@ lib/popnn/PerformanceEstimation.hpp @ 6da42fe7 (pooling).
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
+from codelet.tracing.cases import gcd
 from ipu_backend.model.costs import ceil_div
 from ipu_backend.model.dtypes import name_of
 
@@ -28,7 +28,7 @@ def reduce_continuous_cycles(outputs: int, each: int, dtype: Any, vector_bytes: 
     >>> reduce_continuous_cycles(16, 64, np.dtype("float32"))
     721
     """
-    return 17 + 12 * outputs + outputs * (each // _vector(dtype, vector_bytes)) + (2 if each % 2 else 0)
+    return 17 + 12 * outputs + outputs * (each // _vector(dtype, vector_bytes)) + 2 * (each % 2)
 
 
 def reduce_to_one_cycles(each: int, dtype: Any, out: Any, *, is_sum: bool, vector_bytes: int = 8) -> int:
@@ -51,7 +51,7 @@ def reduce_strided_cycles(outputs: int, each: int, dtype: Any, out: Any, *, is_s
     >>> reduce_strided_cycles(16, 64, np.dtype("float16"), np.dtype("float32"), is_sum=True)
     319
     """
-    together = math.gcd(_vector(dtype, vector_bytes), outputs)
+    together = gcd(_vector(dtype, vector_bytes), outputs)
     half = dtype == np.float16
     after = (7 if is_sum and out == np.float32 else 8) if half else (5 if is_sum else 4)
     return 15 + ceil_div(outputs, together) * (3 + after + 3 + (each - 1))

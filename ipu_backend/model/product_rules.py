@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from codelet.tracing.cases import ever, greatest
 from ipu_backend.model.compiled_loops import compiled_loop, in_turns
-from ipu_backend.model.costs import Cost, Mode, ceil_div, sourced
+from ipu_backend.model.costs import Cost, Mode, ceil_div, either, sourced
 from ipu_backend.model.cycle_rules import cycle_rules, rule
 from ipu_backend.model.dtypes import is_float8, name_of, software_factor, vector_width
 from ipu_backend.model.equations import Equation, itemsize_of, size_of
@@ -23,7 +24,7 @@ from ipu_backend.model.poplibs_products import (
     vertical_mac_cycles,
 )
 from ipu_backend.model.poplibs_reductions import reduce_continuous_cycles
-from ipu_backend.model.shared import as_guess, guess_shared, shared, tile_cycles
+from ipu_backend.model.shared import as_guess, cheapest, guess_shared, shared
 
 MULTIPLY_ADD = 2 + 2
 """Instructions to multiply two elements and add that up: two operations, two loads."""
@@ -40,7 +41,7 @@ def _loop_cost(product: ProductSizes, width: int, factor: int, mode: Mode) -> Co
         return whole
     parts = compiled_loop(product.results * mode.share(turns), MULTIPLY_ADD * factor, mode, results=product.results)
     parts += compiled_loop(product.results * mode.workers, 1 + factor, mode, results=product.results)
-    return min(whole, parts, key=lambda cost: tile_cycles(cost, mode))
+    return cheapest((whole, parts), mode)
 
 
 def _on_matrix_unit(product: ProductSizes, eqn: Equation, mode: Mode) -> Cost | None:
@@ -49,7 +50,7 @@ def _on_matrix_unit(product: ProductSizes, eqn: Equation, mode: Mode) -> Cost | 
     dtypes = eqn.operands[0].aval.dtype, eqn.dtype
     units = (matrix_unit(dtype, mode, float_sums=float_sums) for dtype in dtypes)
     unit = next((unit for unit in units if unit is not None), None)
-    return None if unit is None or product.columns <= 1 else matrix_unit_cycles(unit, product, mode)
+    return matrix_unit_cycles(unit, product, mode) if unit is not None and ever(product.columns > 1) else None
 
 
 def product_cost(product: ProductSizes, eqn: Equation, mode: Mode) -> Cost:
@@ -68,23 +69,27 @@ def product_cost(product: ProductSizes, eqn: Equation, mode: Mode) -> Cost:
         return found if mode.compiled and factor == 1 else as_guess(found)
     half, float_sums = dtype == np.float16, itemsize_of(eqn.results[0].aval.dtype) >= 4
     forms = [horizontal_mac_cycles(product, width, mode, half=half, float_sums=float_sums)]
-    if product.positions < mode.workers:  # each of them sums a part, and one adds the parts up
+    few = product.positions < mode.workers
+    if ever(few):  # each of them sums a part, and one adds the parts up
         part, one = replace(product, depth=mode.share(product.depth)), replace(mode, workers=1)
         worker = horizontal_mac_cycles(part, width, one, half=half, float_sums=float_sums).worker + 10 - float_sums
         parts = reduce_continuous_cycles(product.results, mode.workers, dtype, mode.machine.vector_bytes)
-        forms.append(replace(forms[0], worker=worker) + shared(parts, mode))
+        forms.append(either(few, replace(forms[0], worker=worker) + shared(parts, mode), forms[0]))
     if is_float8(held):  # the vector unit has no float8
         casts = sum(mode.machine.tables.float8.read_cycles(mode.share(size_of(own))) for own in eqn.operands[:2])
         forms = [form + sourced(casts) for form in forms]
     on_unit = _on_matrix_unit(product, eqn, mode)
     if on_unit is not None:
-        forms.append(on_unit)
-    if product.summed == 1:
+        forms.append(either(product.columns > 1, on_unit, forms[0]))
+    is_outer = product.summed == 1
+    if ever(is_outer):
         rows = mode.share(product.positions)
-        forms.append(shared(outer_product_cycles(rows, product.columns, product.groups, half=half), mode))
-    if half and product.depth == product.columns == 1 < product.groups:
-        forms.append(vertical_mac_cycles(product, mode, float_sums=float_sums))
-    return min(forms, key=lambda cost: tile_cycles(cost, mode))
+        outer = shared(outer_product_cycles(rows, product.columns, product.groups, half=half), mode)
+        forms.append(either(is_outer, outer, forms[0]))
+    by_channel = (product.depth == 1) & (product.columns == 1) & (product.groups > 1)
+    if half and ever(by_channel):
+        forms.append(either(by_channel, vertical_mac_cycles(product, mode, float_sums=float_sums), forms[0]))
+    return cheapest(forms, mode)
 
 
 def _dots(eqn: Equation) -> tuple[ProductSizes, ProductSizes]:
@@ -93,13 +98,13 @@ def _dots(eqn: Equation) -> tuple[ProductSizes, ProductSizes]:
     left, right = (operand.aval.shape for operand in eqn.operands)
     depth = math.prod(left[d] for d in contracted)
     groups = math.prod(left[d] for d in batch)
-    rows, columns = (math.prod(shape) // max(1, depth * groups) for shape in (left, right))
+    rows, columns = (math.prod(shape) // greatest(1, depth * groups) for shape in (left, right))
     return ProductSizes(1, rows, depth, columns, (), groups), ProductSizes(1, columns, depth, rows, (), groups)
 
 
 def dot_cost(eqn: Equation, mode: Mode) -> Cost:
     """A matrix product: either operand is the field, and the other the weights."""
-    return min((product_cost(own, eqn, mode) for own in _dots(eqn)), key=lambda cost: tile_cycles(cost, mode))
+    return cheapest([product_cost(own, eqn, mode) for own in _dots(eqn)], mode)
 
 
 rule("dot_general")(dot_cost)

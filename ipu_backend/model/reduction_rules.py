@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from codelet.tracing.cases import least, where
 from ipu_backend.model.compiled_loops import RESULT_CYCLES, compiled_loop, in_turns, turn_overhead
 from ipu_backend.model.costs import FREE, Cost, Mode, ceil_div, sourced
 from ipu_backend.model.cycle_rules import rule
@@ -21,7 +22,7 @@ from ipu_backend.model.poplibs_reductions import (
     reduce_strided_cycles,
     reduce_to_one_cycles,
 )
-from ipu_backend.model.shared import as_guess, guess_shared, shared, tile_cycles
+from ipu_backend.model.shared import as_guess, cheapest, guess_shared, shared
 
 Runs = list[tuple[bool, int]]
 """Neighbouring axes of one array, all reduced or all kept: which, and how many elements. Of one element, none."""
@@ -52,7 +53,7 @@ def _cut(runs: Runs, which: bool, parts: int, vector: int = 1) -> Runs:
     if longest is None:
         return runs
     size = runs[longest][1]
-    part = ceil_div(size // vector, parts) * vector if size % vector == 0 else ceil_div(size, parts)
+    part = where(size % vector == 0, ceil_div(size // vector, parts) * vector, ceil_div(size, parts))
     return [(which, part) if k == longest else own for k, own in enumerate(runs)]
 
 
@@ -112,7 +113,7 @@ def _reduce(eqn: Equation, mode: Mode) -> Cost:
         found: Runs = [(True, mode.workers), *([(False, results)] if results > 1 else [])]
         forms.append(cost_of(_cut(runs, True, mode.workers), eqn, mode) + cost_of(found, eqn, mode))
         forms = forms[1:] if results == 1 else forms
-    best = min(forms, key=lambda cost: tile_cycles(cost, mode))
+    best = cheapest(forms, mode)
     return best if by_library or (has_form and mode.compiled) else as_guess(best)
 
 
@@ -149,12 +150,12 @@ def _arg_reduce(eqn: Equation, mode: Mode) -> Cost:
             return alone
         parts = compiled_loop(results * mode.share(each), turn, mode, results=results)
         parts += compiled_loop(results * mode.workers, turn, mode, results=results)
-        return min(alone, parts, key=lambda cost: tile_cycles(cost, mode))
+        return cheapest((alone, parts), mode)
     one_by_one = mode.share(results) * arg_reduce_cycles(each, dtype)
     if mode.workers == 1:
         return shared(one_by_one, mode)
     together = results * (arg_reduce_cycles(mode.share(each), dtype) + 27 + 3 * (mode.workers - 1))
-    return Cost(min(one_by_one, together), 9)
+    return Cost(least(one_by_one, together), 9)
 
 
 @rule("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
@@ -170,7 +171,7 @@ def _cumulative(eqn: Equation, mode: Mode) -> Cost:
     turn = operation + 2 + (turn_overhead(mode, stores=True) if mode.compiled else 0)
     elements = mode.share(eqn.size // length) * length
     if mode.workers > 2:
-        elements = min(elements, 2 * mode.share(eqn.size))
+        elements = least(elements, 2 * mode.share(eqn.size))
     return guess_shared(17 + turn * elements, mode)
 
 
@@ -196,10 +197,8 @@ def _pooled(eqn: Equation, shape: Sequence[int], mode: Mode, *, is_sum: bool, ba
     if mode.compiled:
         results = mode.share(math.prod(shape))
         return compiled_loop(results * positions, 1 + 1 + (2 if backward else 0), mode, results=results)
-    if lines >= mode.workers:
-        lines = mode.share(lines)
-    else:
-        lines, width = 1, mode.share(lines * width)
+    several = lines >= mode.workers
+    lines, width = where(several, mode.share(lines), 1), where(several, width, mode.share(lines * width))
     dtype = eqn.operands[0].aval.dtype
     vectors = ceil_div(count, vector_width(dtype, mode.machine.vector_bytes))
     worker = pooling_cycles(lines, width, vectors, positions, is_sum=is_sum, backward=backward)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ipu_backend.model.costs import Cost, Mode, sourced
+from collections.abc import Sequence
+
+from ipu_backend.model.costs import Cost, Mode, either, sourced
 
 SUPERVISOR_CYCLES = 11
 """To start what a tile's workers share, and to wait for them.
@@ -36,3 +38,11 @@ def as_guess(cost: Cost) -> Cost:
 def tile_cycles(cost: Cost, mode: Mode) -> int:
     """What it takes of a tile that has nothing else to do."""
     return cost.supervisor + mode.machine.num_workers * cost.worker
+
+
+def cheapest(forms: Sequence[Cost], mode: Mode) -> Cost:
+    """That which takes least of a tile; of equals the first."""
+    best = forms[0]
+    for form in forms[1:]:
+        best = either(tile_cycles(form, mode) < tile_cycles(best, mode), form, best)
+    return best

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from codelet.tracing.cases import where
 from ipu_backend.model.costs import Cost, Mode, sourced
 from ipu_backend.model.equations import Equation
 from ipu_backend.model.shared import shared
@@ -28,7 +29,7 @@ def number_to_each_row(rows: int, columns: int, half: bool) -> int:
     303
     """
     v = 4 if half else 2
-    return 15 + rows * ((25 if columns % v else 7) + 2 * (columns + v - 1) // v)
+    return 15 + rows * (where(columns % v != 0, 25, 7) + 2 * (columns + v - 1) // v)
 
 
 def _added_row(rows: int, columns: int, half: bool) -> int:
@@ -66,8 +67,8 @@ def row_to_all_rows(operation: str, rows: int, columns: int, half: bool, *, in_p
         if half:
             return None
         odd, again = columns % 2, rows - 1
-        return 19 + (9 + columns * (9 + 4 * again) if odd else 10 + columns // 2 * (11 + 6 * again))
-    entry = (19 if half else 17) + (7 if columns % 2 else 0)
+        return 19 + where(odd, 9 + columns * (9 + 4 * again), 10 + columns // 2 * (11 + 6 * again))
+    entry = (19 if half else 17) + 7 * (columns % 2)
     if form == "add":
         return entry + _added_row(rows, columns, half)
     return entry + _multiplied_row(rows, columns, half, in_place)
