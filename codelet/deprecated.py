@@ -57,22 +57,25 @@ def old_arguments(**renamed: str) -> Callable[[F], F]:
     return taking_old
 
 
-def old_order(names: Sequence[str], is_old: Callable[[Any], bool]) -> Callable[[F], F]:
-    """A function of a graph that takes its arguments in their old order as well.
+def old_order(
+    names: Sequence[str], is_old: Callable[[Any], bool] = lambda given: True, *, after: int = 1
+) -> Callable[[F], F]:
+    """A function that takes some arguments by position as it did, which are given by name now.
 
     Args:
-        names: those of the positional arguments behind the graph, as they were.
+        names: theirs, in the order in which they were.
         is_old: whether the first of them shows that they are in that order.
+        after: how many arguments stand before them, `self` among them: the graph alone, of a function of a graph.
     """
 
     def taking_old(function: F) -> F:
         @functools.wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:
-            if len(args) > 1 and is_old(args[1]):
-                given = dict(zip(names, args[1:], strict=False))
+            if len(args) > after and is_old(args[after]):
+                given = dict(zip(names, args[after:], strict=False))
                 words = ", ".join(f"{name}=" for name in given)
                 warn_old(f"{_name_of(function)} with {words.replace('=', '')} by position", f"by keyword: {words}")
-                args, kwargs = args[:1], {**given, **kwargs}
+                args, kwargs = args[:after], {**given, **kwargs}
             return function(*args, **kwargs)
 
         return called  # type: ignore[return-value]

@@ -134,7 +134,7 @@ class Lowered(Unchanging):
 
         Args:
             values: an array for every input, by name or tensor, and for every input stream its values, stacked along a
-                first axis.
+                first axis. What is given to `jax.jit`, which sorts the keys of a dict, is given by name.
 
         Returns:
             The outputs by tensor or name, and for every output stream its values, stacked along a first axis. Where

@@ -70,7 +70,8 @@ def trace(
             numbers in Equinox modules.
         kwargs: its keyword arguments by name, likewise. The traced function is called with them as the function is.
         target: the machine that the graph is for.
-        grain: about how many elements, or multiply-adds, a vertex has; the planners choose when it is left off.
+        grain: planning option: about how many elements, or multiply-adds, a vertex has; the planners choose when it
+            is left off.
         donate_argnums: which arguments are not needed after a run, as in `jax.jit`: on the machine, results may take
             their memory. Values are the same.
         replace: for jitted functions, or their names, what adds them by hand: `builder(graph, *tensors)` is given the

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class CyclesError(CodeletError, ValueError):
-    """A codelet's own `cycles=` or `turns=` that fails, or returns something else than a number."""
+    """A codelet's own `cycles=` or `trip_count=` that fails, or returns something else than a number."""
 
 
 class UnknownCyclesWarning(UserWarning):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from codelet.deprecated import callable_still, old_attribute
+from codelet.deprecated import callable_still, old_attribute, old_order
 from codelet.display import Text, as_html, as_table
 from codelet.errors import TileError
 from codelet.files import written_whole
@@ -387,6 +387,7 @@ class Profile(CountedByKind):
     record = old_attribute("Profile.record", "tables")
     report = old_attribute("Profile.report", "write_report")
 
+    @old_order(("layer_of",), after=2)
     @accepts(ReportError, **_ARGUMENTS)
     def tables(self, title: str = "", *, layer_of: Callable[[str], str] | None = None) -> Record:
         """All that is known of the program, in tables, which are columns of NumPy, data frames, or JSON.
@@ -438,6 +439,7 @@ class Profile(CountedByKind):
         """
         return advice_of(record_of(self), most)
 
+    @old_order(("height",), after=2)
     @accepts(ReportError, **_ARGUMENTS)
     def show(self, title: str = "", *, height: int = 800) -> Page:
         """The page of `write_report` in a notebook, of a height in pixels.

@@ -22,7 +22,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from codelet.deprecated import callable_still, old_arguments
+from codelet.deprecated import callable_still, old_arguments, old_order
 from codelet.errors import CheckpointError, CodeletError, MissingExtraError
 from codelet.schema import accepts, is_whole, of_class
 from codelet.views.sources import Variable
@@ -194,6 +194,7 @@ class Checkpoints:
     """
 
     @old_arguments(keep="max_to_keep")
+    @old_order(("max_to_keep",), after=2)
     def __init__(self, directory: str | os.PathLike[str], *, max_to_keep: int | None = 3):
         if max_to_keep is not None and not is_whole(max_to_keep, 1):
             raise CheckpointError(

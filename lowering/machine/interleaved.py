@@ -83,7 +83,7 @@ def interleaved_bytes(liveness: Liveness) -> np.ndarray:
     """The most bytes at once that each tile needs in interleaved memory, int64 of shape (num_tiles,).
 
     Raises:
-        CyclesError: a codelet's own `cycles=` or `turns=` fails.
+        CyclesError: a codelet's own `cycles=` or `trip_count=` fails.
     """
     placement, moments, asking = liveness.placement, liveness.timeline.moments, _asking(liveness)
     always = np.zeros(placement.num_tiles, np.int64)

@@ -373,7 +373,7 @@ def plan_memory(liveness: Liveness, *, allow_out_of_memory: bool = False) -> Mem
     Raises:
         OutOfTileMemoryError: a tile would have to hold more than its memory.
         OutOfInterleavedMemoryError: or more than its interleaved memory of what must lie there.
-        CyclesError: a codelet's own `cycles=` or `turns=` fails.
+        CyclesError: a codelet's own `cycles=` or `trip_count=` fails.
     """
     placement = liveness.placement
     base = np.zeros(placement.num_tiles, np.int64)
