@@ -27,7 +27,7 @@ def prose(page: str) -> str:
     page = re.sub(r"<!-- .*? -->\n(?:.*\n)*?<!-- end of .*? -->", "", page)
     page = re.sub(r"<!--.*?-->", "", page, flags=re.S)
     page = re.sub(r"^(`{3,}|:{3,}).*?^\1\s*$", "", page, flags=re.S | re.M)
-    page = re.sub(r"`[^`\n]*`", "code", page)
+    page = re.sub(r"`[^`]*`", "code", page)
     page = re.sub(r"\]\([^)]*\)", "]", page)
     page = re.sub(r"^\|?[-:| ]+\|[-:| ]*$", "", page, flags=re.M)
     page = re.sub(r"^ {4,}(?![-*]).*$", "", page, flags=re.M)

@@ -23,7 +23,7 @@ OPERATIONS = {
 
 
 def test_the_page_names_every_operation_and_no_other():
-    table = PAGE.read_text().split("## What there is")[1].split("## How an operation is planned")[0]
+    table = PAGE.read_text().split("## The operations")[1].split("## How an operation is planned")[0]
     public = {name for name, value in vars(ops).items() if inspect.isfunction(value) and not name.startswith("_")}
     named = set(re.findall(r"`ops\.(\w+)`", table))
     assert named == public
