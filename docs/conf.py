@@ -97,7 +97,7 @@ def write_reports() -> None:
     import gallery
 
     for name, profile in gallery.profiles().items():
-        profile.report(directory / f"{name}.html", name)
+        profile.write_report(directory / f"{name}.html", name)
 
 
 def prepare(app: Any) -> None:
