@@ -8,6 +8,7 @@ at methods that are properties now.
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -28,7 +29,8 @@ def warn_old(old: str, new: str) -> None:
 
 
 def _name_of(function: Callable[..., Any]) -> str:
-    return function.__qualname__.removesuffix(".__init__")
+    room = "ops." if function.__module__.startswith("codelet.ops.") else ""
+    return room + function.__qualname__.removesuffix(".__init__")
 
 
 def old_arguments(**renamed: str) -> Callable[[F], F]:
@@ -44,17 +46,51 @@ def old_arguments(**renamed: str) -> Callable[[F], F]:
     def taking_old(function: F) -> F:
         @functools.wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:
-            for old in renamed.keys() & kwargs.keys():
-                new = renamed[old]
-                if new in kwargs:
-                    raise TypeError(f"{_name_of(function)} is given {new}= and, under its old name, {old}=")
-                warn_old(f"{_name_of(function)}({old}=...)", f"{new}=")
-                kwargs[new] = kwargs.pop(old)
-            return function(*args, **kwargs)
+            return function(*args, **renamed_keywords(function, renamed, kwargs))
 
         return called  # type: ignore[return-value]
 
     return taking_old
+
+
+def renamed_keywords(
+    function: Callable[..., Any], renamed: Mapping[str, str], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Keyword arguments of a function with new names in the place of old ones.
+
+    Args:
+        function: which is called with them.
+        renamed: the new name of each, by the old one.
+        kwargs: what it is given.
+
+    Raises:
+        TypeError: when both are among them.
+    """
+    for old in renamed.keys() & kwargs.keys():
+        new = renamed[old]
+        if new in kwargs:
+            raise TypeError(f"{_name_of(function)} is given {new}= and, under its old name, {old}=")
+        warn_old(f"{_name_of(function)}({old}=...)", f"{new}=")
+        kwargs[new] = kwargs.pop(old)
+    return kwargs
+
+
+OF_ALL_OPERATIONS = {"memory_share": "memory_fraction"}
+"""New names of what all planned operations take, by the old ones."""
+
+OF_OPERATIONS: Mapping[str, Mapping[str, str]] = {
+    **dict.fromkeys(("batch_norm", "batch_norm_gradient"), {"axis": "channel_axis"}),
+    **dict.fromkeys(("batch_norm_inference", "batch_norm_inference_gradient"), {"axis": "channel_axis"}),
+    **dict.fromkeys(("group_norm", "group_norm_gradient"), {"axis": "channel_axis"}),
+}
+"""New names of what some operations take, by operation and old name."""
+
+
+def old_keywords(operation: Callable[..., Any]) -> dict[str, str]:
+    """New names of what an operation takes, by the old ones that still work."""
+    own = {**OF_ALL_OPERATIONS, **OF_OPERATIONS.get(operation.__name__, {})}
+    parameters = inspect.signature(operation).parameters
+    return {old: new for old, new in own.items() if new in parameters}
 
 
 def old_order(

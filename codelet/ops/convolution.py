@@ -24,17 +24,17 @@ from codelet.ops.conv_arguments import (
 from codelet.ops.conv_planning import plan_convolved
 from codelet.ops.conv_vertices import add_planned
 from codelet.ops.partials import checked_sums
-from codelet.ops.planning import MEMORY_SHARE, Plan
+from codelet.ops.planning import MEMORY_FRACTION, Plan
 from codelet.ops.schema import checked
 from codelet.target import Target
 from codelet.views.tensor import Tensor
 
 
-def _add(graph: Graph, seen: Seen, grain: int | None, memory_share: float, name: str) -> Tensor:
+def _add(graph: Graph, seen: Seen, grain: int | None, memory_fraction: float, name: str) -> Tensor:
     """The vertices of a convolution, planned, in a scope."""
-    plan = plan_convolved(graph.target, seen.own, grain, memory_share)
+    plan = plan_convolved(graph.target, seen.own, grain, memory_fraction)
     with graph.scope(name, unique=True):
-        return add_planned(graph, seen, plan, memory_share)
+        return add_planned(graph, seen, plan, memory_fraction)
 
 
 # --- operations -------------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def conv_general_dilated(
     preferred_element_type: Any = None,
     partials: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "conv_general_dilated",
 ) -> Tensor:
     """A convolution, as `jax.lax.conv_general_dilated`.
@@ -75,7 +75,7 @@ def conv_general_dilated(
         preferred_element_type: dtype of the results; the operands' when left off.
         partials: dtype of partial sums; float32 for floating point of 16 bits when left off, else the results'.
         grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -101,7 +101,7 @@ def conv_general_dilated(
         batch_group_count,
     )
     seen = seen_forward(lhs, rhs, sizes, *checked_sums(name, dtype, preferred_element_type, partials))
-    return _add(graph, seen, checked_grain(name, grain), memory_share, name)
+    return _add(graph, seen, checked_grain(name, grain), memory_fraction, name)
 
 
 @checked
@@ -122,7 +122,7 @@ def plan_conv(
     preferred_element_type: Any = None,
     partials: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
 ) -> Plan:
     """How a convolution, or a gradient of it, is spread over the tiles of a machine; it prints.
 
@@ -142,7 +142,7 @@ def plan_conv(
         preferred_element_type: dtype of the results.
         partials: dtype of partial sums.
         grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
 
     Raises:
         OperationError: shapes, dtypes or options that do not fit.
@@ -177,7 +177,7 @@ def plan_conv(
         raise OperationError(
             "what ops.plan_conv is to plan is of no known name", given=repr(of), expected=str(list(ways))
         )
-    return plan_convolved(target, ways[of]().own, checked_grain("plan_conv", grain), memory_share)
+    return plan_convolved(target, ways[of]().own, checked_grain("plan_conv", grain), memory_fraction)
 
 
 @checked
@@ -197,7 +197,7 @@ def conv_input_gradient(
     preferred_element_type: Any = None,
     partials: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "conv_input_gradient",
 ) -> Tensor:
     """The gradient of `conv_general_dilated` by its image, from that of its results.
@@ -217,7 +217,7 @@ def conv_input_gradient(
         preferred_element_type: dtype of the gradient; the operands' when left off.
         partials: dtype of partial sums.
         grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -239,7 +239,7 @@ def conv_input_gradient(
     )
     check_cotangent(name, cotangent, sizes)
     seen = seen_by_input(cotangent, rhs, sizes, *checked_sums(name, dtype, preferred_element_type, partials))
-    return _add(graph, seen, checked_grain(name, grain), memory_share, name)
+    return _add(graph, seen, checked_grain(name, grain), memory_fraction, name)
 
 
 @checked
@@ -259,7 +259,7 @@ def conv_kernel_gradient(
     preferred_element_type: Any = None,
     partials: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "conv_kernel_gradient",
 ) -> Tensor:
     """The gradient of `conv_general_dilated` by its kernels, from that of its results.
@@ -279,7 +279,7 @@ def conv_kernel_gradient(
         preferred_element_type: dtype of the gradient; the operands' when left off.
         partials: dtype of partial sums.
         grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -301,4 +301,4 @@ def conv_kernel_gradient(
     )
     check_cotangent(name, cotangent, sizes)
     seen = seen_by_kernel(cotangent, lhs, sizes, *checked_sums(name, dtype, preferred_element_type, partials))
-    return _add(graph, seen, checked_grain(name, grain), memory_share, name)
+    return _add(graph, seen, checked_grain(name, grain), memory_fraction, name)

@@ -18,7 +18,7 @@ from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_floating, check_tensors, checked_axis, checked_grain
 from codelet.ops.pairs import both
-from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.rows import Rows
 from codelet.ops.schema import checked
 from codelet.views.tensor import Tensor
@@ -91,13 +91,13 @@ def _running(
         length = x.shape[own]
         parts = _parts(graph.target, length, x.size // length)
         blocks = x.reshape((*x.shape[:own], parts, length // parts, *x.shape[own + 1 :]))
-        rows = Rows(graph, (own + 1,), blocks, apart=(own,), grain=grain, memory_share=share)
+        rows = Rows(graph, (own + 1,), blocks, apart=(own,), grain=grain, memory_fraction=share)
         work = rows.work("run", run_rows, {"x": ("all", blocks)}, out, "whole", **static)
         (found,) = rows.add(work, rows.plan(work), x=blocks)
         if parts == 1:
             return found.reshape(x.shape)
         last = found[(*(slice(None),) * (own + 1), 0 if reverse else length // parts - 1)]
-        few = Rows(graph, (own,), last, memory_share=1.0)
+        few = Rows(graph, (own,), last, memory_fraction=1.0)
         work = few.work("run blocks", run_before, {"x": ("all", last)}, out, "whole", **static)
         (before,) = few.add(work, few.plan(work), x=last)
         fields = {"x": ("all", found), "before": ("one", before)}
@@ -129,7 +129,7 @@ def _slopes(
     with graph.scope(name, unique=True):
         if not x.size:
             return graph.add_variable("out", x.shape, dtype)
-        rows = Rows(graph, (own,), cotangent, x, grain=grain, memory_share=share)
+        rows = Rows(graph, (own,), cotangent, x, grain=grain, memory_fraction=share)
         fields: Any = {"cotangent": ("all", cotangent), "x": ("all", x)}
         work = rows.work("slopes", slopes_of_running, fields, {"out": ("all", dtype)}, "whole", **static)
         return rows.add(work, rows.plan(work), cotangent=cotangent, x=x)[0]
@@ -143,7 +143,7 @@ def cumsum(
     *,
     reverse: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "cumsum",
 ) -> Tensor:
     """Running sums along an axis, as `jax.lax.cumsum`.
@@ -154,7 +154,7 @@ def cumsum(
         axis: along which axis.
         reverse: whether from the last element on.
         grain: about how many elements a vertex has; whole blocks at least.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -164,7 +164,7 @@ def cumsum(
     >>> cl.lower(cl.ops.cumsum)(jnp.array([1.0, 2.0, 4.0]))
     Array([1., 3., 7.], dtype=float32)
     """
-    return _running("cumsum", graph, x, axis, reverse, grain, memory_share, name)
+    return _running("cumsum", graph, x, axis, reverse, grain, memory_fraction, name)
 
 
 @checked
@@ -172,7 +172,7 @@ def cumsum_gradient(
     graph: Graph, cotangent: Tensor, axis: int = 0, *, reverse: bool = False, name: str = "cumsum_gradient"
 ) -> Tensor:
     """The gradient of `cumsum`: running sums the other way."""
-    return _running("cumsum", graph, cotangent, axis, not reverse, None, MEMORY_SHARE, name)
+    return _running("cumsum", graph, cotangent, axis, not reverse, None, MEMORY_FRACTION, name)
 
 
 @checked
@@ -183,11 +183,11 @@ def cumprod(
     *,
     reverse: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "cumprod",
 ) -> Tensor:
     """Running products along an axis, as `jax.lax.cumprod`; arguments as of `cumsum`."""
-    return _running("cumprod", graph, x, axis, reverse, grain, memory_share, name)
+    return _running("cumprod", graph, x, axis, reverse, grain, memory_fraction, name)
 
 
 @checked
@@ -199,7 +199,7 @@ def cumprod_gradient(
     *,
     reverse: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "cumprod_gradient",
 ) -> Tensor:
     """The gradient of `cumprod`, with zeros among the factors too, by whole rows.
@@ -211,13 +211,13 @@ def cumprod_gradient(
         axis: along which axis.
         reverse: whether from the last element on.
         grain: about how many elements a vertex has; whole rows at least.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
         OperationError: an axis that there is not, or a cotangent that is not like the result.
     """
-    return _slopes("cumprod", graph, cotangent, x, axis, reverse, grain, memory_share, name)
+    return _slopes("cumprod", graph, cotangent, x, axis, reverse, grain, memory_fraction, name)
 
 
 @checked
@@ -228,11 +228,11 @@ def cummax(
     *,
     reverse: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "cummax",
 ) -> Tensor:
     """The largest so far along an axis, as `jax.lax.cummax`; arguments as of `cumsum`."""
-    return _running("cummax", graph, x, axis, reverse, grain, memory_share, name)
+    return _running("cummax", graph, x, axis, reverse, grain, memory_fraction, name)
 
 
 @checked
@@ -244,11 +244,11 @@ def cummax_gradient(
     *,
     reverse: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "cummax_gradient",
 ) -> Tensor:
     """The gradient of `cummax`, ties sharing as in JAX, by whole rows; arguments as of `cumprod_gradient`."""
-    return _slopes("cummax", graph, cotangent, x, axis, reverse, grain, memory_share, name)
+    return _slopes("cummax", graph, cotangent, x, axis, reverse, grain, memory_fraction, name)
 
 
 @checked
@@ -259,11 +259,11 @@ def cummin(
     *,
     reverse: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "cummin",
 ) -> Tensor:
     """The smallest so far along an axis, as `jax.lax.cummin`; arguments as of `cumsum`."""
-    return _running("cummin", graph, x, axis, reverse, grain, memory_share, name)
+    return _running("cummin", graph, x, axis, reverse, grain, memory_fraction, name)
 
 
 @checked
@@ -275,8 +275,8 @@ def cummin_gradient(
     *,
     reverse: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "cummin_gradient",
 ) -> Tensor:
     """The gradient of `cummin`, ties sharing as in JAX, by whole rows; arguments as of `cumprod_gradient`."""
-    return _slopes("cummin", graph, cotangent, x, axis, reverse, grain, memory_share, name)
+    return _slopes("cummin", graph, cotangent, x, axis, reverse, grain, memory_fraction, name)

@@ -18,7 +18,7 @@ from codelet.ops.fill import add_filled
 from codelet.ops.followed import follow
 from codelet.ops.homes import home_of, settle, settle_read
 from codelet.ops.partials import checked_sums, sum_partials
-from codelet.ops.planning import MEMORY_SHARE, Plan
+from codelet.ops.planning import MEMORY_FRACTION, Plan
 from codelet.ops.product_planning import (
     A_ROLES,
     B_ROLES,
@@ -48,13 +48,13 @@ class _PlanOptions:
     target: Target
     codelets: Codelets
     grain: int | None
-    memory_share: float
+    memory_fraction: float
 
     def plan(self, own: Product) -> Plan:
         """The plan of a product; of one without products, none of its cuts."""
         if not own.size("summed"):
             return Plan(str(own), (), ())
-        return plan_product(self.target, own, self.codelets, self.grain, self.memory_share)
+        return plan_product(self.target, own, self.codelets, self.grain, self.memory_fraction)
 
 
 @checked
@@ -67,7 +67,7 @@ def dot_general(
     preferred_element_type: Any = None,
     partials: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     codelets: Codelets = CODELETS,
     like: Tensor | None = None,
     name: str = "dot_general",
@@ -82,7 +82,7 @@ def dot_general(
         preferred_element_type: dtype of the results; the operands' when left off.
         partials: dtype of partial sums; float32 for floating point of 16 bits when left off, else the results'.
         grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         codelets: what it is made of.
         like: a tensor of the results' shape that is read together with them, as a parameter with its gradient: where it
             pays, they are made on the tiles on which it lies.
@@ -103,7 +103,7 @@ def dot_general(
     (a, b), own, shape = _as_product(graph, a, b, dimension_numbers, preferred_element_type, partials, name)
     if like is not None:
         own = replace(own, wanted=home_of(_checked_like(name, graph, like, shape).reshape(own.out_shape)))
-    options = _PlanOptions(graph.target, codelets, checked_grain(name, grain), memory_share)
+    options = _PlanOptions(graph.target, codelets, checked_grain(name, grain), memory_fraction)
     with graph.scope(name, unique=True):
         out = graph.add_variable("out", shape, own.out_dtype)
         if out.size:
@@ -285,7 +285,7 @@ def dot_general_gradients(
     dimension_numbers: DimensionNumbers,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "dot_general_gradients",
 ) -> tuple[Tensor, Tensor]:
     """The gradients of `dot_general` by both operands: products of the cotangent with the other.
@@ -297,7 +297,7 @@ def dot_general_gradients(
         b: the right operand.
         dimension_numbers: as of `dot_general`.
         grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plans may take.
+        memory_fraction: of a tile's memory, what the plans may take.
         name: of the scope.
 
     Returns:
@@ -323,7 +323,7 @@ def dot_general_gradients(
             expected="one dtype",
             fix="ops.cast(graph, cotangent, dtype)",
         )
-    options: dict[str, Any] = {"grain": grain, "memory_share": memory_share}
+    options: dict[str, Any] = {"grain": grain, "memory_fraction": memory_fraction}
     with graph.scope(name, unique=True):
         by_a = product_gradient(graph, cotangent, b, "a", (a, b), dimension_numbers, **options)
         by_b = product_gradient(graph, cotangent, a, "b", (a, b), dimension_numbers, **options)

@@ -37,7 +37,7 @@ from codelet.ops.lookup_codelets import (
 )
 from codelet.ops.lookup_planning import Array, Lookup, columns_of, plan_lookup, rows_to_lay_out
 from codelet.ops.partials import sum_partials
-from codelet.ops.planning import MEMORY_SHARE, Plan
+from codelet.ops.planning import MEMORY_FRACTION, Plan
 from codelet.ops.schema import checked
 from codelet.ops.slice_forms import SliceForm, gather_form, scatter_form
 from codelet.tracing.codelets import Codelet
@@ -205,7 +205,7 @@ def gather(
     unique_indices: bool = False,
     indices_are_sorted: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "gather",
 ) -> Tensor:
     """Slices at places that are known late, as `jax.lax.gather`.
@@ -221,7 +221,7 @@ def gather(
         unique_indices: whether it is promised that no two slices overlap, which makes its gradient faster.
         indices_are_sorted: whether it is promised that they are sorted.
         grain: about how many elements a vertex looks up.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -235,7 +235,7 @@ def gather(
     lookup = _gather_lookup(form, operand, start_indices, own, fill_value, promised)
     with graph.scope(name, unique=True):
         fields = {"operand": form.operand(operand), "indices": form.index(start_indices)}
-        return form.slices_back(_add(graph, gather_block, lookup, fields, grain, memory_share))
+        return form.slices_back(_add(graph, gather_block, lookup, fields, grain, memory_fraction))
 
 
 @checked
@@ -248,13 +248,13 @@ def plan_gather(
     *,
     mode: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
 ) -> Plan:
     """The plan of a `gather` of the same arguments, of which nothing is added."""
     own = checked_mode("gather", mode)
     form = gather_form("gather", operand, start_indices, dimension_numbers, slice_sizes, own, None)
     lookup = _gather_lookup(form, operand, start_indices, own, None)
-    return plan_lookup(graph.target, lookup, gather_block, checked_grain("gather", grain), memory_share)
+    return plan_lookup(graph.target, lookup, gather_block, checked_grain("gather", grain), memory_fraction)
 
 
 @checked
@@ -268,7 +268,7 @@ def gather_gradient(
     *,
     mode: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "gather_gradient",
 ) -> Tensor:
     """The gradient of a `gather` by what is looked up: zeros, to which the cotangents of the slices are added.
@@ -290,7 +290,7 @@ def gather_gradient(
     with graph.scope(name, unique=True):
         fields = {"indices": form.index(start_indices), "updates": form.slices_of(cotangent)}
         grain = checked_grain(name, grain)
-        return form.operand_back(_add(graph, scatter_block_on_zeros, lookup, fields, grain, memory_share))
+        return form.operand_back(_add(graph, scatter_block_on_zeros, lookup, fields, grain, memory_fraction))
 
 
 def _update_lookup(form: SliceForm, operand: Tensor, indices: Tensor, mode: str) -> Lookup:
@@ -309,7 +309,7 @@ def gradient_pays(
     *,
     mode: Any,
     grain: int | None,
-    memory_share: float,
+    memory_fraction: float,
 ) -> bool:
     """Whether `gather_gradient` is planned to take no more cycles than the adjoints of a gather's vertices.
 
@@ -317,7 +317,7 @@ def gradient_pays(
     """
     own = checked_mode("gather", mode)
     form = gather_form("gather", operand, start_indices, dimension_numbers, slice_sizes, own, None)
-    planned = functools.partial(plan_lookup, graph.target, grain=grain, memory_share=memory_share)
+    planned = functools.partial(plan_lookup, graph.target, grain=grain, memory_fraction=memory_fraction)
     update = planned(_update_lookup(form, operand, start_indices, own), scatter_block_on_zeros)
     lookup = _gather_lookup(form, operand, start_indices, own, None)
     forward = planned(lookup, gather_block)
@@ -345,7 +345,7 @@ def scatter(
     unique_indices: bool = False,
     indices_are_sorted: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "scatter",
 ) -> Tensor:
     """An array with updates of slices at places that are known late, as `jax.lax.scatter` and its kin.
@@ -363,7 +363,7 @@ def scatter(
             differentiated by the updates.
         indices_are_sorted: whether it is promised that they are sorted.
         grain: about how many elements a vertex has.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -395,7 +395,7 @@ def scatter(
         lookup = form.lookup("update", True, indices.dtype, "operand", static, **options)
         slices = form.slices_of(updates)
         fields = {"operand": form.operand(operand), "indices": form.index(indices), "updates": slices}
-        return form.operand_back(_add(graph, scatter_block, lookup, fields, grain, memory_share))
+        return form.operand_back(_add(graph, scatter_block, lookup, fields, grain, memory_fraction))
 
 
 def look_up_slices(
@@ -406,12 +406,12 @@ def look_up_slices(
     *,
     mode: str,
     grain: int | None,
-    memory_share: float,
+    memory_fraction: float,
 ) -> Tensor:
     """The vertices that look up in an array what a `scatter` of a form updates: 0 beyond the ends."""
     fields = {"operand": form.operand(x), "indices": form.index(indices)}
     lookup = _gather_lookup(form, x, indices, mode, 0)
-    return form.slices_back(_add(graph, gather_block, lookup, fields, grain, memory_share))
+    return form.slices_back(_add(graph, gather_block, lookup, fields, grain, memory_fraction))
 
 
 def from_beginning(graph: Graph, indices: Tensor, extent: int) -> Tensor:

@@ -21,7 +21,7 @@ from codelet.ops.elementwise import map
 from codelet.ops.fill import fill
 from codelet.ops.indexing import from_beginning, gather, gather_gradient, scatter
 from codelet.ops.lookup_codelets import positions
-from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.schema import checked
 from codelet.views.concat import concat
 from codelet.views.tensor import Tensor
@@ -74,7 +74,7 @@ def take(
     mode: str | None = None,
     fill_value: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "take",
 ) -> Tensor:
     """Elements, rows, ... along an axis by numbers that are known late, as `jax.numpy.take`.
@@ -88,7 +88,7 @@ def take(
             for the first, or "wrap"; "fill" when left off.
         fill_value: by "fill"; NaN, or the least integer, when left off.
         grain: about how many elements a vertex looks up.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -102,7 +102,7 @@ def take(
     source, numbers, sizes, at = _rows(name, x, indices, axis, mode)
     with graph.scope(name, unique=True):
         own = _from_beginning(graph, indices, source.shape[at], mode)
-        options = {"mode": _MODES[mode], "fill_value": fill_value, "grain": grain, "memory_share": memory_share}
+        options = {"mode": _MODES[mode], "fill_value": fill_value, "grain": grain, "memory_fraction": memory_fraction}
         return gather(graph, source, own, numbers, sizes, **options)
 
 
@@ -116,7 +116,7 @@ def take_gradient(
     *,
     mode: str | None = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "take_gradient",
 ) -> Tensor:
     """The gradient of a `take` by what is looked up.
@@ -128,7 +128,7 @@ def take_gradient(
     source, numbers, sizes, at = _rows(name, x, indices, axis, mode)
     with graph.scope(name, unique=True):
         own = _from_beginning(graph, indices, source.shape[at], mode)
-        options = {"mode": _MODES[mode], "grain": grain, "memory_share": memory_share}
+        options = {"mode": _MODES[mode], "grain": grain, "memory_fraction": memory_fraction}
         return gather_gradient(graph, cotangent, source, own, numbers, sizes, **options).reshape(x.shape)
 
 
@@ -139,7 +139,7 @@ def embedding(
     indices: Tensor,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "embedding",
 ) -> Tensor:
     """The rows of a table that indices name, of shape (*indices, columns): `table[indices]`.
@@ -149,7 +149,7 @@ def embedding(
     """
     check_tensors(name, graph, table=table, indices=indices)
     _check_table(name, table)
-    return take(graph, table, indices, 0, grain=grain, memory_share=memory_share, name=name)
+    return take(graph, table, indices, 0, grain=grain, memory_fraction=memory_fraction, name=name)
 
 
 @checked
@@ -160,7 +160,7 @@ def embedding_gradient(
     indices: Tensor,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "embedding_gradient",
 ) -> Tensor:
     """The gradient of an `embedding` by the table: each row has the sum of the cotangents of those that named it.
@@ -170,7 +170,7 @@ def embedding_gradient(
     """
     check_tensors(name, graph, cotangent=cotangent, table=table, indices=indices)
     _check_table(name, table)
-    return take_gradient(graph, cotangent, table, indices, 0, grain=grain, memory_share=memory_share, name=name)
+    return take_gradient(graph, cotangent, table, indices, 0, grain=grain, memory_fraction=memory_fraction, name=name)
 
 
 def _check_table(name: str, table: Tensor) -> None:
@@ -253,7 +253,7 @@ def dynamic_slice(
     *,
     allow_negative_indices: bool = True,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "dynamic_slice",
 ) -> Tensor:
     """A slice that begins where numbers say that are known late, as `jax.lax.dynamic_slice`; a view where none is.
@@ -265,7 +265,7 @@ def dynamic_slice(
         slice_sizes: of the slice.
         allow_negative_indices: whether negative starts count from the end; otherwise the slice begins at 0.
         grain: about how many elements a vertex has.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -278,7 +278,7 @@ def dynamic_slice(
     with graph.scope(name, unique=True):
         starts = _joined(graph, start_indices, x.shape, allow_negative_indices)
         numbers = lax.GatherDimensionNumbers(tuple(range(x.ndim)), (), tuple(range(x.ndim)))
-        return gather(graph, x, starts, numbers, slice_sizes, mode="clip", grain=grain, memory_share=memory_share)
+        return gather(graph, x, starts, numbers, slice_sizes, mode="clip", grain=grain, memory_fraction=memory_fraction)
 
 
 @checked
@@ -290,7 +290,7 @@ def dynamic_update_slice(
     *,
     allow_negative_indices: bool = True,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "dynamic_update_slice",
 ) -> Tensor:
     """An array with a slice of it put in another's place, where numbers say, as `jax.lax.dynamic_update_slice`.
@@ -302,7 +302,7 @@ def dynamic_update_slice(
         start_indices: for each dimension a tensor of shape (), or a number; moved so far that the slice fits.
         allow_negative_indices: whether negative starts count from the end; otherwise the slice begins at 0.
         grain: about how many elements a vertex has.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -313,7 +313,7 @@ def dynamic_update_slice(
     with graph.scope(name, unique=True):
         starts = _joined(graph, start_indices, x.shape, allow_negative_indices)
         numbers = lax.ScatterDimensionNumbers(tuple(range(x.ndim)), (), tuple(range(x.ndim)))
-        return scatter(graph, x, starts, update, numbers, mode="clip", grain=grain, memory_share=memory_share)
+        return scatter(graph, x, starts, update, numbers, mode="clip", grain=grain, memory_fraction=memory_fraction)
 
 
 @checked
@@ -325,7 +325,7 @@ def dynamic_slice_gradient(
     *,
     allow_negative_indices: bool = True,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "dynamic_slice_gradient",
 ) -> Tensor:
     """The gradient of a `dynamic_slice` by what is sliced: zeros, with the cotangent at its place.
@@ -344,7 +344,7 @@ def dynamic_slice_gradient(
             start_indices,
             allow_negative_indices=allow_negative_indices,
             grain=grain,
-            memory_share=memory_share,
+            memory_fraction=memory_fraction,
             name="update",
         )
 
@@ -358,7 +358,7 @@ def dynamic_update_slice_gradient(
     *,
     allow_negative_indices: bool = True,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "dynamic_update_slice_gradient",
 ) -> tuple[Tensor, Tensor]:
     """The gradients of a `dynamic_update_slice` by what is updated, which has zeros in the slice, and by the slice.
@@ -368,7 +368,7 @@ def dynamic_update_slice_gradient(
     """
     check_tensors(name, graph, cotangent=cotangent, update=update)
     _checked_starts(name, graph, cotangent, start_indices, update.shape)
-    options: dict[str, Any] = {"grain": grain, "memory_share": memory_share}
+    options: dict[str, Any] = {"grain": grain, "memory_fraction": memory_fraction}
     options["allow_negative_indices"] = allow_negative_indices
     with graph.scope(name, unique=True):
         zeros = fill(graph, update.shape, 0, update.dtype, name="zeros")

@@ -12,7 +12,7 @@ from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_tensors, checked_dtype, checked_grain
 from codelet.ops.dot_general import DimensionNumbers, dimension, dot_general, dot_general_gradients
 from codelet.ops.partials import checked_sums
-from codelet.ops.planning import MEMORY_SHARE, Plan
+from codelet.ops.planning import MEMORY_FRACTION, Plan
 from codelet.ops.product_planning import CODELETS, ROLES, Codelets, Product, Role, plan_product
 from codelet.ops.schema import checked
 from codelet.target import Target
@@ -56,7 +56,7 @@ def matmul(
     preferred_element_type: Any = None,
     partials: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     codelets: Codelets = CODELETS,
     name: str = "matmul",
 ) -> Tensor:
@@ -69,7 +69,7 @@ def matmul(
         preferred_element_type: dtype of the results; the operands' when left off.
         partials: dtype of partial sums; see `dot_general`.
         grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         codelets: what it is made of.
         name: of the scope.
 
@@ -93,7 +93,7 @@ def matmul(
         preferred_element_type=preferred_element_type,
         partials=partials,
         grain=grain,
-        memory_share=memory_share,
+        memory_fraction=memory_fraction,
         codelets=codelets,
         name=name,
     )
@@ -114,7 +114,7 @@ def plan_matmul(
     partials: Any = None,
     codelets: Codelets = CODELETS,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
 ) -> Plan:
     """How `matmul` spreads a product of (batch, rows, summed) and (batch, summed, columns); it prints.
 
@@ -128,7 +128,7 @@ def plan_matmul(
         partials: dtype of partial sums; see `dot_general`.
         codelets: what it is made of.
         grain: about how many multiply-adds a vertex has.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
 
     >>> import codelet as cl
     >>> plan = cl.ops.plan_matmul(cl.IPU("mk2"), 512, 512, 512)
@@ -140,7 +140,7 @@ def plan_matmul(
     extents = {"batch": batch, "rows": rows, "columns": columns, "summed": summed}
     kept: tuple[Role, ...] = ROLES if batch > 1 else ROLES[1:]
     product = Product(tuple(dimension(role, 0, extents[role]) for role in kept), own, sums, own)
-    return plan_product(target, product, codelets, checked_grain("plan_matmul", grain), memory_share)
+    return plan_product(target, product, codelets, checked_grain("plan_matmul", grain), memory_fraction)
 
 
 @checked
@@ -151,7 +151,7 @@ def matmul_gradients(
     b: Tensor,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "matmul_gradients",
 ) -> tuple[Tensor, Tensor]:
     """The gradients of `matmul` by both operands, whose batches must be of one shape.
@@ -162,7 +162,7 @@ def matmul_gradients(
         a: the left operand.
         b: the right operand.
         grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plans may take.
+        memory_fraction: of a tile's memory, what the plans may take.
         name: of the scope.
 
     Returns:
@@ -182,5 +182,5 @@ def matmul_gradients(
         )
     if not a.shape[:-2] and b.ndim > 2 and a.ndim == 2:
         cotangent = cotangent.transpose([cotangent.ndim - 2, *range(cotangent.ndim - 2), cotangent.ndim - 1])
-    options: dict[str, Any] = {"grain": grain, "memory_share": memory_share, "name": name}
+    options: dict[str, Any] = {"grain": grain, "memory_fraction": memory_fraction, "name": name}
     return dot_general_gradients(graph, cotangent, left, right, numbers, **options)

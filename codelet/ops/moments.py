@@ -20,7 +20,7 @@ from codelet.ops.block_planning import add_up
 from codelet.ops.elementwise import map, map_gradient
 from codelet.ops.pairs import both
 from codelet.ops.partials import sums_dtype
-from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.reduce import Axes, sum
 from codelet.ops.reduce_gradients import reduced_rows
 from codelet.ops.rows import Rows
@@ -63,7 +63,7 @@ def mean(
     *,
     keepdims: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "mean",
 ) -> Tensor:
     """The mean along some axes, as `jax.numpy.mean`.
@@ -74,7 +74,7 @@ def mean(
         axis: along which axes, all when left off.
         keepdims: whether reduced dimensions stay, of one element.
         grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -88,7 +88,7 @@ def mean(
     axes, grain = checked_axes("mean", "axis", axis, x.ndim), checked_grain("mean", grain)
     dtype = _floating(x.dtype)
     with graph.scope(name, unique=True):
-        options = {"keepdims": keepdims, "grain": grain, "memory_share": memory_share}
+        options = {"keepdims": keepdims, "grain": grain, "memory_fraction": memory_fraction}
         total = sum(graph, x, axes, dtype=sums_dtype(dtype), **options)
         return _divided(graph, total, math.prod(x.shape[d] for d in axes), dtype)
 
@@ -98,7 +98,7 @@ def mean_gradient(
     graph: Graph, cotangent: Tensor, x: Tensor, axis: Axes = None, *, name: str = "mean_gradient"
 ) -> Tensor:
     """The gradient of `mean`: the cotangent by the number of elements, repeated; arguments as of `sum_gradient`."""
-    rows, _ = reduced_rows("mean_gradient", graph, cotangent, x, axis, None, MEMORY_SHARE)
+    rows, _ = reduced_rows("mean_gradient", graph, cotangent, x, axis, None, MEMORY_FRACTION)
     held = tuple(1 if d in rows.axes else n for d, n in enumerate(x.shape))
     with graph.scope(name, unique=True):
         return _divided(graph, cotangent.reshape(held), rows.length, x.dtype).broadcast_to(x.shape)
@@ -113,7 +113,7 @@ def var(
     ddof: float = 0,
     keepdims: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "var",
 ) -> Tensor:
     """The variance along some axes, as `jax.numpy.var`; arguments as of `mean`, and by how many fewer it is divided.
@@ -127,7 +127,7 @@ def var(
     dtype = _floating(x.dtype)
     kept = tuple(1 if d in axes else n for d, n in enumerate(x.shape) if keepdims or d not in axes)
     with graph.scope(name, unique=True):
-        rows = Rows(graph, axes, x, grain=grain, memory_share=memory_share)
+        rows = Rows(graph, axes, x, grain=grain, memory_fraction=memory_fraction)
         means = _means(graph, rows, x, dtype)
         if not rows.size:
             return _divided(graph, means, 0, dtype).reshape(kept)
@@ -140,7 +140,7 @@ def var(
 
 def _means(graph: Graph, rows: Rows, x: Tensor, dtype: np.dtype) -> Tensor:
     """The means of rows as they are summed."""
-    sums, options = sums_dtype(dtype), {"grain": rows.grain, "memory_share": rows.memory_share}
+    sums, options = sums_dtype(dtype), {"grain": rows.grain, "memory_fraction": rows.memory_fraction}
     return _divided(graph, sum(graph, x, rows.axes, dtype=sums, **options), rows.length, sums)
 
 
@@ -153,7 +153,7 @@ def var_gradient(
     *,
     ddof: float = 0,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "var_gradient",
 ) -> Tensor:
     """The gradient of `var`: deviations from the means, scaled.
@@ -165,13 +165,13 @@ def var_gradient(
         axis: along which axes, all when left off.
         ddof: as of `var`; fewer than there are elements.
         grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
         OperationError: shapes that do not fit, or a variance of nothing.
     """
-    rows, kept = reduced_rows("var_gradient", graph, cotangent, x, axis, grain, memory_share)
+    rows, kept = reduced_rows("var_gradient", graph, cotangent, x, axis, grain, memory_fraction)
     if rows.size and rows.length <= ddof:
         raise OperationError(
             "ops.var_gradient is given the variance of nothing",

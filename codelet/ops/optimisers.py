@@ -18,7 +18,7 @@ from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_floating, check_tensors, checked_dtype
 from codelet.ops.elementwise import map_in_place
-from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.schema import checked
 from codelet.schema import is_number
 from codelet.views.tensor import Tensor
@@ -128,7 +128,7 @@ def sgd(
     *,
     learning_rate: Any,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "sgd",
 ) -> None:
     """Take parameters a step down their gradients, in place, as `optax.sgd`.
@@ -139,7 +139,7 @@ def sgd(
         gradients: by them, a pytree alike.
         learning_rate: a number, or a tensor of shape () for one that changes.
         grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -155,7 +155,7 @@ def sgd(
     rate = _rate(name, graph, learning_rate)
     rows = _alike(name, graph, parameters=parameters, gradients=gradients)
     own = [(*row, rate) for row in rows if row[0].size]
-    map_in_place(graph, descend, own, 1, grain=grain, memory_share=memory_share, name=name)
+    map_in_place(graph, descend, own, 1, grain=grain, memory_fraction=memory_fraction, name=name)
 
 
 @checked
@@ -169,7 +169,7 @@ def momentum(
     momentum: float = 0.9,
     nesterov: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "momentum",
 ) -> None:
     """Take parameters a step down their gradients with momentum, in place, as `optax.sgd` with it.
@@ -183,7 +183,7 @@ def momentum(
         momentum: how much of the velocity a step keeps.
         nesterov: whether the step looks ahead along the velocity.
         grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -200,7 +200,7 @@ def momentum(
     rows = _alike(name, graph, parameters=parameters, velocity=velocity, gradients=gradients)
     own = [(*row, rate, momentum) for row in rows if row[0].size]
     function = functools.partial(descend_with_momentum, nesterov=nesterov)
-    map_in_place(graph, function, own, 2, grain=grain, memory_share=memory_share, name=name)
+    map_in_place(graph, function, own, 2, grain=grain, memory_fraction=memory_fraction, name=name)
 
 
 @checked
@@ -276,7 +276,7 @@ def adam(
     b2: float = 0.999,
     eps: float = 1e-8,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "adam",
 ) -> None:
     """Take parameters a step of Adam, in place, as `optax.adam`.
@@ -291,7 +291,7 @@ def adam(
         b2: of that of their squares.
         eps: is added to the root of the averaged squares.
         grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -312,7 +312,7 @@ def adam(
     array([0.5, 1.5], dtype=float32)
     """
     numbers = {"b1": b1, "b2": b2, "eps": eps, "weight_decay": 0.0}
-    options = {"grain": grain, "memory_share": memory_share, "name": name}
+    options = {"grain": grain, "memory_fraction": memory_fraction, "name": name}
     _adam(graph, parameters, gradients, state, learning_rate, numbers, options)
 
 
@@ -329,7 +329,7 @@ def adamw(
     eps: float = 1e-8,
     weight_decay: float = 1e-4,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "adamw",
 ) -> None:
     """Take parameters a step of Adam with decay of weights, in place, as `optax.adamw`; arguments as of `adam`.
@@ -345,7 +345,7 @@ def adamw(
         eps: is added to the root of the averaged squares.
         weight_decay: how much of a parameter is added to what it descends along.
         grain: about how many elements a vertex has.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -354,5 +354,5 @@ def adamw(
     Source: I. Loshchilov and F. Hutter, Decoupled weight decay regularization (2019), algorithm 2.
     """
     numbers = {"b1": b1, "b2": b2, "eps": eps, "weight_decay": weight_decay}
-    options = {"grain": grain, "memory_share": memory_share, "name": name}
+    options = {"grain": grain, "memory_fraction": memory_fraction, "name": name}
     _adam(graph, parameters, gradients, state, learning_rate, numbers, options)

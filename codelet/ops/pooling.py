@@ -18,7 +18,7 @@ import numpy as np
 from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_floating, check_tensors, checked_axis, checked_grain
-from codelet.ops.planning import MEMORY_SHARE, Plan
+from codelet.ops.planning import MEMORY_FRACTION, Plan
 from codelet.ops.pool_planning import Pooled, plan_pooled
 from codelet.ops.pool_vertices import add_pooled
 from codelet.ops.pooling_codelets import CODELETS, least
@@ -153,7 +153,7 @@ def max_pool(
     *,
     axes: Sequence[int] | None = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "max_pool",
 ) -> Tensor:
     """The greatest element of each window, as `flax.linen.max_pool` and `jax.lax.reduce_window`.
@@ -166,7 +166,7 @@ def max_pool(
         padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension that is pooled.
         axes: these dimensions; when left off, all between the first and the last, as of (batch, field..., channels).
         grain: about how many results a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -182,7 +182,7 @@ def max_pool(
     grain = checked_grain(name, grain)
     with graph.scope(name, unique=True):
         windows = {"x": (x, least(x.dtype))}
-        return add_pooled(graph, "pool", "greatest", own.forward, windows, {}, x.dtype, grain, memory_share)
+        return add_pooled(graph, "pool", "greatest", own.forward, windows, {}, x.dtype, grain, memory_fraction)
 
 
 @checked
@@ -195,7 +195,7 @@ def plan_max_pool(
     *,
     axes: Sequence[int] | None = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "plan_max_pool",
 ) -> Plan:
     """The plan of a `max_pool` of the same arguments; nothing is added.
@@ -208,7 +208,7 @@ def plan_max_pool(
         padding: of the pooling.
         axes: of the pooling.
         grain: about how many results a vertex has.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: in what is told of mistakes.
 
     Raises:
@@ -217,7 +217,7 @@ def plan_max_pool(
     check_tensors(name, graph, x=x)
     own = _checked(name, x.shape, window_shape, strides, padding, axes)
     work = Pooled("pool", own.forward, (("x", x.dtype),), (), x.dtype, CODELETS["greatest"])
-    return plan_pooled(graph.target, work, checked_grain(name, grain), memory_share)
+    return plan_pooled(graph.target, work, checked_grain(name, grain), memory_fraction)
 
 
 @checked
@@ -231,7 +231,7 @@ def max_pool_gradient(
     *,
     axes: Sequence[int] | None = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "max_pool_gradient",
 ) -> Tensor:
     """The gradient of `max_pool`, from that of its results: of equal elements of a window the first takes the slope.
@@ -245,7 +245,7 @@ def max_pool_gradient(
         padding: of the pooling.
         axes: of the pooling.
         grain: about how many results, and then elements, a vertex has.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -259,7 +259,7 @@ def max_pool_gradient(
         with graph.scope("choose"):
             windows = {"x": (x, least(x.dtype))}
             chosen = add_pooled(
-                graph, "choose", "first_greatest", own.forward, windows, {}, np.int32, grain, memory_share
+                graph, "choose", "first_greatest", own.forward, windows, {}, np.int32, grain, memory_fraction
             )
         slopes = {"g": (cotangent, 0), "chosen": (chosen, -1)}
         return add_pooled(
@@ -271,7 +271,7 @@ def max_pool_gradient(
             {},
             cotangent.dtype,
             grain,
-            memory_share,
+            memory_fraction,
             is_elsewhere=True,
         )
 
@@ -293,13 +293,13 @@ def max_pool_gradient_pays(
     *,
     axes: Sequence[int] | None,
     grain: int | None,
-    memory_share: float,
+    memory_fraction: float,
 ) -> bool:
     """Whether `max_pool_gradient` is taken for less than the adjoints of a pooling's vertices."""
     own = _checked("max_pool", x.shape, window_shape, strides, padding, axes)
     if any(step < size for step, size in zip(own.strides, own.window, strict=True)):
         return True
-    planned: dict[str, Any] = {"grain": grain, "memory_share": memory_share}
+    planned: dict[str, Any] = {"grain": grain, "memory_fraction": memory_fraction}
     pool = plan_max_pool(graph, x, window_shape, strides, padding, axes=axes, **planned)
     places, slopes = np.dtype(np.int32), (("g", x.dtype), ("chosen", np.dtype(np.int32)))
     choose = Pooled("choose", own.forward, (("x", x.dtype),), (), places, CODELETS["first_greatest"])
@@ -319,7 +319,7 @@ def avg_pool(
     axes: Sequence[int] | None = None,
     count_include_pad: bool = True,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "avg_pool",
 ) -> Tensor:
     """The average of each window, as `flax.linen.avg_pool`.
@@ -333,7 +333,7 @@ def avg_pool(
         axes: these dimensions; when left off, all between the first and the last, as of (batch, field..., channels).
         count_include_pad: whether positions of padding count as elements of a window.
         grain: about how many results a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -348,11 +348,19 @@ def avg_pool(
         if count_include_pad or not any(map(any, own.padding)):
             count = math.prod(own.window)
             return add_pooled(
-                graph, "pool", "average", own.forward, windows, {}, x.dtype, grain, memory_share, count=count
+                graph, "pool", "average", own.forward, windows, {}, x.dtype, grain, memory_fraction, count=count
             )
         counts = graph.add_constant("counts", own.counts(x.dtype)).broadcast_to(own.results)
         return add_pooled(
-            graph, "pool", "average_of_counts", own.forward, windows, {"counts": counts}, x.dtype, grain, memory_share
+            graph,
+            "pool",
+            "average_of_counts",
+            own.forward,
+            windows,
+            {"counts": counts},
+            x.dtype,
+            grain,
+            memory_fraction,
         )
 
 
@@ -368,7 +376,7 @@ def avg_pool_gradient(
     axes: Sequence[int] | None = None,
     count_include_pad: bool = True,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "avg_pool_gradient",
 ) -> Tensor:
     """The gradient of `avg_pool`, from that of its results.
@@ -383,7 +391,7 @@ def avg_pool_gradient(
         axes: of the pooling.
         count_include_pad: of the pooling.
         grain: about how many elements a vertex has.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -407,11 +415,19 @@ def avg_pool_gradient(
                 {},
                 cotangent.dtype,
                 grain,
-                memory_share,
+                memory_fraction,
                 count=count,
             )
         counts = graph.add_constant("counts", own.counts(cotangent.dtype)).broadcast_to(own.results)
         slopes["counts"] = (own.spread(counts), 1)
         return add_pooled(
-            graph, "gather", "slopes_of_counts", own.backward_of_sums, slopes, {}, cotangent.dtype, grain, memory_share
+            graph,
+            "gather",
+            "slopes_of_counts",
+            own.backward_of_sums,
+            slopes,
+            {},
+            cotangent.dtype,
+            grain,
+            memory_fraction,
         )

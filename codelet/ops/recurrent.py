@@ -31,7 +31,7 @@ from codelet.ops.elementwise import map as map_of
 from codelet.ops.homes import home_of
 from codelet.ops.pairs import Pair, both
 from codelet.ops.partials import add_planned
-from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.reduce import sum as sum_of
 from codelet.ops.schema import checked
 from codelet.views.tensor import Tensor
@@ -89,11 +89,11 @@ _KINDS = {"gates": (0, 1, 2), "state": (0, 2), "bias": (1, 2), "cells": (2,)}
 class _Cell:
     """The sizes of a cell, and what is done to all of its gates."""
 
-    def __init__(self, graph: Graph, x: Tensor, h: Tensor, count: int, grain: int | None, memory_share: float):
+    def __init__(self, graph: Graph, x: Tensor, h: Tensor, count: int, grain: int | None, memory_fraction: float):
         self.graph, self.count, self.dtype = graph, count, x.dtype
         self.shape = h.shape
         self.batch, self.cells = math.prod(h.shape[:-1]), h.shape[-1]
-        self.grain, self.memory_share = grain, memory_share
+        self.grain, self.memory_fraction = grain, memory_fraction
 
     def sizes(self, kind: str) -> tuple[int, ...]:
         """The shape of a field."""
@@ -135,7 +135,7 @@ class _Cell:
         outputs = {out: self.graph.add_variable(out, self.sizes(kind), self.dtype) for out, kind in results.items()}
         if self.batch * self.cells:
             work = Work(name, axes, own, made, *codelets)
-            plan = plan_work(self.graph.target, work, self.grain, self.memory_share)
+            plan = plan_work(self.graph.target, work, self.grain, self.memory_fraction)
             add_planned(self.graph, work, plan, tensors, outputs)
         return list(outputs.values())
 
@@ -162,7 +162,7 @@ def _checked(
     weight_hh: Tensor,
     biases: Mapping[str, Tensor | None],
     grain: Any,
-    memory_share: float,
+    memory_fraction: float,
 ) -> _Cell:
     """A cell whose operands fit.
 
@@ -191,7 +191,7 @@ def _checked(
                 given=tensor,
                 expected=f"shape {expected[name]}: {count} gates of {cells} cells, by the shape of h",
             )
-    return _Cell(graph, x, h, count, checked_grain(operation, grain), memory_share)
+    return _Cell(graph, x, h, count, checked_grain(operation, grain), memory_fraction)
 
 
 # --- operations ---------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def lstm_cell(
     bias: Tensor | None = None,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "lstm_cell",
 ) -> tuple[Tensor, Tensor]:
     """A step of a long short-term memory, as `equinox.nn.LSTMCell`: gates i, f, g, o.
@@ -225,7 +225,7 @@ def lstm_cell(
         weight_hh: (4 cells, cells).
         bias: (4 cells,); none when left off.
         grain: about how many elements a vertex of the gates has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan of the gates may take.
+        memory_fraction: of a tile's memory, what the plan of the gates may take.
         name: of the scope.
 
     Returns:
@@ -241,7 +241,7 @@ def lstm_cell(
     ((2, 5), (2, 5))
     """
     states = {"h": h, "c": c}
-    cell = _checked(name, graph, 4, x, states, weight_ih, weight_hh, {"bias": bias}, grain, memory_share)
+    cell = _checked(name, graph, 4, x, states, weight_ih, weight_hh, {"bias": bias}, grain, memory_fraction)
     with graph.scope(name, unique=True):
         new_h, new_c = cell.add("gates", lstm_gates, _lstm_fields(cell, x, h, c, weight_ih, weight_hh, bias), _LSTM)
     return new_h.reshape(h.shape), new_c.reshape(h.shape)
@@ -283,7 +283,7 @@ def lstm_cell_gradient(
     bias: Tensor | None = None,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "lstm_cell_gradient",
 ) -> tuple[Tensor | None, ...]:
     """The gradients of `lstm_cell` by x, h, c and its weights, as `jax.vjp` gives them; the products are made anew.
@@ -299,7 +299,7 @@ def lstm_cell_gradient(
         weight_hh: of the hidden states.
         bias: of the gates.
         grain: about how many elements a vertex of the gates has.
-        memory_share: of a tile's memory, what the plan of the gates may take.
+        memory_fraction: of a tile's memory, what the plan of the gates may take.
         name: of the scope.
 
     Returns:
@@ -309,7 +309,7 @@ def lstm_cell_gradient(
         OperationError: shapes or dtypes that do not fit.
     """
     states = {"h": h, "c": c, "cotangent_h": cotangent_h, "cotangent_c": cotangent_c}
-    cell = _checked(name, graph, 4, x, states, weight_ih, weight_hh, {"bias": bias}, grain, memory_share)
+    cell = _checked(name, graph, 4, x, states, weight_ih, weight_hh, {"bias": bias}, grain, memory_fraction)
     with graph.scope(name, unique=True):
         cotangents: _Fields = {"cotangent_h": ("state", cotangent_h), "cotangent_c": ("state", cotangent_c)}
         fields = {**cotangents, **_lstm_fields(cell, x, h, c, weight_ih, weight_hh, bias)}
@@ -331,7 +331,7 @@ def gru_cell(
     bias_n: Tensor | None = None,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "gru_cell",
 ) -> Tensor:
     """A step of a gated recurrent unit, as `equinox.nn.GRUCell`: a gate to reset, one to update, and what is new.
@@ -348,7 +348,7 @@ def gru_cell(
         bias: (3 cells,); none when left off.
         bias_n: (cells,), of what is new; none when left off.
         grain: about how many elements a vertex of the gates has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan of the gates may take.
+        memory_fraction: of a tile's memory, what the plan of the gates may take.
         name: of the scope.
 
     Returns:
@@ -358,7 +358,7 @@ def gru_cell(
         OperationError: shapes or dtypes that do not fit.
     """
     biases = {"bias": bias, "bias_n": bias_n}
-    cell = _checked(name, graph, 3, x, {"h": h}, weight_ih, weight_hh, biases, grain, memory_share)
+    cell = _checked(name, graph, 3, x, {"h": h}, weight_ih, weight_hh, biases, grain, memory_fraction)
     with graph.scope(name, unique=True):
         fields = _gru_fields(cell, x, h, weight_ih, weight_hh, bias, bias_n)
         (new_h,) = cell.add("gates", gru_gates, fields, {"new_h": "state"})
@@ -396,7 +396,7 @@ def gru_cell_gradient(
     bias_n: Tensor | None = None,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "gru_cell_gradient",
 ) -> tuple[Tensor | None, ...]:
     """The gradients of `gru_cell` by x, h and its weights, as `jax.vjp` gives them; the products are made anew.
@@ -411,7 +411,7 @@ def gru_cell_gradient(
         bias: of the gates.
         bias_n: of what is new.
         grain: about how many elements a vertex of the gates has.
-        memory_share: of a tile's memory, what the plan of the gates may take.
+        memory_fraction: of a tile's memory, what the plan of the gates may take.
         name: of the scope.
 
     Returns:
@@ -421,7 +421,7 @@ def gru_cell_gradient(
         OperationError: shapes or dtypes that do not fit.
     """
     biases, states = {"bias": bias, "bias_n": bias_n}, {"h": h, "cotangent_h": cotangent_h}
-    cell = _checked(name, graph, 3, x, states, weight_ih, weight_hh, biases, grain, memory_share)
+    cell = _checked(name, graph, 3, x, states, weight_ih, weight_hh, biases, grain, memory_fraction)
     with graph.scope(name, unique=True):
         fields = _gru_fields(cell, x, h, weight_ih, weight_hh, bias, bias_n)
         fields = {"cotangent_h": ("state", cotangent_h), **fields}

@@ -23,7 +23,7 @@ from codelet.ops.fill import add_filled
 from codelet.ops.homes import home_of
 from codelet.ops.pairs import both
 from codelet.ops.partials import add_planned, sums_dtype
-from codelet.ops.planning import MEMORY_SHARE, Plan
+from codelet.ops.planning import MEMORY_FRACTION, Plan
 from codelet.ops.schema import checked
 from codelet.tracing.codelets import Codelet, codelet
 from codelet.views.tensor import Tensor
@@ -148,7 +148,7 @@ def _reduce(
     axis: Axes,
     keepdims: bool,
     grain: int | None,
-    memory_share: float,
+    memory_fraction: float,
     name: str,
     dtype: Any = None,
 ) -> Tensor:
@@ -161,7 +161,7 @@ def _reduce(
         if out.size and not work.size:
             add_filled(graph, out, REDUCTIONS[operation].reduce(jnp.zeros(0, bool)).item())
         elif out.size:
-            plan = plan_work(graph.target, work, grain, memory_share)
+            plan = plan_work(graph.target, work, grain, memory_fraction)
             add_planned(graph, work, plan, {"x": x}, {"out": out})
         return out.reshape(shape)
 
@@ -175,7 +175,7 @@ def plan_reduce(
     operation: str = "sum",
     dtype: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
 ) -> Plan:
     """The plan of a reduction: it prints.
 
@@ -186,10 +186,10 @@ def plan_reduce(
         operation: "sum", "prod", "max", "min", "all" or "any".
         dtype: of the result.
         grain: about how many elements a vertex has.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
     """
     work = _checked(operation, graph, x, axis, False, dtype).work
-    return plan_work(graph.target, work, checked_grain(operation, grain), memory_share)
+    return plan_work(graph.target, work, checked_grain(operation, grain), memory_fraction)
 
 
 # --- the operations -------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ def sum(
     dtype: Any = None,
     keepdims: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "sum",
 ) -> Tensor:
     """The sum along some axes, as `jax.numpy.sum`.
@@ -216,7 +216,7 @@ def sum(
         dtype: of the result; as `jax.numpy` has it when left off.
         keepdims: whether reduced dimensions stay, of one element.
         grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -226,7 +226,7 @@ def sum(
     >>> cl.lower(lambda graph, x: cl.ops.sum(graph, x, 0))(jnp.ones((3, 2)))
     Array([3., 3.], dtype=float32)
     """
-    return _reduce("sum", graph, x, axis, keepdims, grain, memory_share, name, dtype)
+    return _reduce("sum", graph, x, axis, keepdims, grain, memory_fraction, name, dtype)
 
 
 @checked
@@ -238,11 +238,11 @@ def prod(
     dtype: Any = None,
     keepdims: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "prod",
 ) -> Tensor:
     """The product along some axes, as `jax.numpy.prod`; arguments as of `sum`."""
-    return _reduce("prod", graph, x, axis, keepdims, grain, memory_share, name, dtype)
+    return _reduce("prod", graph, x, axis, keepdims, grain, memory_fraction, name, dtype)
 
 
 @checked
@@ -253,11 +253,11 @@ def max(
     *,
     keepdims: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "max",
 ) -> Tensor:
     """The largest along some axes, NaN where one is, as `jax.numpy.max`; arguments as of `sum`."""
-    return _reduce("max", graph, x, axis, keepdims, grain, memory_share, name)
+    return _reduce("max", graph, x, axis, keepdims, grain, memory_fraction, name)
 
 
 @checked
@@ -268,11 +268,11 @@ def min(
     *,
     keepdims: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "min",
 ) -> Tensor:
     """The smallest along some axes, NaN where one is, as `jax.numpy.min`; arguments as of `sum`."""
-    return _reduce("min", graph, x, axis, keepdims, grain, memory_share, name)
+    return _reduce("min", graph, x, axis, keepdims, grain, memory_fraction, name)
 
 
 @checked
@@ -283,11 +283,11 @@ def all(
     *,
     keepdims: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "all",
 ) -> Tensor:
     """Whether all along some axes are true, as `jax.numpy.all`; arguments as of `sum`."""
-    return _reduce("all", graph, x, axis, keepdims, grain, memory_share, name)
+    return _reduce("all", graph, x, axis, keepdims, grain, memory_fraction, name)
 
 
 @checked
@@ -298,8 +298,8 @@ def any(
     *,
     keepdims: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "any",
 ) -> Tensor:
     """Whether any along some axes is true, as `jax.numpy.any`; arguments as of `sum`."""
-    return _reduce("any", graph, x, axis, keepdims, grain, memory_share, name)
+    return _reduce("any", graph, x, axis, keepdims, grain, memory_fraction, name)

@@ -15,7 +15,7 @@ from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_tensors, checked_grain
 from codelet.ops.fill import fill
-from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.pool_vertices import add_pooled
 from codelet.ops.pooling_codelets import greatest_of, least
 from codelet.ops.schema import checked
@@ -93,7 +93,7 @@ def reduce_window(
     window_dilation: Sequence[int] | int | None = None,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "reduce_window",
 ) -> Tensor:
     """The sum, the greatest or the least element of each window, as `jax.lax.reduce_window`.
@@ -108,7 +108,7 @@ def reduce_window(
         base_dilation: by how many positions the elements are apart, with nothing between them.
         window_dilation: by how many positions the elements of a window are apart.
         grain: about how many results a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -135,7 +135,7 @@ def reduce_window(
             {},
             x.dtype,
             grain,
-            memory_share,
+            memory_fraction,
             nothing=own.nothing,
         )
 
@@ -153,7 +153,7 @@ def reduce_window_tangent(
     window_dilation: Sequence[int] | int | None = None,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "reduce_window_tangent",
 ) -> Tensor:
     """The derivative along a direction of the greatest or the least element of each window: what the tangent has there.
@@ -171,7 +171,7 @@ def reduce_window_tangent(
         base_dilation: of the reduction.
         window_dilation: of the reduction.
         grain: about how many results a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -192,4 +192,4 @@ def reduce_window_tangent(
         return fill(graph, own.results, 0, tangent.dtype, grain=grain, name=name)
     windows = {"x": (x, own.nothing), "t": (tangent, 0)}
     with graph.scope(name, unique=True):
-        return add_pooled(graph, kind, _TANGENTS[kind], own.fields, windows, {}, tangent.dtype, grain, memory_share)
+        return add_pooled(graph, kind, _TANGENTS[kind], own.fields, windows, {}, tangent.dtype, grain, memory_fraction)

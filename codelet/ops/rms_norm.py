@@ -19,7 +19,7 @@ from codelet.ops.block_planning import add_up
 from codelet.ops.elementwise import map
 from codelet.ops.pairs import both
 from codelet.ops.partials import sums_dtype
-from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.rows import Rows
 from codelet.ops.schema import checked
 from codelet.views.tensor import Tensor
@@ -103,7 +103,7 @@ def _rows(
     if not x.size:
         raise OperationError(f"ops.{operation} is given nothing", given=x, expected="one element at least")
     own = checked_grain(operation, grain)
-    return Rows(graph, axes, x, *alike, others=[(scale, axes)], apart=axes, grain=own, memory_share=share)
+    return Rows(graph, axes, x, *alike, others=[(scale, axes)], apart=axes, grain=own, memory_fraction=share)
 
 
 def _static(rows: Rows, eps: float) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def rms_norm(
     axis: int | Iterable[int] = -1,
     eps: float = 1e-6,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "rms_norm",
 ) -> Tensor:
     """Rows along some axes by the root of the mean of their squares, scaled element by element.
@@ -133,7 +133,7 @@ def rms_norm(
         axis: along which axes rows are.
         eps: added to the mean of the squares.
         grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -143,7 +143,7 @@ def rms_norm(
     >>> cl.lower(cl.ops.rms_norm)(jnp.array([[3.0, 4.0, 0.0, 0.0]]), jnp.ones(4)).round(3)
     Array([[1.2, 1.6, 0. , 0. ]], dtype=float32)
     """
-    rows = _rows("rms_norm", graph, x, scale, axis, grain, memory_share)
+    rows = _rows("rms_norm", graph, x, scale, axis, grain, memory_fraction)
     sums, static = sums_dtype(x.dtype), _static(rows, eps)
     fields: Any = {"x": ("all", x)}
     own: Any = {"scale": (rows.axes, scale)}
@@ -169,11 +169,11 @@ def rms_norm_gradient(
     axis: int | Iterable[int] = -1,
     eps: float = 1e-6,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "rms_norm_gradient",
 ) -> tuple[Tensor, Tensor]:
     """The gradients of `rms_norm` by the tensor and the scale; arguments as of `rms_norm`."""
-    rows = _rows("rms_norm_gradient", graph, x, scale, axis, grain, memory_share, cotangent)
+    rows = _rows("rms_norm_gradient", graph, x, scale, axis, grain, memory_fraction, cotangent)
     sums, static, one = sums_dtype(x.dtype), _static(rows, eps), ("one", sums_dtype(x.dtype))
     fields: Any = {"cotangent": ("all", cotangent), "x": ("all", x), "scale": (rows.axes, scale)}
     given = {"cotangent": cotangent, "x": x, "scale": scale}
@@ -198,7 +198,7 @@ def rms_norm_gradient(
             others=[(inverse, beside), (scale, rows.axes)],
             apart=rows.axes,
             grain=rows.grain,
-            memory_share=memory_share,
+            memory_fraction=memory_fraction,
         )
         fields = {"cotangent": ("all", cotangent), "x": ("all", x), "inverse": (beside, inverse)}
         spread = tuple(a for a in range(len(of_scale.groups)) if a not in of_scale.own_axes(beside))

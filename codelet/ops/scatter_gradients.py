@@ -18,7 +18,7 @@ from codelet.ops.arguments import check_floating, check_tensors, checked_grain
 from codelet.ops.elementwise import map
 from codelet.ops.fill import fill
 from codelet.ops.indexing import checked_mode, from_beginning, look_up_slices, rows_as_slices, scatter
-from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.schema import checked
 from codelet.ops.slice_forms import SliceForm, scatter_form
 from codelet.views.tensor import Tensor
@@ -69,7 +69,7 @@ def _checked(
     numbers: Any,
     mode: Any,
     grain: int | None,
-    memory_share: float,
+    memory_fraction: float,
     **alike: Tensor,
 ) -> _Slices:
     """What a scatter updates, of arguments that fit together.
@@ -93,7 +93,7 @@ def _checked(
             f"the updates of ops.{operation} are broadcast", given=str(given.shape), expected=str(updates.shape)
         )
     form = scatter_form(operation, cotangent, indices, updates, numbers, own)
-    options = {"mode": own, "grain": checked_grain(operation, grain), "memory_share": memory_share}
+    options = {"mode": own, "grain": checked_grain(operation, grain), "memory_fraction": memory_fraction}
     return _Slices(graph, indices, numbers, updates, form, options, rows)
 
 
@@ -107,7 +107,7 @@ def scatter_add_gradient(
     *,
     mode: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "scatter_add_gradient",
 ) -> tuple[Tensor, Tensor]:
     """The gradients of a `scatter` with op="add" by what is updated, and by the updates.
@@ -119,7 +119,7 @@ def scatter_add_gradient(
         OperationError: what does not fit together.
     """
     operation = "scatter_add_gradient"
-    own = _checked(operation, graph, cotangent, indices, updates, dimension_numbers, mode, grain, memory_share)
+    own = _checked(operation, graph, cotangent, indices, updates, dimension_numbers, mode, grain, memory_fraction)
     with graph.scope(name, unique=True):
         return cotangent, own.from_beginning().looked_up(cotangent, "look up")
 
@@ -134,7 +134,7 @@ def scatter_set_gradient(
     *,
     mode: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "scatter_set_gradient",
 ) -> tuple[Tensor, Tensor]:
     """The gradients of a `scatter` with op="set", whose indices name no element twice.
@@ -147,7 +147,7 @@ def scatter_set_gradient(
         dimension_numbers: as of `scatter`.
         mode: likewise.
         grain: about how many elements a vertex has.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Returns:
@@ -161,7 +161,7 @@ def scatter_set_gradient(
     (Array([1., 2., 0.], dtype=float32), Array([3.], dtype=float32))
     """
     operation = "scatter_set_gradient"
-    given = cotangent, indices, updates, dimension_numbers, mode, grain, memory_share
+    given = cotangent, indices, updates, dimension_numbers, mode, grain, memory_fraction
     own = _checked(operation, graph, *given)
     with graph.scope(name, unique=True):
         own = own.from_beginning()
@@ -180,7 +180,7 @@ def scatter_multiply_gradient(
     *,
     mode: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "scatter_multiply_gradient",
 ) -> tuple[Tensor, Tensor]:
     """The gradients of a `scatter` with op="multiply" by what is updated, and by the updates.
@@ -189,7 +189,7 @@ def scatter_multiply_gradient(
     was updated.
     """
     operation = "scatter_multiply_gradient"
-    given = cotangent, indices, updates, dimension_numbers, mode, grain, memory_share
+    given = cotangent, indices, updates, dimension_numbers, mode, grain, memory_fraction
     own = _checked(operation, graph, *given, operand=operand)
     with graph.scope(name, unique=True):
         own = own.from_beginning()
@@ -226,7 +226,7 @@ def scatter_max_gradient(
     *,
     mode: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "scatter_max_gradient",
 ) -> tuple[Tensor, Tensor]:
     """The gradients of a `scatter` with op="max", or "min", from its result: shared equally among ties, as JAX does.
@@ -234,7 +234,7 @@ def scatter_max_gradient(
     Indices may name an element several times. Arguments as of `scatter_set_gradient`, what was updated, and the result.
     """
     operation = "scatter_max_gradient"
-    given = cotangent, indices, updates, dimension_numbers, mode, grain, memory_share
+    given = cotangent, indices, updates, dimension_numbers, mode, grain, memory_fraction
     own = _checked(operation, graph, *given, operand=operand, result=result)
 
     with graph.scope(name, unique=True):

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from codelet.deprecated import old_keywords, renamed_keywords
 from codelet.errors import CodeletError, OperationError
 from codelet.graphs.graph import Graph
 from codelet.schema import COUNT, FLAG, NAME, NUMBER, SIZE, SIZES, Kind, Schema, is_number, one_of
@@ -22,7 +23,7 @@ KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("batch", "rows", "columns", "summed", "num_groups", "num_heads", "num_keys"), COUNT),
     **dict.fromkeys(("count", "length", "k"), SIZE),
     **dict.fromkeys(("lhs_shape", "rhs_shape", "slice_sizes", "window_shape", "window_dimensions"), SIZES),
-    "memory_share": Kind(
+    "memory_fraction": Kind(
         "a number above 0 and at most 1: of a tile's memory, what the operation may take",
         lambda value: is_number(value, 0, 1) and value > 0,
     ),
@@ -52,9 +53,12 @@ def checked(operation: F) -> F:
         OperationError: where it is called with an argument that is not what the schema says, or that it fails for.
     """
     schema = Schema(operation, f"ops.{operation.__name__}", KINDS, OperationError)
+    renamed = old_keywords(operation)
 
     @functools.wraps(operation)
     def called(*args: Any, **kwargs: Any) -> Any:
+        if renamed.keys() & kwargs.keys():
+            kwargs = renamed_keywords(operation, renamed, kwargs)
         schema.check(args, kwargs)
         try:
             if args and isinstance(args[0], Graph):
