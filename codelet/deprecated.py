@@ -8,6 +8,7 @@ at methods that are properties now.
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -75,13 +76,47 @@ def renamed_keywords(
     return kwargs
 
 
+OLD_NAMES = {"concat": "concatenate"}
+"""New names of what is in `codelet`, by the old ones."""
+
+
+def old_name(name: str) -> Any:
+    """What an old name of `codelet` stands for, which takes what it took."""
+    new = OLD_NAMES[name]
+    warn_old(f"cl.{name}", f"cl.{new}")
+    found = getattr(importlib.import_module("codelet"), new)
+    return old_arguments(dimension="axis")(found)
+
+
+OLD_OPERATIONS = {
+    "dot_general_gradients": "dot_general_gradient",
+    "matmul_gradients": "matmul_gradient",
+    "pad_gradient": "lax_pad_gradient",
+}
+"""New names of operations, by the old ones."""
+
 OF_ALL_OPERATIONS = {"memory_share": "memory_fraction"}
 """New names of what all planned operations take, by the old ones."""
 
+_CHANNELS, _AXIS, _X = {"axis": "channel_axis"}, {"axes": "axis"}, {"operand": "x"}
+
 OF_OPERATIONS: Mapping[str, Mapping[str, str]] = {
-    **dict.fromkeys(("batch_norm", "batch_norm_gradient"), {"axis": "channel_axis"}),
-    **dict.fromkeys(("batch_norm_inference", "batch_norm_inference_gradient"), {"axis": "channel_axis"}),
-    **dict.fromkeys(("group_norm", "group_norm_gradient"), {"axis": "channel_axis"}),
+    "batch_norm": _CHANNELS,
+    "batch_norm_gradient": _CHANNELS,
+    "batch_norm_inference": _CHANNELS,
+    "batch_norm_inference_gradient": _CHANNELS,
+    "group_norm": _CHANNELS,
+    "group_norm_gradient": _CHANNELS,
+    "avg_pool": _AXIS,
+    "avg_pool_gradient": {**_AXIS, "shape": "x_shape"},
+    "max_pool": _AXIS,
+    "max_pool_gradient": _AXIS,
+    "plan_max_pool": _AXIS,
+    "argsort": _X,
+    "sort": _X,
+    "top_k": _X,
+    "top_k_gradient": {"length": "x_shape"},
+    "iota": {"dimension": "axis"},
 }
 """New names of what some operations take, by operation and old name."""
 
@@ -107,7 +142,7 @@ def old_order(
     def taking_old(function: F) -> F:
         @functools.wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:
-            if len(args) > after and is_old(args[after]):
+            if len(args) > after and names[0] not in kwargs and is_old(args[after]):
                 given = dict(zip(names, args[after:], strict=False))
                 words = ", ".join(f"{name}=" for name in given)
                 warn_old(f"{_name_of(function)} with {words.replace('=', '')} by position", f"by keyword: {words}")

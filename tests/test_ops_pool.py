@@ -121,8 +121,8 @@ def test_whole_numbers_and_what_is_none():
 def test_cycles_are_as_planned(target):
     graph = cl.Graph(target)
     x = graph.add_variable("x", (1, 16, 27, 27))
-    plan = cl.ops.plan_max_pool(graph, x, (3, 3), (2, 2), axes=(2, 3))
-    cl.ops.max_pool(graph, x, (3, 3), (2, 2), axes=(2, 3))
+    plan = cl.ops.plan_max_pool(graph, x, (3, 3), (2, 2), axis=(2, 3))
+    cl.ops.max_pool(graph, x, (3, 3), (2, 2), axis=(2, 3))
     assert plan.total_cycles == pytest.approx(cl.Engine(graph).profile().total_cycles, rel=0.1)
 
 

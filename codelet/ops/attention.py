@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -198,7 +198,7 @@ class _Attention:
         others = [*([] if self.bias is None else [self.bias]), *masks]
         logits = map_of(self.graph, own, products, *others, grain=self.grain, name="weigh")
         if logits.dtype != np.float32:
-            logits = cast(self.graph, logits, np.float32)
+            logits = cast(self.graph, logits, dtype=np.float32)
         return softmax(self.graph, logits, grain=self.grain)
 
     def by_products(self, by_logits: Tensor, masks: Sequence[Tensor]) -> Tensor:
@@ -217,12 +217,12 @@ class _Attention:
         if axes:
             by_logits = sum_of(self.graph, by_logits, axes, keepdims=True, grain=self.grain, name="by_bias")
         if by_logits.dtype != bias.dtype:
-            by_logits = cast(self.graph, by_logits, bias.dtype)
+            by_logits = cast(self.graph, by_logits, dtype=bias.dtype)
         return (by_logits if self.groups == 1 else by_logits.transpose((0, 1, 3, 2, 4))).reshape(bias.shape)
 
     def in_own(self, tensor: Tensor) -> Tensor:
         """In the dtype of the operands."""
-        return tensor if tensor.dtype == self.dtype else cast(self.graph, tensor, self.dtype)
+        return tensor if tensor.dtype == self.dtype else cast(self.graph, tensor, dtype=self.dtype)
 
 
 # --- operations ---------------------------------------------------------------------------------------------
@@ -272,6 +272,22 @@ def dot_product_attention(
         return own.over_keys(own.in_own(own.weights(own.masks())), own.value, "multiply_values")
 
 
+class DotProductAttentionGradient(NamedTuple):
+    """The gradients of `dot_product_attention` by its operands, each of the shape and dtype of its own.
+
+    Attributes:
+        query: by the queries.
+        key: by the keys.
+        value: by the values.
+        bias: by the bias; None where there is none.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    bias: Tensor | None
+
+
 @checked
 def dot_product_attention_gradient(
     graph: Graph,
@@ -286,7 +302,7 @@ def dot_product_attention_gradient(
     is_causal: bool = False,
     grain: int | None = None,
     name: str = "dot_product_attention_gradient",
-) -> tuple[Tensor | None, ...]:
+) -> DotProductAttentionGradient:
     """The gradients of `dot_product_attention` by query, key, value and bias; the weights are made anew.
 
     Args:
@@ -321,10 +337,10 @@ def dot_product_attention_gradient(
         by_value = own.over_queries(own.in_own(weights), slope, "by_value")
         by_weights = own.with_keys(slope, own.value, "by_weights")
         if by_weights.dtype != weights.dtype:
-            by_weights = cast(graph, by_weights, weights.dtype)
+            by_weights = cast(graph, by_weights, dtype=weights.dtype)
         by_logits = softmax_gradient(graph, by_weights, weights, grain=own.grain)
         by_products = own.by_products(by_logits, masks)
         by_query = own.over_keys(by_products, own.key, "by_query")
         by_key = own.over_queries(by_products, own.query, "by_key")
         by_bias = None if bias is None else own.by_bias(by_logits, masks, bias)
-    return by_query, by_key, by_value, by_bias
+    return DotProductAttentionGradient(by_query, by_key, by_value, by_bias)

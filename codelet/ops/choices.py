@@ -6,13 +6,14 @@ And `cast`, the choice of another dtype. Operands are broadcast to one another.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from codelet.deprecated import old_order
 from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_same_dtype, check_tensors, checked_dtype
@@ -27,8 +28,9 @@ def converted(x, *, dtype):
     return lax.convert_element_type(x, dtype)
 
 
+@old_order(("dtype",), after=2)
 @checked
-def cast(graph: Graph, x: Tensor, dtype: Any, *, grain: int | None = None, name: str = "cast") -> Tensor:
+def cast(graph: Graph, x: Tensor, *, dtype: Any, grain: int | None = None, name: str = "cast") -> Tensor:
     """A tensor in another dtype, as `jax.lax.convert_element_type`; itself where it has it already.
 
     Args:
@@ -42,7 +44,7 @@ def cast(graph: Graph, x: Tensor, dtype: Any, *, grain: int | None = None, name:
         OperationError: something that is no dtype.
 
     >>> import codelet as cl, jax.numpy as jnp
-    >>> cl.lower(lambda graph, x: cl.ops.cast(graph, x, jnp.int32))(jnp.array([1.5, -1.5]))
+    >>> cl.lower(lambda graph, x: cl.ops.cast(graph, x, dtype=jnp.int32))(jnp.array([1.5, -1.5]))
     Array([ 1, -1], dtype=int32)
     """
     check_tensors(name, graph, x=x)
@@ -68,7 +70,7 @@ def cast_gradient(
             given=f"{cotangent} and {x}",
             expected="the cotangent of the result, and what was cast",
         )
-    return cast(graph, cotangent, x.dtype, grain=grain, name=name)
+    return cast(graph, cotangent, dtype=x.dtype, grain=grain, name=name)
 
 
 @checked
@@ -95,6 +97,18 @@ def select(
     return map(graph, jnp.where, predicate, on_true, on_false, grain=grain, name=name)
 
 
+class SelectGradient(NamedTuple):
+    """The gradients of `select` by its values, each of the shape and dtype of its own; None for numbers.
+
+    Attributes:
+        on_true: by those where the predicate is true.
+        on_false: by the others.
+    """
+
+    on_true: Tensor | None
+    on_false: Tensor | None
+
+
 @checked
 def select_gradient(
     graph: Graph,
@@ -105,10 +119,10 @@ def select_gradient(
     *,
     grain: int | None = None,
     name: str = "select_gradient",
-) -> tuple[Tensor | None, Tensor | None]:
+) -> SelectGradient:
     """The gradients of `select` by its two values; None for numbers and for what is not of floating point."""
     _, first, second = map_gradient(graph, jnp.where, cotangent, predicate, on_true, on_false, grain=grain, name=name)
-    return first, second
+    return SelectGradient(first, second)
 
 
 def _checked_cases(name: str, graph: Graph, which: Tensor, cases: tuple[Tensor, ...]) -> None:
@@ -195,6 +209,20 @@ def clamp(graph: Graph, low: Any, x: Tensor, high: Any, *, grain: int | None = N
     return map(graph, _clamped, low, x, high, grain=grain, name=name)
 
 
+class ClampGradient(NamedTuple):
+    """The gradients of `clamp` by its operands, each of the shape and dtype of its own; None for numbers.
+
+    Attributes:
+        low: by the lower bound.
+        x: by what was bounded.
+        high: by the upper bound.
+    """
+
+    low: Tensor | None
+    x: Tensor | None
+    high: Tensor | None
+
+
 @checked
 def clamp_gradient(
     graph: Graph,
@@ -205,7 +233,7 @@ def clamp_gradient(
     *,
     grain: int | None = None,
     name: str = "clamp_gradient",
-) -> tuple[Tensor | None, ...]:
+) -> ClampGradient:
     """The gradients of `clamp` by its bounds and by what is bounded; None for numbers."""
     _checked_bounds(name, graph, low, x, high)
-    return map_gradient(graph, _clamped, cotangent, low, x, high, grain=grain, name=name)
+    return ClampGradient(*map_gradient(graph, _clamped, cotangent, low, x, high, grain=grain, name=name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
@@ -276,8 +276,20 @@ def _inverse(order: Sequence[int]) -> list[int]:
     return sorted(range(len(order)), key=lambda d: order[d])
 
 
+class ProductGradient(NamedTuple):
+    """The gradients of a product by its operands, each of the shape and dtype of its own.
+
+    Attributes:
+        a: by the left operand.
+        b: by the right operand.
+    """
+
+    a: Tensor
+    b: Tensor
+
+
 @checked
-def dot_general_gradients(
+def dot_general_gradient(
     graph: Graph,
     cotangent: Tensor,
     a: Tensor,
@@ -286,8 +298,8 @@ def dot_general_gradients(
     *,
     grain: int | None = None,
     memory_fraction: float = MEMORY_FRACTION,
-    name: str = "dot_general_gradients",
-) -> tuple[Tensor, Tensor]:
+    name: str = "dot_general_gradient",
+) -> ProductGradient:
     """The gradients of `dot_general` by both operands: products of the cotangent with the other.
 
     Args:
@@ -321,13 +333,13 @@ def dot_general_gradients(
             f"the cotangent of ops.{name} is of another dtype than the operands",
             given=f"{cotangent.dtype} beside {a.dtype}",
             expected="one dtype",
-            fix="ops.cast(graph, cotangent, dtype)",
+            fix="ops.cast(graph, cotangent, dtype=dtype)",
         )
     options: dict[str, Any] = {"grain": grain, "memory_fraction": memory_fraction}
     with graph.scope(name, unique=True):
         by_a = product_gradient(graph, cotangent, b, "a", (a, b), dimension_numbers, **options)
         by_b = product_gradient(graph, cotangent, a, "b", (a, b), dimension_numbers, **options)
-    return by_a, by_b
+    return ProductGradient(by_a, by_b)
 
 
 def product_gradient(
@@ -351,7 +363,7 @@ def product_gradient(
         options: of `dot_general`.
     """
     a, b = operands
-    (left, right), (left_batch, right_batch) = _checked_numbers("dot_general_gradients", a, b, dimension_numbers)
+    (left, right), (left_batch, right_batch) = _checked_numbers("dot_general_gradient", a, b, dimension_numbers)
     rows = [d for d in range(a.ndim) if d not in (*left, *left_batch)]
     columns = [d for d in range(b.ndim) if d not in (*right, *right_batch)]
     batch = range(len(left_batch))

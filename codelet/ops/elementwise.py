@@ -179,7 +179,7 @@ def map_gradient(
     found = element_gradients(graph, function, cotangents, *operands, **options)
     is_zero = lambda made, own: made is None and isinstance(own, Tensor) and is_smooth(own.dtype)  # noqa: E731
     return tuple(
-        fill(graph, own.shape, 0, own.dtype) if is_zero(made, own) else made
+        fill(graph, own.shape, 0, dtype=own.dtype) if is_zero(made, own) else made
         for made, own in zip(found, operands, strict=True)
     )
 

@@ -191,7 +191,7 @@ def _of_convolution(graph: Graph, call: OperationCall) -> Mapping[str, Any] | No
 
 @_rule(max_pool)
 def _of_max_pool(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
-    where, planned = [call.given[name] for name in ("window_shape", "strides", "padding")], _planned(call, "axes")
+    where, planned = [call.given[name] for name in ("window_shape", "strides", "padding")], _planned(call, "axis")
     if not max_pool_gradient_pays(graph, call.given["x"], *where, **planned):
         return None
     return {"x": max_pool_gradient(graph, call.cotangents, call.value("x"), *where, **planned)}
@@ -247,16 +247,16 @@ def _of_logsumexp(graph: Graph, call: OperationCall) -> Mapping[str, Any]:
 @_rule(top_k)
 def _of_top_k(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
     axis = call.given["axis"]
-    length = call.given["operand"].shape[axis]
-    if length < 4 * call.given["k"]:  # by vertices, which have a few elements each, it takes no more
+    shape = call.given["x"].shape
+    if shape[axis] < 4 * call.given["k"]:  # by vertices, which have a few elements each, it takes no more
         return None
     (slopes, _), (_, places) = call.cotangents, call.result()
-    return {"operand": top_k_gradient(graph, slopes, places, length, axis=axis, grain=call.given["grain"])}
+    return {"x": top_k_gradient(graph, slopes, places, shape, axis=axis, grain=call.given["grain"])}
 
 
 @_rule(avg_pool)
 def _of_avg_pool(graph: Graph, call: OperationCall) -> Mapping[str, Any]:
-    where, planned = [call.given[name] for name in ("window_shape", "strides", "padding")], _planned(call, "axes")
+    where, planned = [call.given[name] for name in ("window_shape", "strides", "padding")], _planned(call, "axis")
     counts = call.given["count_include_pad"]
     x = call.given["x"].shape
     return {"x": avg_pool_gradient(graph, call.cotangents, x, *where, count_include_pad=counts, **planned)}
@@ -304,7 +304,7 @@ def _of_rms_norm(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
         return None
     x, scale = call.value("x"), call.value("scale")
     slopes = rms_norm_gradient(graph, call.cotangents, x, scale, **_planned(call, "axis", "eps"))
-    return dict(zip(("x", "scale"), slopes, strict=True))
+    return slopes._asdict()
 
 
 @_rule(batch_norm)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,7 +23,7 @@ from codelet.ops.indexing import from_beginning, gather, gather_gradient, scatte
 from codelet.ops.lookup_codelets import positions
 from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.schema import checked
-from codelet.views.concat import concat
+from codelet.views.concatenate import concatenate
 from codelet.views.tensor import Tensor
 
 _MODES = {None: "fill", "fill": "fill", "clip": "clip", "wrap": "promise_in_bounds"}
@@ -228,7 +228,7 @@ def _joined(graph: Graph, starts: Sequence[Any], shape: Sequence[int], from_end:
         else:
             number = np.clip(_counted(start, extent, from_end), 0, extent)
             parts.append(graph.add_constant(f"start{k}", np.array([number], np.int32)))
-    return concat(parts) if parts else graph.add_constant("start", np.zeros(0, np.int32))
+    return concatenate(parts) if parts else graph.add_constant("start", np.zeros(0, np.int32))
 
 
 def _known(
@@ -336,7 +336,7 @@ def dynamic_slice_gradient(
     check_tensors(name, graph, cotangent=cotangent, x=x)
     _checked_starts(name, graph, x, start_indices, cotangent.shape)
     with graph.scope(name, unique=True):
-        zeros = fill(graph, x.shape, 0, x.dtype, name="zeros")
+        zeros = fill(graph, x.shape, 0, dtype=x.dtype, name="zeros")
         return dynamic_update_slice(
             graph,
             zeros,
@@ -347,6 +347,18 @@ def dynamic_slice_gradient(
             memory_fraction=memory_fraction,
             name="update",
         )
+
+
+class DynamicUpdateSliceGradient(NamedTuple):
+    """The gradients of `dynamic_update_slice` by its operands, each of the shape and dtype of its own.
+
+    Attributes:
+        x: by what was updated: 0 in the slice.
+        update: by what was put there.
+    """
+
+    x: Tensor
+    update: Tensor
 
 
 @checked
@@ -360,7 +372,7 @@ def dynamic_update_slice_gradient(
     grain: int | None = None,
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "dynamic_update_slice_gradient",
-) -> tuple[Tensor, Tensor]:
+) -> DynamicUpdateSliceGradient:
     """The gradients of a `dynamic_update_slice` by what is updated, which has zeros in the slice, and by the slice.
 
     Raises:
@@ -371,6 +383,7 @@ def dynamic_update_slice_gradient(
     options: dict[str, Any] = {"grain": grain, "memory_fraction": memory_fraction}
     options["allow_negative_indices"] = allow_negative_indices
     with graph.scope(name, unique=True):
-        zeros = fill(graph, update.shape, 0, update.dtype, name="zeros")
+        zeros = fill(graph, update.shape, 0, dtype=update.dtype, name="zeros")
         first = dynamic_update_slice(graph, cotangent, zeros, start_indices, **options, name="update")
-        return first, dynamic_slice(graph, cotangent, start_indices, update.shape, **options, name="slice")
+        second = dynamic_slice(graph, cotangent, start_indices, update.shape, **options, name="slice")
+        return DynamicUpdateSliceGradient(first, second)

@@ -7,10 +7,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from codelet.deprecated import old_order
 from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_tensors, checked_dtype, checked_grain
-from codelet.ops.dot_general import DimensionNumbers, dimension, dot_general, dot_general_gradients
+from codelet.ops.dot_general import DimensionNumbers, ProductGradient, dimension, dot_general, dot_general_gradient
 from codelet.ops.partials import checked_sums
 from codelet.ops.planning import MEMORY_FRACTION, Plan
 from codelet.ops.product_planning import CODELETS, ROLES, Codelets, Product, Role, plan_product
@@ -102,14 +103,15 @@ def matmul(
     return out
 
 
+@old_order(("dtype",), after=4)
 @checked
 def plan_matmul(
     target: Target,
     rows: int,
     summed: int,
     columns: int,
-    dtype: Any = jnp.float32,
     *,
+    dtype: Any = jnp.float32,
     batch: int = 1,
     partials: Any = None,
     codelets: Codelets = CODELETS,
@@ -130,6 +132,10 @@ def plan_matmul(
         grain: about how many multiply-adds a vertex has.
         memory_fraction: of a tile's memory, what the plan may take.
 
+    Raises:
+        OperationError: a target that is no machine, sizes that are no whole numbers from 1, or something that is no
+            dtype.
+
     >>> import codelet as cl
     >>> plan = cl.ops.plan_matmul(cl.IPU("mk2"), 512, 512, 512)
     >>> plan.cut("summed").parts, plan.total_cycles
@@ -144,7 +150,7 @@ def plan_matmul(
 
 
 @checked
-def matmul_gradients(
+def matmul_gradient(
     graph: Graph,
     cotangent: Tensor,
     a: Tensor,
@@ -152,8 +158,8 @@ def matmul_gradients(
     *,
     grain: int | None = None,
     memory_fraction: float = MEMORY_FRACTION,
-    name: str = "matmul_gradients",
-) -> tuple[Tensor, Tensor]:
+    name: str = "matmul_gradient",
+) -> ProductGradient:
     """The gradients of `matmul` by both operands, whose batches must be of one shape.
 
     Args:
@@ -183,4 +189,4 @@ def matmul_gradients(
     if not a.shape[:-2] and b.ndim > 2 and a.ndim == 2:
         cotangent = cotangent.transpose([cotangent.ndim - 2, *range(cotangent.ndim - 2), cotangent.ndim - 1])
     options: dict[str, Any] = {"grain": grain, "memory_fraction": memory_fraction, "name": name}
-    return dot_general_gradients(graph, cotangent, left, right, numbers, **options)
+    return dot_general_gradient(graph, cotangent, left, right, numbers, **options)

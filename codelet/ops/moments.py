@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -233,6 +234,18 @@ def moved(average, own, *, momentum):
     return momentum * average + (1 - momentum) * own
 
 
+class RunningAverageGradient(NamedTuple):
+    """The gradients of `running_average` by its operands, each of the shape and dtype of its own.
+
+    Attributes:
+        average: by the average so far.
+        own: by the step's own.
+    """
+
+    average: Tensor
+    own: Tensor
+
+
 @checked
 def running_average_gradient(
     graph: Graph,
@@ -243,9 +256,9 @@ def running_average_gradient(
     momentum: float = 0.99,
     grain: int | None = None,
     name: str = "running_average_gradient",
-) -> tuple[Tensor, Tensor]:
+) -> RunningAverageGradient:
     """The gradients of `running_average` by the average so far and the step's own; arguments as of it."""
     _checked_averages("running_average_gradient", graph, average, own)
-    return map_gradient(
-        graph, functools.partial(moved, momentum=momentum), cotangent, average, own, grain=grain, name=name
-    )  # type: ignore[return-value]
+    step = functools.partial(moved, momentum=momentum)
+    found = map_gradient(graph, step, cotangent, average, own, grain=grain, name=name)
+    return RunningAverageGradient(*found)  # type: ignore[arg-type]

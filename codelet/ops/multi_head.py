@@ -6,7 +6,7 @@ As `equinox.nn.MultiheadAttention` has it, whose `Linear` layers' weights are ta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -14,7 +14,7 @@ from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_same_dtype, check_tensors
 from codelet.ops.attention import dot_product_attention, dot_product_attention_gradient
-from codelet.ops.dot_general import dot_general, dot_general_gradients
+from codelet.ops.dot_general import dot_general, dot_general_gradient
 from codelet.ops.elementwise import map as map_of
 from codelet.ops.reduce import sum as sum_of
 from codelet.ops.schema import checked
@@ -43,7 +43,7 @@ class _Projection:
     def slopes(self, cotangent: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """The gradients by vectors, weight and bias."""
         name = f"{self.name}_gradients"
-        by_x, by_weight = dot_general_gradients(self.graph, cotangent, x, self.weight, self._numbers(x), name=name)
+        by_x, by_weight = dot_general_gradient(self.graph, cotangent, x, self.weight, self._numbers(x), name=name)
         if self.bias is None:
             return by_x, by_weight, None
         return by_x, by_weight, sum_of(self.graph, cotangent, range(x.ndim - 1), name=f"by_bias_of_{self.name}")
@@ -147,6 +147,20 @@ def multi_head_attention(
         return output.of(_merged(heads))
 
 
+class MultiHeadAttentionGradient(NamedTuple):
+    """The gradients of `multi_head_attention`, each of the shape and dtype of what it is by.
+
+    Attributes:
+        inputs: by query, key and value.
+        weights: by the four weights.
+        biases: by the four biases; None for each that is none.
+    """
+
+    inputs: tuple[Tensor, ...]
+    weights: tuple[Tensor, ...]
+    biases: tuple[Tensor | None, ...]
+
+
 @checked
 def multi_head_attention_gradient(
     graph: Graph,
@@ -161,7 +175,7 @@ def multi_head_attention_gradient(
     mask: Tensor | None = None,
     is_causal: bool = False,
     name: str = "multi_head_attention_gradient",
-) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor | None, ...]]:
+) -> MultiHeadAttentionGradient:
     """The gradients of `multi_head_attention`, for which its projections are made anew.
 
     Args:
@@ -196,4 +210,4 @@ def multi_head_attention_gradient(
             assert by_head is not None
             found.append(own.slopes(_merged(by_head), x))
     by_inputs, by_weights, by_biases = zip(*found, strict=True)
-    return by_inputs, (*by_weights, by_output), (*by_biases, by_last)
+    return MultiHeadAttentionGradient(by_inputs, (*by_weights, by_output), (*by_biases, by_last))

@@ -264,7 +264,9 @@ class Option:
     details: tuple[tuple[str, object], ...] = ()
 
 
-def cheapest(operation: str, target: Target, options: Iterable[Option], memory_fraction: float = MEMORY_FRACTION) -> Plan:
+def cheapest(
+    operation: str, target: Target, options: Iterable[Option], memory_fraction: float = MEMORY_FRACTION
+) -> Plan:
     """`best_of` of some options, at least one, each of which is counted by itself."""
     every = list(options)
     ways, bounds = Ways.like([option.cuts for option in every]), np.array([option.bound for option in every])

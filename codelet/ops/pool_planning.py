@@ -207,7 +207,9 @@ def _offers(target: Target, own: Pooled, grain: int | None) -> Offers:
 
 
 @functools.lru_cache(maxsize=1024)
-def plan_pooled(target: Target, own: Pooled, grain: int | None = None, memory_fraction: float = MEMORY_FRACTION) -> Plan:
+def plan_pooled(
+    target: Target, own: Pooled, grain: int | None = None, memory_fraction: float = MEMORY_FRACTION
+) -> Plan:
     """How a pooling is spread over the tiles of a machine: the same plan for the same sizes.
 
     Args:

@@ -9,7 +9,7 @@ of the windows that have chosen it. Elements with other windows than their neigh
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,7 +86,7 @@ class _CheckedPooling:
 
 
 def _checked(
-    name: str, shape: tuple[int, ...], window_shape: Any, strides: Any, padding: Any, axes: Any
+    name: str, shape: tuple[int, ...], window_shape: Any, strides: Any, padding: Any, axis: Any
 ) -> _CheckedPooling:
     """A pooling over some axes of a tensor.
 
@@ -98,20 +98,21 @@ def _checked(
         count = len(window_shape)
     except TypeError:
         count = -1
-    if axes is None:
+    if axis is None:
         if count != rank - 2:
             raise OperationError(
                 f"window_shape of ops.{name} has not a size for each dimension that is pooled",
                 given=f"{window_shape!r} for a tensor of shape {shape}",
                 expected=f"{max(0, rank - 2)} of them: (batch, field..., channels)",
-                fix="axes=(2, 3), say, for those that are pooled",
+                fix="axis=(2, 3), say, for those that are pooled",
             )
         own = tuple(range(1, rank - 1))
     else:
-        own = tuple(checked_axis(name, "axes", axis, rank) for axis in axes)
+        several = tuple(axis) if isinstance(axis, Iterable) else (axis,)
+        own = tuple(checked_axis(name, "axis", each, rank) for each in several)
         if len(set(own)) < len(own) or len(own) != count:
             raise OperationError(
-                f"axes of ops.{name} do not fit", given=repr(axes), expected=f"one for each size of {window_shape!r}"
+                f"axis of ops.{name} does not fit", given=repr(axis), expected=f"one for each size of {window_shape!r}"
             )
     window = whole_numbers(name, "window_shape", window_shape, count)
     moved = whole_numbers(name, "strides", strides, count)
@@ -151,7 +152,7 @@ def max_pool(
     strides: Sequence[int] | int | None = None,
     padding: Any = "VALID",
     *,
-    axes: Sequence[int] | None = None,
+    axis: int | Sequence[int] | None = None,
     grain: int | None = None,
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "max_pool",
@@ -164,7 +165,7 @@ def max_pool(
         window_shape: elements of a window along each dimension that is pooled.
         strides: by how many elements windows move; 1 when left off.
         padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension that is pooled.
-        axes: these dimensions; when left off, all between the first and the last, as of (batch, field..., channels).
+        axis: these dimensions; when left off, all between the first and the last, as of (batch, field..., channels).
         grain: about how many results a vertex has; the planner chooses when it is left off.
         memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
@@ -173,12 +174,12 @@ def max_pool(
         OperationError: sizes or options that do not fit.
 
     >>> import codelet as cl, jax.numpy as jnp
-    >>> pool = cl.lower(lambda graph, x: cl.ops.max_pool(graph, x, (2, 2), (2, 2), axes=(2, 3)))
+    >>> pool = cl.lower(lambda graph, x: cl.ops.max_pool(graph, x, (2, 2), (2, 2), axis=(2, 3)))
     >>> pool(jnp.arange(16.0).reshape(1, 1, 4, 4)).reshape(-1).tolist()
     [5.0, 7.0, 13.0, 15.0]
     """
     check_tensors(name, graph, x=x)
-    own = _checked(name, x.shape, window_shape, strides, padding, axes)
+    own = _checked(name, x.shape, window_shape, strides, padding, axis)
     grain = checked_grain(name, grain)
     with graph.scope(name, unique=True):
         windows = {"x": (x, least(x.dtype))}
@@ -193,7 +194,7 @@ def plan_max_pool(
     strides: Sequence[int] | int | None = None,
     padding: Any = "VALID",
     *,
-    axes: Sequence[int] | None = None,
+    axis: int | Sequence[int] | None = None,
     grain: int | None = None,
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "plan_max_pool",
@@ -206,7 +207,7 @@ def plan_max_pool(
         window_shape: of the pooling.
         strides: of the pooling.
         padding: of the pooling.
-        axes: of the pooling.
+        axis: of the pooling.
         grain: about how many results a vertex has.
         memory_fraction: of a tile's memory, what the plan may take.
         name: in what is told of mistakes.
@@ -215,7 +216,7 @@ def plan_max_pool(
         OperationError: sizes or options that do not fit.
     """
     check_tensors(name, graph, x=x)
-    own = _checked(name, x.shape, window_shape, strides, padding, axes)
+    own = _checked(name, x.shape, window_shape, strides, padding, axis)
     work = Pooled("pool", own.forward, (("x", x.dtype),), (), x.dtype, CODELETS["greatest"])
     return plan_pooled(graph.target, work, checked_grain(name, grain), memory_fraction)
 
@@ -229,7 +230,7 @@ def max_pool_gradient(
     strides: Sequence[int] | int | None = None,
     padding: Any = "VALID",
     *,
-    axes: Sequence[int] | None = None,
+    axis: int | Sequence[int] | None = None,
     grain: int | None = None,
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "max_pool_gradient",
@@ -243,7 +244,7 @@ def max_pool_gradient(
         window_shape: of the pooling.
         strides: of the pooling.
         padding: of the pooling.
-        axes: of the pooling.
+        axis: of the pooling.
         grain: about how many results, and then elements, a vertex has.
         memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
@@ -252,7 +253,7 @@ def max_pool_gradient(
         OperationError: sizes or options that do not fit.
     """
     check_tensors(name, graph, cotangent=cotangent, x=x)
-    own = _checked(name, x.shape, window_shape, strides, padding, axes)
+    own = _checked(name, x.shape, window_shape, strides, padding, axis)
     _check_cotangent(name, cotangent, own)
     grain = checked_grain(name, grain)
     with graph.scope(name, unique=True):
@@ -291,16 +292,16 @@ def max_pool_gradient_pays(
     strides: Sequence[int] | int | None,
     padding: Any,
     *,
-    axes: Sequence[int] | None,
+    axis: int | Sequence[int] | None,
     grain: int | None,
     memory_fraction: float,
 ) -> bool:
     """Whether `max_pool_gradient` is taken for less than the adjoints of a pooling's vertices."""
-    own = _checked("max_pool", x.shape, window_shape, strides, padding, axes)
+    own = _checked("max_pool", x.shape, window_shape, strides, padding, axis)
     if any(step < size for step, size in zip(own.strides, own.window, strict=True)):
         return True
     planned: dict[str, Any] = {"grain": grain, "memory_fraction": memory_fraction}
-    pool = plan_max_pool(graph, x, window_shape, strides, padding, axes=axes, **planned)
+    pool = plan_max_pool(graph, x, window_shape, strides, padding, axis=axis, **planned)
     places, slopes = np.dtype(np.int32), (("g", x.dtype), ("chosen", np.dtype(np.int32)))
     choose = Pooled("choose", own.forward, (("x", x.dtype),), (), places, CODELETS["first_greatest"])
     gather = Pooled("gather", own.backward, slopes, (), x.dtype, CODELETS["slopes_of_chosen"], True)
@@ -316,7 +317,7 @@ def avg_pool(
     strides: Sequence[int] | int | None = None,
     padding: Any = "VALID",
     *,
-    axes: Sequence[int] | None = None,
+    axis: int | Sequence[int] | None = None,
     count_include_pad: bool = True,
     grain: int | None = None,
     memory_fraction: float = MEMORY_FRACTION,
@@ -330,7 +331,7 @@ def avg_pool(
         window_shape: elements of a window along each dimension that is pooled.
         strides: by how many elements windows move; 1 when left off.
         padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension that is pooled.
-        axes: these dimensions; when left off, all between the first and the last, as of (batch, field..., channels).
+        axis: these dimensions; when left off, all between the first and the last, as of (batch, field..., channels).
         count_include_pad: whether positions of padding count as elements of a window.
         grain: about how many results a vertex has; the planner chooses when it is left off.
         memory_fraction: of a tile's memory, what the plan may take.
@@ -341,7 +342,7 @@ def avg_pool(
     """
     check_tensors(name, graph, x=x)
     check_floating(name, x=x)
-    own = _checked(name, x.shape, window_shape, strides, padding, axes)
+    own = _checked(name, x.shape, window_shape, strides, padding, axis)
     grain = checked_grain(name, grain)
     with graph.scope(name, unique=True):
         windows = {"x": (x, 0)}
@@ -368,12 +369,12 @@ def avg_pool(
 def avg_pool_gradient(
     graph: Graph,
     cotangent: Tensor,
-    shape: Sequence[int],
+    x_shape: Sequence[int],
     window_shape: Sequence[int],
     strides: Sequence[int] | int | None = None,
     padding: Any = "VALID",
     *,
-    axes: Sequence[int] | None = None,
+    axis: int | Sequence[int] | None = None,
     count_include_pad: bool = True,
     grain: int | None = None,
     memory_fraction: float = MEMORY_FRACTION,
@@ -384,11 +385,11 @@ def avg_pool_gradient(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the results.
-        shape: of what is pooled.
+        x_shape: of what is pooled.
         window_shape: of the pooling.
         strides: of the pooling.
         padding: of the pooling.
-        axes: of the pooling.
+        axis: of the pooling.
         count_include_pad: of the pooling.
         grain: about how many elements a vertex has.
         memory_fraction: of a tile's memory, what the plan may take.
@@ -399,7 +400,7 @@ def avg_pool_gradient(
     """
     check_tensors(name, graph, cotangent=cotangent)
     check_floating(name, cotangent=cotangent)
-    own = _checked(name, tuple(shape), window_shape, strides, padding, axes)
+    own = _checked(name, tuple(x_shape), window_shape, strides, padding, axis)
     _check_cotangent(name, cotangent, own)
     grain = checked_grain(name, grain)
     with graph.scope(name, unique=True):

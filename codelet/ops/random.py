@@ -19,9 +19,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from codelet.deprecated import old_order
 from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
-from codelet.ops.arguments import check_floating, check_tensors, checked_dtype, checked_grain
+from codelet.hostdata import is_of_keys
+from codelet.ops.arguments import check_floating, check_tensors, checked_dtype, checked_grain, is_key
 from codelet.ops.pairs import Pair
 from codelet.ops.random_codelets import (
     draw_between,
@@ -42,15 +44,31 @@ from codelet.views.tensor import Tensor
 # --- what is given ------------------------------------------------------------------------------------------
 
 
-def _check_key(operation: str, graph: Graph, key: Tensor, **tensors: Tensor) -> None:
-    check_tensors(operation, graph, key=key, **tensors)
-    if key.shape != (2,) or key.dtype != np.uint32:
+def _check_key(operation: str, graph: Graph, key: Any, **tensors: Tensor) -> None:
+    """See that a key is a tensor of its data, or a key that JAX has made, typed or not; and that others are tensors.
+
+    Raises:
+        OperationError: a key of another form, or of another implementation than `threefry2x32`.
+    """
+    if isinstance(key, Tensor) or getattr(key, "dtype", None) is None:
+        check_tensors(operation, graph, key=key, **tensors)
+    else:
+        check_tensors(operation, graph, **tensors)
+    is_typed = is_of_keys(key.dtype)
+    if (key.shape, is_typed or key.dtype == np.uint32) != (() if is_typed else (2,), True) or (
+        is_typed and str(jax.random.key_impl(key)) != "threefry2x32"
+    ):
         raise OperationError(
-            f"key of ops.{operation} is not the data of a key",
+            f"key of ops.{operation} is not a key",
             given=key,
-            expected="uint32 of shape (2,)",
-            fix="pass jax.random.key_data(jax.random.key(seed)), of the implementation threefry2x32",
+            expected="jax.random.key(seed), of the implementation threefry2x32, or its data: uint32 of shape (2,)",
+            fix="pass jax.random.key(seed), or of a tensor what jax.random.key_data gives",
         )
+
+
+def _key_tensor(graph: Graph, key: Any) -> Tensor:
+    """A key as a tensor of its data, in the scope that is open: a constant, where it is known."""
+    return key if isinstance(key, Tensor) else graph.add_constant("key", key)
 
 
 def _checked_shape(operation: str, shape: Any, per_element: int = 1) -> tuple[int, ...]:
@@ -111,7 +129,7 @@ def _broadcast(operation: str, name: str, tensor: Tensor, shape: tuple[int, ...]
 def _draw(
     graph: Graph,
     name: str,
-    key: Tensor,
+    key: Any,
     codelets: Pair,
     shape: tuple[int, ...],
     of: Any,
@@ -122,6 +140,7 @@ def _draw(
     """The vertices that draw an array of a dtype, each a stretch of it, from the numbers of its elements."""
     dtype, grain, own = np.dtype(of), checked_grain(name, grain), dict[str, Tensor]()
     with graph.scope(name, unique=True):
+        key = _key_tensor(graph, key)
         for which, value in operands.items():
             if not isinstance(value, Tensor):
                 value = graph.add_constant(which, np.array(value, dtype)).broadcast_to((math.prod(shape),))
@@ -144,13 +163,14 @@ def _draw(
 # --- operations ---------------------------------------------------------------------------------------------
 
 
+@old_order(("key", "shape", "dtype"), is_key)
 @checked
 def random_bits(
     graph: Graph,
-    key: Tensor,
     shape: Sequence[int] = (),
-    dtype: Any = None,
     *,
+    key: Any,
+    dtype: Any = None,
     grain: int | None = None,
     name: str = "random_bits",
 ) -> Tensor:
@@ -158,8 +178,8 @@ def random_bits(
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        key: the data of a key, uint32 of shape (2,).
         shape: of the results.
+        key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
         dtype: of the results, unsigned integers: uint32 when left off, uint64 with x64.
         grain: about how many elements a vertex has; the planner chooses when it is left off.
         name: of the scope.
@@ -181,15 +201,16 @@ def random_bits(
     return _draw(graph, name, key, draw_bits, shape, own, grain, dtype=own.name)
 
 
+@old_order(("key", "shape", "dtype", "minval", "maxval"), is_key)
 @checked
 def uniform(
     graph: Graph,
-    key: Tensor,
     shape: Sequence[int] = (),
+    *,
+    key: Any,
     dtype: Any = None,
     minval: Tensor | float = 0.0,
     maxval: Tensor | float = 1.0,
-    *,
     grain: int | None = None,
     name: str = "uniform",
 ) -> Tensor:
@@ -197,8 +218,8 @@ def uniform(
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        key: the data of a key, uint32 of shape (2,).
         shape: of the results.
+        key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
         dtype: of the results, of floating point: float32 when left off.
         minval: a number, or a tensor that broadcasts to the results.
         maxval: the same.
@@ -221,13 +242,14 @@ def uniform(
     return _draw(graph, name, key, draw_between, shape, own, grain, operands, dtype=own.name)
 
 
+@old_order(("key", "shape", "dtype"), is_key)
 @checked
 def normal(
     graph: Graph,
-    key: Tensor,
     shape: Sequence[int] = (),
-    dtype: Any = None,
     *,
+    key: Any,
+    dtype: Any = None,
     grain: int | None = None,
     name: str = "normal",
 ) -> Tensor:
@@ -235,8 +257,8 @@ def normal(
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        key: the data of a key, uint32 of shape (2,).
         shape: of the results.
+        key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
         dtype: of the results, of floating point: float32 when left off.
         grain: about how many elements a vertex has; the planner chooses when it is left off.
         name: of the scope.
@@ -249,14 +271,15 @@ def normal(
     return _draw(graph, name, key, draw_normal, shape, own, grain, dtype=own.name)
 
 
+@old_order(("key", "p", "shape", "mode"), is_key)
 @checked
 def bernoulli(
     graph: Graph,
-    key: Tensor,
     p: Tensor | float = 0.5,
     shape: Sequence[int] | None = None,
-    mode: str = "low",
     *,
+    key: Any,
+    mode: str = "low",
     grain: int | None = None,
     name: str = "bernoulli",
 ) -> Tensor:
@@ -264,9 +287,9 @@ def bernoulli(
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        key: the data of a key, uint32 of shape (2,).
         p: a number from 0 to 1, or a tensor that broadcasts to the results.
         shape: of the results; that of `p` when left off.
+        key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
         mode: "high" draws twice as many bits, for probabilities near 0.
         grain: about how many elements a vertex has; the planner chooses when it is left off.
         name: of the scope.
@@ -288,13 +311,14 @@ def bernoulli(
     return _draw(graph, name, key, draw_truth, own, bool, grain, p=number, dtype=dtype, **static)
 
 
+@old_order(("key", "x", "rate"), is_key)
 @checked
 def dropout(
     graph: Graph,
-    key: Tensor,
     x: Tensor,
     rate: float = 0.5,
     *,
+    key: Any,
     grain: int | None = None,
     name: str = "dropout",
 ) -> Tensor:
@@ -304,9 +328,9 @@ def dropout(
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        key: the data of a key, uint32 of shape (2,).
         x: of floating point.
         rate: the share that becomes 0, from 0 to 1.
+        key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
         grain: about how many elements a vertex has; the planner chooses when it is left off.
         name: of the scope.
 
@@ -324,13 +348,14 @@ def dropout(
     return _draw(graph, name, key, drop, x.shape, x.dtype, grain, {"x": x.flatten()}, kept=kept, dtype=dtype)
 
 
+@old_order(("key", "rate"), is_key, after=2)
 @checked
 def dropout_gradient(
     graph: Graph,
     cotangent: Tensor,
-    key: Tensor,
     rate: float = 0.5,
     *,
+    key: Any,
     grain: int | None = None,
     name: str = "dropout_gradient",
 ) -> Tensor:
@@ -339,26 +364,26 @@ def dropout_gradient(
     Args:
         graph: where its compute set is added, in a scope of its name.
         cotangent: of the results, in their shape.
-        key: the data of the key that they were made with.
         rate: the share that was made 0.
+        key: that which they were made with, in either form.
         grain: about how many elements a vertex has; the planner chooses when it is left off.
         name: of the scope.
 
     Raises:
         OperationError: a key, a rate or a dtype that does not fit.
     """
-    return dropout(graph, key, cotangent, rate, grain=grain, name=name)
+    return dropout(graph, cotangent, rate, key=key, grain=grain, name=name)
 
 
 @checked
 def split_key(
-    graph: Graph, key: Tensor, num: int | Sequence[int] = 2, *, grain: int | None = None, name: str = "split_key"
+    graph: Graph, key: Any, num: int | Sequence[int] = 2, *, grain: int | None = None, name: str = "split_key"
 ) -> Tensor:
     """New keys of a key, as `jax.random.split` makes them: their data, uint32 of shape (*num, 2).
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        key: the data of a key, uint32 of shape (2,).
+        key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
         num: how many, or the shape of an array of keys.
         grain: about how many a vertex makes; the planner chooses when it is left off.
         name: of the scope.
@@ -370,7 +395,7 @@ def split_key(
     shape = _checked_shape(name, num, 2)
     grain, count = checked_grain(name, grain), math.prod(shape)
     with graph.scope(name, unique=True):
-        out = graph.add_variable("out", (*shape, 2), np.uint32)
+        key, out = _key_tensor(graph, key), graph.add_variable("out", (*shape, 2), np.uint32)
         rows, counters = out.reshape(count, 2), Index(0, (count,), (1,))
 
         def fields(elements: slice) -> dict[str, Any]:
@@ -387,12 +412,12 @@ def split_key(
 
 
 @checked
-def fold_in(graph: Graph, key: Tensor, data: Tensor | int, *, name: str = "fold_in") -> Tensor:
+def fold_in(graph: Graph, key: Any, data: Tensor | int, *, name: str = "fold_in") -> Tensor:
     """A new key of a key and a number, as `jax.random.fold_in` makes it: in a program that repeats, one for each turn.
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        key: the data of a key, uint32 of shape (2,).
+        key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
         data: a whole number, or a scalar tensor of integers: the `index` of a `cl.Repeat`, say.
         name: of the scope.
 
@@ -410,4 +435,4 @@ def fold_in(graph: Graph, key: Tensor, data: Tensor | int, *, name: str = "fold_
     with graph.scope(name, unique=True):
         if not isinstance(data, Tensor):
             data = graph.add_constant("data", np.array(data % 2**32, np.uint32))
-        return graph.add_vertex("fold in", fold, key=key, data=data)
+        return graph.add_vertex("fold in", fold, key=_key_tensor(graph, key), data=data)

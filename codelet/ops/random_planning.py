@@ -8,10 +8,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from codelet.deprecated import old_order
 from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
 from codelet.graphs.stages import Block
-from codelet.ops.arguments import checked_grain
+from codelet.ops.arguments import checked_dtype, checked_grain
 from codelet.ops.block_planning import plan_work
 from codelet.ops.blocks import add_blocks
 from codelet.ops.blockwise import Axis, Field, Result, Work
@@ -68,9 +69,10 @@ def add_draws(graph: Graph, work: Work, grain: int | None, fields: Callable[[sli
     add_blocks(graph, work.name, codelet, plan.cuts, own)
 
 
+@old_order(("dtype",), after=3)
 @checked
 def plan_draw(
-    target: Target, operation: str, count: int, dtype: Any = jnp.float32, *, grain: int | None = None
+    target: Target, operation: str, count: int, *, dtype: Any = jnp.float32, grain: int | None = None
 ) -> Plan:
     """How random numbers are spread over the tiles of a machine.
 
@@ -81,12 +83,17 @@ def plan_draw(
         dtype: of them.
         grain: about how many a vertex draws; None for the planner to choose.
 
+    Raises:
+        OperationError: an operation that draws nothing, a count below 1, or a dtype that it does not draw.
+
     >>> import codelet as cl
     >>> plan = plan_draw(cl.IPU(), "uniform", 1_000_000)
     >>> plan.cut("elements").parts, plan.cut("elements").block
     (1462, 684)
     """
-    own = np.dtype(dtype)
+    own = checked_dtype("plan_draw", "dtype", dtype)
+    if operation in ("uniform", "normal", "dropout") and not jnp.issubdtype(own, jnp.floating):
+        raise OperationError("dtype of ops.plan_draw is not of floating point", given=own, expected="jnp.float32, say")
     ways = {
         "random_bits": (draw_bits, {"dtype": own.name}),
         "uniform": (draw_uniform, {"minval": 0.0, "maxval": 1.0, "dtype": own.name}),

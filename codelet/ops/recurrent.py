@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -197,6 +197,18 @@ def _checked(
 # --- operations ---------------------------------------------------------------------------------------------
 
 
+class LSTMState(NamedTuple):
+    """What `lstm_cell` gives.
+
+    Attributes:
+        h: the new hidden states, of shape (..., cells).
+        c: the new memories, in the same shape.
+    """
+
+    h: Tensor
+    c: Tensor
+
+
 @checked
 def lstm_cell(
     graph: Graph,
@@ -210,7 +222,7 @@ def lstm_cell(
     grain: int | None = None,
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "lstm_cell",
-) -> tuple[Tensor, Tensor]:
+) -> LSTMState:
     """A step of a long short-term memory, as `equinox.nn.LSTMCell`: gates i, f, g, o.
 
     i, f, g, o are the quarters of weight_ih x + weight_hh h + bias; the new c is sigmoid(f) c + sigmoid(i) tanh(g), the
@@ -244,7 +256,7 @@ def lstm_cell(
     cell = _checked(name, graph, 4, x, states, weight_ih, weight_hh, {"bias": bias}, grain, memory_fraction)
     with graph.scope(name, unique=True):
         new_h, new_c = cell.add("gates", lstm_gates, _lstm_fields(cell, x, h, c, weight_ih, weight_hh, bias), _LSTM)
-    return new_h.reshape(h.shape), new_c.reshape(h.shape)
+    return LSTMState(new_h.reshape(h.shape), new_c.reshape(h.shape))
 
 
 _LSTM = {"new_h": "state", "new_c": "state"}
@@ -270,6 +282,26 @@ def _lstm_fields(
     }
 
 
+class LSTMCellGradient(NamedTuple):
+    """The gradients of `lstm_cell` by its operands, each of the shape and dtype of its own.
+
+    Attributes:
+        x: by the inputs.
+        h: by the hidden states.
+        c: by the memories.
+        weight_ih: by the weights of the inputs.
+        weight_hh: by the weights of the hidden states.
+        bias: by the biases; None where there are none.
+    """
+
+    x: Tensor
+    h: Tensor
+    c: Tensor
+    weight_ih: Tensor
+    weight_hh: Tensor
+    bias: Tensor | None
+
+
 @checked
 def lstm_cell_gradient(
     graph: Graph,
@@ -285,7 +317,7 @@ def lstm_cell_gradient(
     grain: int | None = None,
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "lstm_cell_gradient",
-) -> tuple[Tensor | None, ...]:
+) -> LSTMCellGradient:
     """The gradients of `lstm_cell` by x, h, c and its weights, as `jax.vjp` gives them; the products are made anew.
 
     Args:
@@ -317,7 +349,7 @@ def lstm_cell_gradient(
         by_x, by_ih = cell.slopes("x", by_gates, x, weight_ih)
         by_h, by_hh = cell.slopes("h", by_gates, h, weight_hh)
         by_bias = None if bias is None else cell.by_bias(by_gates, "by_bias")
-    return by_x, by_h, by_c.reshape(c.shape), by_ih, by_hh, by_bias
+    return LSTMCellGradient(by_x, by_h, by_c.reshape(c.shape), by_ih, by_hh, by_bias)
 
 
 @checked
@@ -384,6 +416,26 @@ def _gru_fields(
     }
 
 
+class GRUCellGradient(NamedTuple):
+    """The gradients of `gru_cell` by its operands, each of the shape and dtype of its own.
+
+    Attributes:
+        x: by the inputs.
+        h: by the hidden states.
+        weight_ih: by the weights of the inputs.
+        weight_hh: by the weights of the hidden states.
+        bias: by the biases; None where there are none.
+        bias_n: by the biases of the new values; None where there are none.
+    """
+
+    x: Tensor
+    h: Tensor
+    weight_ih: Tensor
+    weight_hh: Tensor
+    bias: Tensor | None
+    bias_n: Tensor | None
+
+
 @checked
 def gru_cell_gradient(
     graph: Graph,
@@ -398,7 +450,7 @@ def gru_cell_gradient(
     grain: int | None = None,
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "gru_cell_gradient",
-) -> tuple[Tensor | None, ...]:
+) -> GRUCellGradient:
     """The gradients of `gru_cell` by x, h and its weights, as `jax.vjp` gives them; the products are made anew.
 
     Args:
@@ -432,4 +484,4 @@ def gru_cell_gradient(
         by_h = map_of(graph, jnp.add, direct.reshape(h.shape), through, name="add")
         by_bias = None if bias is None else cell.by_bias(from_x, "by_bias")
         by_n = None if bias_n is None else cell.by_bias(from_h[:, 2], "by_bias_n")
-    return by_x, by_h, by_ih, by_hh, by_bias, by_n
+    return GRUCellGradient(by_x, by_h, by_ih, by_hh, by_bias, by_n)

@@ -124,7 +124,7 @@ def reduce_window(
     own = _checked(name, x, kind, _CODELETS, window_dimensions, window_strides, padding, dilations)
     grain = checked_grain(name, grain)
     if not x.size or not own.meet_elements:
-        return fill(graph, own.results, own.nothing, x.dtype, grain=grain, name=name)
+        return fill(graph, own.results, own.nothing, dtype=x.dtype, grain=grain, name=name)
     with graph.scope(name, unique=True):
         return add_pooled(
             graph,
@@ -189,7 +189,7 @@ def reduce_window_tangent(
     own = _checked(name, x, kind, _TANGENTS, window_dimensions, window_strides, padding, dilations)
     grain = checked_grain(name, grain)
     if not x.size or not own.meet_elements:
-        return fill(graph, own.results, 0, tangent.dtype, grain=grain, name=name)
+        return fill(graph, own.results, 0, dtype=tangent.dtype, grain=grain, name=name)
     windows = {"x": (x, own.nothing), "t": (tangent, 0)}
     with graph.scope(name, unique=True):
         return add_pooled(graph, kind, _TANGENTS[kind], own.fields, windows, {}, tangent.dtype, grain, memory_fraction)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -23,6 +23,18 @@ from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.rows import Rows
 from codelet.ops.schema import checked
 from codelet.views.tensor import Tensor
+
+
+class RmsNormGradient(NamedTuple):
+    """The gradients of `rms_norm` by its operands, each of the shape and dtype of its own.
+
+    Attributes:
+        x: by what was normalized.
+        scale: by what it was multiplied by.
+    """
+
+    x: Tensor
+    scale: Tensor
 
 
 def inverse_root(squares, count, eps):
@@ -171,7 +183,7 @@ def rms_norm_gradient(
     grain: int | None = None,
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "rms_norm_gradient",
-) -> tuple[Tensor, Tensor]:
+) -> RmsNormGradient:
     """The gradients of `rms_norm` by the tensor and the scale; arguments as of `rms_norm`."""
     rows = _rows("rms_norm_gradient", graph, x, scale, axis, grain, memory_fraction, cotangent)
     sums, static, one = sums_dtype(x.dtype), _static(rows, eps), ("one", sums_dtype(x.dtype))
@@ -207,4 +219,4 @@ def rms_norm_gradient(
             "sum slopes", sum_slopes_of_scale, fields, results, "summed", add=add_up, partials=sums, spread=spread
         )
         (by_scale,) = of_scale.add(work, of_scale.plan(work), cotangent=cotangent, x=x, inverse=inverse)
-        return slopes, by_scale
+        return RmsNormGradient(slopes, by_scale)

@@ -7,7 +7,7 @@ asked for here too; indices that lead beyond the ends change nothing, or are tak
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -97,6 +97,18 @@ def _checked(
     return _Slices(graph, indices, numbers, updates, form, options, rows)
 
 
+class ScatterGradient(NamedTuple):
+    """The gradients of `scatter` by its operands, each of the shape and dtype of its own.
+
+    Attributes:
+        operand: by what was updated.
+        updates: by the updates.
+    """
+
+    operand: Tensor
+    updates: Tensor
+
+
 @checked
 def scatter_add_gradient(
     graph: Graph,
@@ -109,7 +121,7 @@ def scatter_add_gradient(
     grain: int | None = None,
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "scatter_add_gradient",
-) -> tuple[Tensor, Tensor]:
+) -> ScatterGradient:
     """The gradients of a `scatter` with op="add" by what is updated, and by the updates.
 
     The first is the cotangent itself; the second what the indices look up in it, 0 where they lead beyond the ends.
@@ -121,7 +133,7 @@ def scatter_add_gradient(
     operation = "scatter_add_gradient"
     own = _checked(operation, graph, cotangent, indices, updates, dimension_numbers, mode, grain, memory_fraction)
     with graph.scope(name, unique=True):
-        return cotangent, own.from_beginning().looked_up(cotangent, "look up")
+        return ScatterGradient(cotangent, own.from_beginning().looked_up(cotangent, "look up"))
 
 
 @checked
@@ -136,7 +148,7 @@ def scatter_set_gradient(
     grain: int | None = None,
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "scatter_set_gradient",
-) -> tuple[Tensor, Tensor]:
+) -> ScatterGradient:
     """The gradients of a `scatter` with op="set", whose indices name no element twice.
 
     Args:
@@ -157,7 +169,8 @@ def scatter_set_gradient(
         OperationError: what does not fit together.
 
     >>> import codelet as cl, jax.numpy as jnp
-    >>> cl.lower(cl.ops.scatter_set_gradient)(jnp.array([1.0, 2.0, 3.0]), jnp.array([-1]), jnp.ones(1))
+    >>> slopes = cl.lower(cl.ops.scatter_set_gradient)(jnp.array([1.0, 2.0, 3.0]), jnp.array([-1]), jnp.ones(1))
+    >>> slopes.operand, slopes.updates
     (Array([1., 2., 0.], dtype=float32), Array([3.], dtype=float32))
     """
     operation = "scatter_set_gradient"
@@ -165,8 +178,9 @@ def scatter_set_gradient(
     own = _checked(operation, graph, *given)
     with graph.scope(name, unique=True):
         own = own.from_beginning()
-        nothing = fill(graph, (1,) * updates.ndim, 0, cotangent.dtype, name="nothing").broadcast_to(updates.shape)
-        return own.scattered(cotangent, nothing, "set", "take out"), own.looked_up(cotangent, "look up")
+        nothing = fill(graph, (1,) * updates.ndim, 0, dtype=cotangent.dtype, name="nothing").broadcast_to(updates.shape)
+        by_operand = own.scattered(cotangent, nothing, "set", "take out")
+        return ScatterGradient(by_operand, own.looked_up(cotangent, "look up"))
 
 
 @checked
@@ -182,7 +196,7 @@ def scatter_multiply_gradient(
     grain: int | None = None,
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "scatter_multiply_gradient",
-) -> tuple[Tensor, Tensor]:
+) -> ScatterGradient:
     """The gradients of a `scatter` with op="multiply" by what is updated, and by the updates.
 
     That by the updates is right where indices name no element twice. Arguments as of `scatter_set_gradient`, and what
@@ -195,7 +209,7 @@ def scatter_multiply_gradient(
         own = own.from_beginning()
         products = map(graph, lax.mul, cotangent, operand, grain=grain, name="multiply")
         by_operand = own.scattered(cotangent, updates, "multiply", "scale")
-        return by_operand, own.looked_up(products, "look up")
+        return ScatterGradient(by_operand, own.looked_up(products, "look up"))
 
 
 def won(update, most):
@@ -228,7 +242,7 @@ def scatter_max_gradient(
     grain: int | None = None,
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "scatter_max_gradient",
-) -> tuple[Tensor, Tensor]:
+) -> ScatterGradient:
     """The gradients of a `scatter` with op="max", or "min", from its result: shared equally among ties, as JAX does.
 
     Indices may name an element several times. Arguments as of `scatter_set_gradient`, what was updated, and the result.
@@ -241,8 +255,10 @@ def scatter_max_gradient(
         own = own.from_beginning()
         most = own.looked_up(result, "look up results")
         winners = map(graph, won, updates, most, grain=grain, name="compare")
-        nothing = fill(graph, (1,) * cotangent.ndim, 0, cotangent.dtype, name="nothing").broadcast_to(cotangent.shape)
+        nothing = fill(graph, (1,) * cotangent.ndim, 0, dtype=cotangent.dtype, name="nothing").broadcast_to(
+            cotangent.shape
+        )
         ties = own.scattered(nothing, winners, "add", "count ties")
         by_operand, share = map(graph, shares, cotangent, operand, result, ties, grain=grain, name="share")
         found = own.looked_up(share, "look up shares")
-        return by_operand, map(graph, taken, updates, most, found, grain=grain, name="take")
+        return ScatterGradient(by_operand, map(graph, taken, updates, most, found, grain=grain, name="take"))

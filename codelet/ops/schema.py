@@ -13,15 +13,17 @@ from typing import Any, TypeVar
 from codelet.deprecated import old_keywords, renamed_keywords
 from codelet.errors import CodeletError, OperationError
 from codelet.graphs.graph import Graph
-from codelet.schema import COUNT, FLAG, NAME, NUMBER, SIZE, SIZES, Kind, Schema, is_number, one_of
+from codelet.schema import COUNT, FLAG, NAME, NUMBER, SIZE, SIZES, Kind, Schema, is_number, of_class, one_of
+from codelet.target import Target
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("allow_negative_indices", "count_include_pad", "descending", "indices_are_sorted"), FLAG),
     **dict.fromkeys(("is_causal", "keepdims", "nesterov", "reverse", "stable", "unique_indices"), FLAG),
-    **dict.fromkeys(("batch", "rows", "columns", "summed", "num_groups", "num_heads", "num_keys"), COUNT),
-    **dict.fromkeys(("count", "length", "k"), SIZE),
+    **dict.fromkeys(("batch", "rows", "columns", "summed", "num_groups", "num_heads", "num_keys", "count"), COUNT),
+    "target": of_class("a machine: cl.IPU()", Target),
+    **dict.fromkeys(("k",), SIZE),
     **dict.fromkeys(("lhs_shape", "rhs_shape", "slice_sizes", "window_shape", "window_dimensions"), SIZES),
     "memory_fraction": Kind(
         "a number above 0 and at most 1: of a tile's memory, what the operation may take",

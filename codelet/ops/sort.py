@@ -13,10 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from codelet.deprecated import old_order
 from codelet.errors import FieldTypeError, OperationError
 from codelet.graphs.graph import Graph
 from codelet.graphs.stages import Block
-from codelet.ops.arguments import check_tensors, checked_axis, checked_grain
+from codelet.ops.arguments import check_tensors, checked_axis, checked_grain, checked_planned
 from codelet.ops.blocks import add_blocks
 from codelet.ops.followed import follow
 from codelet.ops.lines import as_lines, from_lines
@@ -142,9 +143,10 @@ def _lines(tensors: Sequence[Tensor], axis: int, **how: Any) -> Lines:
     return Lines(math.prod(shape[:axis]), math.prod(shape[axis + 1 :]), shape[axis], dtypes, **how)
 
 
+@old_order(("dtype",), after=2)
 @checked
 def plan_sort(
-    target: Target, shape: Sequence[int], dtype: Any = jnp.float32, *, axis: int = -1, grain: int | None = None
+    target: Target, shape: Sequence[int], *, dtype: Any = jnp.float32, axis: int = -1, grain: int | None = None
 ) -> Plan:
     """How an array is sorted along an axis on the tiles of a machine.
 
@@ -155,15 +157,19 @@ def plan_sort(
         axis: along which it is sorted.
         grain: about how many elements a vertex has; None for the planner to choose.
 
+    Raises:
+        OperationError: a shape of no elements, or an axis that there is not.
+
     >>> import codelet as cl
     >>> print(plan_sort(cl.IPU(), (4096, 100)).choice_text())
     before 4,096 in 1,366 x 3; after 1 whole; blocks 1 whole
     >>> plan_sort(cl.IPU(), (100_000,)).cut("blocks").extent
     1024
     """
+    shape, of = checked_planned("plan_sort", shape, dtype)
     axis = checked_axis("plan_sort", "axis", axis, len(shape))
     before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-    own = Lines(before, after, shape[axis], (np.dtype(dtype),))
+    own = Lines(before, after, shape[axis], (of,))
     return plan_lines(target, own, checked_grain("plan_sort", grain))
 
 
@@ -173,7 +179,7 @@ def plan_sort(
 @checked
 def sort(
     graph: Graph,
-    operand: Tensor,
+    x: Tensor,
     axis: int | None = -1,
     *,
     stable: bool = True,
@@ -185,7 +191,7 @@ def sort(
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
-        operand: what is sorted.
+        x: what is sorted.
         axis: along which; None sorts all elements.
         stable: whether equal elements keep their order.
         descending: whether the result is reversed.
@@ -199,7 +205,7 @@ def sort(
     >>> cl.lower(cl.ops.sort)(jnp.array([[2, 1, 3], [4, 3, 6]])).tolist()
     [[1, 2, 3], [3, 4, 6]]
     """
-    tensors, own, shape = _checked(name, graph, [operand], axis)
+    tensors, own, shape = _checked(name, graph, [x], axis)
     grain = checked_grain(name, grain)
     with graph.scope(name, unique=True):
         (made,) = _add_sort(graph, [as_lines(tensors[0], own)], _lines(tensors, own, stable=bool(stable)), grain)
@@ -246,7 +252,7 @@ def sort_together(
 @checked
 def argsort(
     graph: Graph,
-    operand: Tensor,
+    x: Tensor,
     axis: int | None = -1,
     *,
     stable: bool = True,
@@ -258,7 +264,7 @@ def argsort(
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
-        operand: what is sorted.
+        x: what is sorted.
         axis: along which; None sorts all elements.
         stable: whether equal elements keep their order.
         descending: whether the greatest is first.
@@ -268,7 +274,7 @@ def argsort(
     Raises:
         OperationError: an axis that there is not.
     """
-    _, positions = _sorted_with_positions(graph, operand, axis, stable, descending, grain, name)
+    _, positions = _sorted_with_positions(graph, x, axis, stable, descending, grain, name)
     return positions
 
 

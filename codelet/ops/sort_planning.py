@@ -253,7 +253,9 @@ def _cut(name: str, extent: int, block: int, grain: int) -> Cut:
 
 
 @functools.lru_cache(maxsize=1024)
-def plan_lines(target: Target, lines: Lines, grain: int | None = None, memory_fraction: float = MEMORY_FRACTION) -> Plan:
+def plan_lines(
+    target: Target, lines: Lines, grain: int | None = None, memory_fraction: float = MEMORY_FRACTION
+) -> Plan:
     """How sorting lines is spread over the tiles of a machine: the same plan for the same lines.
 
     Args:
