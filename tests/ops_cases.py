@@ -76,7 +76,7 @@ def _plain(tree: Any) -> Any:
     """A tree with plain tuples in the place of named ones."""
     if isinstance(tree, (tuple, list)):
         return (tuple if isinstance(tree, tuple) else list)(map(_plain, tree))
-    return tree
+    return {key: _plain(value) for key, value in tree.items()} if isinstance(tree, dict) else tree
 
 
 def _assert_all_alike(ours: Any, plain: Any, tolerance: float | None) -> None:

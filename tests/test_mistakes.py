@@ -1160,13 +1160,6 @@ GRAPH = [
         "jax.random.wrap_key_data(data)",
     ),
     Mistake(
-        "typed keys as a constant",
-        lambda w: w.graph.add_constant("c", jax.random.key(0)),
-        cl.VariableError,
-        "key<fry>",
-        "jax.random.key_data(key)",
-    ),
-    Mistake(
         "a dtype for a stream",
         lambda w: w.graph.add_input_stream("s", (2.5,)),
         cl.VariableError,

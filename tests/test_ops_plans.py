@@ -99,7 +99,7 @@ OPERATIONS: dict[str, tuple[Any, ...]] = {
     "sort": (ops.sort, of(13, 40)),
     "top_k": (ops.top_k, of(13, 400), 3),
     "sort_gradient": (ops.sort_gradient, of(13, 40), of(13, 40, dtype=WHOLE)),
-    "top_k_gradient": (ops.top_k_gradient, of(13, 3), of(13, 3, dtype=WHOLE), 400),
+    "top_k_gradient": (ops.top_k_gradient, of(13, 3), of(13, 3, dtype=WHOLE), (13, 400)),
     "attention": (ops.dot_product_attention, HEADS, KEYS, KEYS),
     "attention_gradient": (ops.dot_product_attention_gradient, HEADS, HEADS, KEYS, KEYS),
     "lstm_cell": (ops.lstm_cell, *GATES, of(8, 30), of(120, 20), of(120, 30), of(120)),

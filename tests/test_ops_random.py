@@ -202,7 +202,7 @@ def _profiled(target, operation, count, grain=None):
     graph = cl.Graph(target)
     key = graph.add_variable("key", (2,), np.uint32)
     operands = [graph.add_variable("x", (count,))] if operation == "dropout" else [(count,)]
-    getattr(cl.ops, operation)(graph, key, *operands, grain=grain)
+    getattr(cl.ops, operation)(graph, *operands, key=key, grain=grain)
     return cl.Engine(graph).profile().total_cycles
 
 
@@ -244,7 +244,7 @@ def test_codelets_are_pickled():
 # --- mistakes ---------------------------------------------------------------------------------------------
 
 MISTAKES = {
-    "not the data of a key": lambda graph, key, x: cl.ops.uniform(graph, (3,), key=x),
+    "is not a key": lambda graph, key, x: cl.ops.uniform(graph, (3,), key=x),
     "is none, or too large": lambda graph, key, x: cl.ops.uniform(graph, (3, -1), key=key),
     "not of floating point": lambda graph, key, x: cl.ops.uniform(graph, (3,), key=key, dtype=jnp.int32),
     "is no dtype": lambda graph, key, x: cl.ops.normal(graph, (3,), key=key, dtype="reals"),
@@ -268,6 +268,27 @@ def test_mistakes(told):
         MISTAKES[told](graph, key, x)
     assert caught.value.line is not None
     assert not graph.num_vertices
+
+
+@pytest.mark.parametrize("key", [jax.random.key(7), jax.random.PRNGKey(7), np.array([0, 7], np.uint32)])
+def test_keys_that_are_known(key):
+    def build(graph, x):
+        ops = cl.ops
+        return ops.uniform(graph, (5,), key=key), ops.dropout(graph, x, key=key), ops.fold_in(graph, key, 3)
+
+    uniform, dropped, folded = cl.lower(build, target=TARGET)(jnp.ones(9))
+    own = jax.random.key(7)
+    np.testing.assert_array_equal(uniform, jax.random.uniform(own, (5,)))
+    np.testing.assert_array_equal(dropped, 2 * jax.random.bernoulli(own, 0.5, (9,)))
+    np.testing.assert_array_equal(folded, jax.random.key_data(jax.random.fold_in(own, 3)))
+
+
+def test_typed_keys_are_constants_of_their_data():
+    keys = jax.random.split(jax.random.key(3), 4)
+    held = cl.Graph(TARGET).add_constant("keys", keys)
+    assert (held.shape, held.dtype) == ((4, 2), np.uint32)
+    with pytest.raises(OperationError, match="not a key"):
+        cl.ops.uniform(cl.Graph(TARGET), key=jax.random.key(0, impl="rbg"))
 
 
 def test_no_tensor():

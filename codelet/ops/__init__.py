@@ -38,7 +38,8 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
 
 from typing import Any
 
-from codelet.deprecated import OLD_OPERATIONS, warn_old
+from codelet.deprecated import OLD_OPERATIONS as _OLD_OPERATIONS
+from codelet.deprecated import warn_old as _warn_old
 from codelet.ops.arg_reduce import argmax as argmax
 from codelet.ops.arg_reduce import argmin as argmin
 from codelet.ops.attention import dot_product_attention as dot_product_attention
@@ -299,9 +300,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in OLD_OPERATIONS:
-        warn_old(f"ops.{name}", f"ops.{OLD_OPERATIONS[name]}")
-        return globals()[OLD_OPERATIONS[name]]
+    if name in _OLD_OPERATIONS:
+        _warn_old(f"ops.{name}", f"ops.{_OLD_OPERATIONS[name]}")
+        return globals()[_OLD_OPERATIONS[name]]
     raise AttributeError(f"module 'codelet.ops' has no attribute {name!r}")
 
 

@@ -19,6 +19,7 @@ from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_same_dtype, check_tensors, checked_dtype
 from codelet.ops.element_functions import is_smooth
 from codelet.ops.elementwise import map, map_gradient
+from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.schema import checked
 from codelet.views.tensor import Tensor
 
@@ -30,7 +31,15 @@ def converted(x, *, dtype):
 
 @old_order(("dtype",), after=2)
 @checked
-def cast(graph: Graph, x: Tensor, *, dtype: Any, grain: int | None = None, name: str = "cast") -> Tensor:
+def cast(
+    graph: Graph,
+    x: Tensor,
+    *,
+    dtype: Any,
+    grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
+    name: str = "cast",
+) -> Tensor:
     """A tensor in another dtype, as `jax.lax.convert_element_type`; itself where it has it already.
 
     Args:
@@ -38,6 +47,7 @@ def cast(graph: Graph, x: Tensor, *, dtype: Any, grain: int | None = None, name:
         x: what is cast.
         dtype: that of the result.
         grain: about how many elements a vertex has.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -51,12 +61,20 @@ def cast(graph: Graph, x: Tensor, *, dtype: Any, grain: int | None = None, name:
     own = checked_dtype(name, "dtype", dtype)
     if own == x.dtype:
         return x
-    return map(graph, functools.partial(converted, dtype=own), x, grain=grain, name=name)
+    return map(
+        graph, functools.partial(converted, dtype=own), x, grain=grain, memory_fraction=memory_fraction, name=name
+    )
 
 
 @checked
 def cast_gradient(
-    graph: Graph, cotangent: Tensor, x: Tensor, *, grain: int | None = None, name: str = "cast_gradient"
+    graph: Graph,
+    cotangent: Tensor,
+    x: Tensor,
+    *,
+    grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
+    name: str = "cast_gradient",
 ) -> Tensor:
     """The gradient of a cast by what was cast: the cotangent in its dtype.
 
@@ -70,12 +88,19 @@ def cast_gradient(
             given=f"{cotangent} and {x}",
             expected="the cotangent of the result, and what was cast",
         )
-    return cast(graph, cotangent, dtype=x.dtype, grain=grain, name=name)
+    return cast(graph, cotangent, dtype=x.dtype, grain=grain, memory_fraction=memory_fraction, name=name)
 
 
 @checked
 def select(
-    graph: Graph, predicate: Any, on_true: Any, on_false: Any, *, grain: int | None = None, name: str = "select"
+    graph: Graph,
+    predicate: Any,
+    on_true: Any,
+    on_false: Any,
+    *,
+    grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
+    name: str = "select",
 ) -> Tensor:
     """One of two values for each element, as `jax.numpy.where`.
 
@@ -85,6 +110,7 @@ def select(
         on_true: tensor or number.
         on_false: tensor or number.
         grain: about how many elements a vertex has.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -94,7 +120,7 @@ def select(
     >>> cl.lower(lambda graph, x: cl.ops.select(graph, x, x, 7.0))(jnp.array([0.0, 2.0]))
     Array([7., 2.], dtype=float32)
     """
-    return map(graph, jnp.where, predicate, on_true, on_false, grain=grain, name=name)
+    return map(graph, jnp.where, predicate, on_true, on_false, grain=grain, memory_fraction=memory_fraction, name=name)
 
 
 class SelectGradient(NamedTuple):
@@ -118,10 +144,21 @@ def select_gradient(
     on_false: Any,
     *,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "select_gradient",
 ) -> SelectGradient:
     """The gradients of `select` by its two values; None for numbers and for what is not of floating point."""
-    _, first, second = map_gradient(graph, jnp.where, cotangent, predicate, on_true, on_false, grain=grain, name=name)
+    _, first, second = map_gradient(
+        graph,
+        jnp.where,
+        cotangent,
+        predicate,
+        on_true,
+        on_false,
+        grain=grain,
+        memory_fraction=memory_fraction,
+        name=name,
+    )
     return SelectGradient(first, second)
 
 
@@ -139,7 +176,14 @@ def _checked_cases(name: str, graph: Graph, which: Tensor, cases: tuple[Tensor, 
 
 
 @checked
-def select_n(graph: Graph, which: Tensor, *cases: Tensor, grain: int | None = None, name: str = "select_n") -> Tensor:
+def select_n(
+    graph: Graph,
+    which: Tensor,
+    *cases: Tensor,
+    grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
+    name: str = "select_n",
+) -> Tensor:
     """One of several values for each element, by its number, as `jax.lax.select_n`.
 
     Args:
@@ -147,13 +191,14 @@ def select_n(graph: Graph, which: Tensor, *cases: Tensor, grain: int | None = No
         which: the number of the case: int32, or truth values where there are two.
         cases: tensors of one dtype.
         grain: about how many elements a vertex has.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
         OperationError: shapes or dtypes that do not fit.
     """
     _checked_cases(name, graph, which, cases)
-    return map(graph, lax.select_n, which, *cases, grain=grain, name=name)
+    return map(graph, lax.select_n, which, *cases, grain=grain, memory_fraction=memory_fraction, name=name)
 
 
 @checked
@@ -163,11 +208,14 @@ def select_n_gradient(
     which: Tensor,
     *cases: Tensor,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "select_n_gradient",
 ) -> tuple[Tensor | None, ...]:
     """The gradients of `select_n` by its cases."""
     _checked_cases(name, graph, which, cases)
-    return map_gradient(graph, lax.select_n, cotangent, which, *cases, grain=grain, name=name)[1:]
+    return map_gradient(
+        graph, lax.select_n, cotangent, which, *cases, grain=grain, memory_fraction=memory_fraction, name=name
+    )[1:]
 
 
 def _clamped(low: Any, x: Any, high: Any) -> jax.Array:
@@ -187,7 +235,16 @@ def _checked_bounds(name: str, graph: Graph, low: Any, x: Tensor, high: Any) -> 
 
 
 @checked
-def clamp(graph: Graph, low: Any, x: Tensor, high: Any, *, grain: int | None = None, name: str = "clamp") -> Tensor:
+def clamp(
+    graph: Graph,
+    low: Any,
+    x: Tensor,
+    high: Any,
+    *,
+    grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
+    name: str = "clamp",
+) -> Tensor:
     """Elements kept between two bounds, as `jax.lax.clamp`.
 
     Args:
@@ -196,6 +253,7 @@ def clamp(graph: Graph, low: Any, x: Tensor, high: Any, *, grain: int | None = N
         x: what is bounded.
         high: as `low`.
         grain: about how many elements a vertex has.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -206,7 +264,7 @@ def clamp(graph: Graph, low: Any, x: Tensor, high: Any, *, grain: int | None = N
     Array([0., 2., 6.], dtype=float32)
     """
     _checked_bounds(name, graph, low, x, high)
-    return map(graph, _clamped, low, x, high, grain=grain, name=name)
+    return map(graph, _clamped, low, x, high, grain=grain, memory_fraction=memory_fraction, name=name)
 
 
 class ClampGradient(NamedTuple):
@@ -232,8 +290,11 @@ def clamp_gradient(
     high: Any,
     *,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "clamp_gradient",
 ) -> ClampGradient:
     """The gradients of `clamp` by its bounds and by what is bounded; None for numbers."""
     _checked_bounds(name, graph, low, x, high)
-    return ClampGradient(*map_gradient(graph, _clamped, cotangent, low, x, high, grain=grain, name=name))
+    return ClampGradient(
+        *map_gradient(graph, _clamped, cotangent, low, x, high, grain=grain, memory_fraction=memory_fraction, name=name)
+    )

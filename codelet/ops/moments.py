@@ -205,6 +205,7 @@ def running_average(
     *,
     momentum: float = 0.99,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "running_average",
 ) -> Tensor:
     """An average that runs from step to step: momentum * average + (1 - momentum) * the step's own.
@@ -215,6 +216,7 @@ def running_average(
         own: of this step.
         momentum: the share of what was so far.
         grain: about how many elements a vertex has.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -226,7 +228,15 @@ def running_average(
     Array([3., 7.], dtype=float32)
     """
     _checked_averages("running_average", graph, average, own)
-    return map(graph, functools.partial(moved, momentum=momentum), average, own, grain=grain, name=name)
+    return map(
+        graph,
+        functools.partial(moved, momentum=momentum),
+        average,
+        own,
+        grain=grain,
+        memory_fraction=memory_fraction,
+        name=name,
+    )
 
 
 def moved(average, own, *, momentum):
@@ -255,10 +265,11 @@ def running_average_gradient(
     *,
     momentum: float = 0.99,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "running_average_gradient",
 ) -> RunningAverageGradient:
     """The gradients of `running_average` by the average so far and the step's own; arguments as of it."""
     _checked_averages("running_average_gradient", graph, average, own)
     step = functools.partial(moved, momentum=momentum)
-    found = map_gradient(graph, step, cotangent, average, own, grain=grain, name=name)
+    found = map_gradient(graph, step, cotangent, average, own, grain=grain, memory_fraction=memory_fraction, name=name)
     return RunningAverageGradient(*found)  # type: ignore[arg-type]

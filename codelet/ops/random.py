@@ -25,6 +25,7 @@ from codelet.graphs.graph import Graph
 from codelet.hostdata import is_of_keys
 from codelet.ops.arguments import check_floating, check_tensors, checked_dtype, checked_grain, is_key
 from codelet.ops.pairs import Pair
+from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.random_codelets import (
     draw_between,
     draw_bits,
@@ -133,12 +134,12 @@ def _draw(
     codelets: Pair,
     shape: tuple[int, ...],
     of: Any,
-    grain: int | None,
+    planned: tuple[int | None, float],
     operands: Mapping[str, Tensor | float] = MappingProxyType({}),
     **static: Any,
 ) -> Tensor:
     """The vertices that draw an array of a dtype, each a stretch of it, from the numbers of its elements."""
-    dtype, grain, own = np.dtype(of), checked_grain(name, grain), dict[str, Tensor]()
+    dtype, grain, own = np.dtype(of), checked_grain(name, planned[0]), dict[str, Tensor]()
     with graph.scope(name, unique=True):
         key = _key_tensor(graph, key)
         for which, value in operands.items():
@@ -156,7 +157,7 @@ def _draw(
 
         if out.size:
             dtypes = {which: tensor.dtype for which, tensor in own.items()}
-            add_draws(graph, draw_work("draw", codelets, out.size, dtypes, dtype, static), grain, fields)
+            add_draws(graph, draw_work("draw", codelets, out.size, dtypes, dtype, static), grain, planned[1], fields)
     return out
 
 
@@ -172,6 +173,7 @@ def random_bits(
     key: Any,
     dtype: Any = None,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "random_bits",
 ) -> Tensor:
     """Random bits, as `jax.random.bits` draws them.
@@ -182,6 +184,7 @@ def random_bits(
         key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
         dtype: of the results, unsigned integers: uint32 when left off, uint64 with x64.
         grain: about how many elements a vertex has; the planner chooses when it is left off.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -198,7 +201,7 @@ def random_bits(
     own = checked_dtype(name, "dtype", jax.dtypes.canonicalize_dtype(np.uint64) if dtype is None else dtype)
     if not jnp.issubdtype(own, jnp.unsignedinteger):
         raise OperationError(f"dtype of ops.{name} is not of unsigned integers", given=own, expected="uint32, say")
-    return _draw(graph, name, key, draw_bits, shape, own, grain, dtype=own.name)
+    return _draw(graph, name, key, draw_bits, shape, own, (grain, memory_fraction), dtype=own.name)
 
 
 @old_order(("key", "shape", "dtype", "minval", "maxval"), is_key)
@@ -212,6 +215,7 @@ def uniform(
     minval: Tensor | float = 0.0,
     maxval: Tensor | float = 1.0,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "uniform",
 ) -> Tensor:
     """Uniform numbers from `minval` to below `maxval`, as `jax.random.uniform` draws them.
@@ -224,6 +228,7 @@ def uniform(
         minval: a number, or a tensor that broadcasts to the results.
         maxval: the same.
         grain: about how many elements a vertex has; the planner chooses when it is left off.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -234,12 +239,23 @@ def uniform(
     shape, own = _checked_shape(name, shape), _checked_float(name, dtype)
     if not bounds:
         low, high = _checked_number(name, "minval", minval), _checked_number(name, "maxval", maxval)
-        return _draw(graph, name, key, draw_uniform, shape, own, grain, minval=low, maxval=high, dtype=own.name)
+        return _draw(
+            graph,
+            name,
+            key,
+            draw_uniform,
+            shape,
+            own,
+            (grain, memory_fraction),
+            minval=low,
+            maxval=high,
+            dtype=own.name,
+        )
     operands = {
         which: _broadcast(name, which, bounds[which], shape) if which in bounds else _checked_number(name, which, value)
         for which, value in (("minval", minval), ("maxval", maxval))
     }
-    return _draw(graph, name, key, draw_between, shape, own, grain, operands, dtype=own.name)
+    return _draw(graph, name, key, draw_between, shape, own, (grain, memory_fraction), operands, dtype=own.name)
 
 
 @old_order(("key", "shape", "dtype"), is_key)
@@ -251,6 +267,7 @@ def normal(
     key: Any,
     dtype: Any = None,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "normal",
 ) -> Tensor:
     """Numbers of the standard normal distribution, as `jax.random.normal` draws them.
@@ -261,6 +278,7 @@ def normal(
         key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
         dtype: of the results, of floating point: float32 when left off.
         grain: about how many elements a vertex has; the planner chooses when it is left off.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -268,7 +286,7 @@ def normal(
     """
     _check_key(name, graph, key)
     shape, own = _checked_shape(name, shape), _checked_float(name, dtype)
-    return _draw(graph, name, key, draw_normal, shape, own, grain, dtype=own.name)
+    return _draw(graph, name, key, draw_normal, shape, own, (grain, memory_fraction), dtype=own.name)
 
 
 @old_order(("key", "p", "shape", "mode"), is_key)
@@ -281,6 +299,7 @@ def bernoulli(
     key: Any,
     mode: str = "low",
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "bernoulli",
 ) -> Tensor:
     """Truth values, true with probability `p`, as `jax.random.bernoulli` draws them.
@@ -292,6 +311,7 @@ def bernoulli(
         key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
         mode: "high" draws twice as many bits, for probabilities near 0.
         grain: about how many elements a vertex has; the planner chooses when it is left off.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -306,9 +326,9 @@ def bernoulli(
     static = {"count": math.prod(own) if mode == "high" else 0, "mode": mode}
     if isinstance(p, Tensor):
         operands = {"p": _broadcast(name, "p", p, own)}
-        return _draw(graph, name, key, draw_truths, own, bool, grain, operands, **static)
+        return _draw(graph, name, key, draw_truths, own, bool, (grain, memory_fraction), operands, **static)
     number, dtype = _checked_number(name, "p", p, 0, 1), checked_dtype(name, "p", float).name
-    return _draw(graph, name, key, draw_truth, own, bool, grain, p=number, dtype=dtype, **static)
+    return _draw(graph, name, key, draw_truth, own, bool, (grain, memory_fraction), p=number, dtype=dtype, **static)
 
 
 @old_order(("key", "x", "rate"), is_key)
@@ -320,6 +340,7 @@ def dropout(
     *,
     key: Any,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "dropout",
 ) -> Tensor:
     """An array with a share of its elements 0, and the others divided by the share of those kept.
@@ -332,6 +353,7 @@ def dropout(
         rate: the share that becomes 0, from 0 to 1.
         key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
         grain: about how many elements a vertex has; the planner chooses when it is left off.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -345,7 +367,9 @@ def dropout(
             return x if kept else graph.add_constant("zero", np.zeros((), x.dtype)).broadcast_to(x.shape)
     _checked_shape(name, x.shape)
     dtype = checked_dtype(name, "rate", float).name
-    return _draw(graph, name, key, drop, x.shape, x.dtype, grain, {"x": x.flatten()}, kept=kept, dtype=dtype)
+    return _draw(
+        graph, name, key, drop, x.shape, x.dtype, (grain, memory_fraction), {"x": x.flatten()}, kept=kept, dtype=dtype
+    )
 
 
 @old_order(("key", "rate"), is_key, after=2)
@@ -357,6 +381,7 @@ def dropout_gradient(
     *,
     key: Any,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "dropout_gradient",
 ) -> Tensor:
     """The gradient of `dropout` by `x`: the cotangent where `x` was kept, by the same key; nothing need be stored.
@@ -367,17 +392,24 @@ def dropout_gradient(
         rate: the share that was made 0.
         key: that which they were made with, in either form.
         grain: about how many elements a vertex has; the planner chooses when it is left off.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
         OperationError: a key, a rate or a dtype that does not fit.
     """
-    return dropout(graph, cotangent, rate, key=key, grain=grain, name=name)
+    return dropout(graph, cotangent, rate, key=key, grain=grain, memory_fraction=memory_fraction, name=name)
 
 
 @checked
 def split_key(
-    graph: Graph, key: Any, num: int | Sequence[int] = 2, *, grain: int | None = None, name: str = "split_key"
+    graph: Graph,
+    key: Any,
+    num: int | Sequence[int] = 2,
+    *,
+    grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
+    name: str = "split_key",
 ) -> Tensor:
     """New keys of a key, as `jax.random.split` makes them: their data, uint32 of shape (*num, 2).
 
@@ -386,6 +418,7 @@ def split_key(
         key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
         num: how many, or the shape of an array of keys.
         grain: about how many a vertex makes; the planner chooses when it is left off.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -406,6 +439,7 @@ def split_key(
                 graph,
                 draw_work("make keys", make_keys, count, {}, np.dtype(np.uint32), {}, is_of_words=True),
                 grain,
+                memory_fraction,
                 fields,
             )
     return out

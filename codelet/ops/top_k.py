@@ -24,7 +24,7 @@ from codelet.ops.arguments import check_tensors, checked_axis, checked_grain, ch
 from codelet.ops.blocks import add_blocks, num_tiles
 from codelet.ops.followed import follow
 from codelet.ops.lines import as_lines, from_lines
-from codelet.ops.planning import Option, Plan, block_sizes, cheapest
+from codelet.ops.planning import MEMORY_FRACTION, Option, Plan, block_sizes, cheapest
 from codelet.ops.prices import StepCost, step_cost, vertex_cycles
 from codelet.ops.put_lines import put_back
 from codelet.ops.schema import checked
@@ -116,14 +116,21 @@ def _options(target: Target, own: _RankedLines, grain: int | None) -> Iterator[O
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(target: Target, own: _RankedLines, grain: int | None) -> Plan:
-    return cheapest(str(own), target, _options(target, own, grain))
+def _plan(target: Target, own: _RankedLines, grain: int | None, memory_fraction: float) -> Plan:
+    return cheapest(str(own), target, _options(target, own, grain), memory_fraction)
 
 
 @old_order(("dtype",), after=3)
 @checked
 def plan_top_k(
-    target: Target, shape: Sequence[int], k: int, *, dtype: Any = jnp.float32, axis: int = -1, grain: int | None = None
+    target: Target,
+    shape: Sequence[int],
+    k: int,
+    *,
+    dtype: Any = jnp.float32,
+    axis: int = -1,
+    grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
 ) -> Plan:
     """How the greatest elements along an axis are found on the tiles of a machine.
 
@@ -134,6 +141,7 @@ def plan_top_k(
         dtype: of what is looked through.
         axis: along which.
         grain: about how many elements a vertex has; None for the planner to choose.
+        memory_fraction: of a tile's memory, what the plan may take.
 
     Raises:
         OperationError: a shape of no elements, an axis that there is not, or more elements than it has.
@@ -148,7 +156,7 @@ def plan_top_k(
         raise OperationError("k of ops.plan_top_k is not within the axis", given=k, expected=f"1 to {shape[axis]}")
     before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     own = _RankedLines(before, after, shape[axis], k, of)
-    return _plan(target, own, checked_grain("plan_top_k", grain))
+    return _plan(target, own, checked_grain("plan_top_k", grain), memory_fraction)
 
 
 class TopK(NamedTuple):
@@ -164,7 +172,16 @@ class TopK(NamedTuple):
 
 
 @checked
-def top_k(graph: Graph, x: Tensor, k: int, *, axis: int = -1, grain: int | None = None, name: str = "top_k") -> TopK:
+def top_k(
+    graph: Graph,
+    x: Tensor,
+    k: int,
+    *,
+    axis: int = -1,
+    grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
+    name: str = "top_k",
+) -> TopK:
     """The k greatest elements along an axis, the greatest first, and their positions, as `jax.lax.top_k`.
 
     Args:
@@ -173,6 +190,7 @@ def top_k(graph: Graph, x: Tensor, k: int, *, axis: int = -1, grain: int | None 
         k: how many.
         axis: along which.
         grain: about how many elements a vertex has; the planner chooses when it is left off.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Returns:
@@ -199,7 +217,7 @@ def top_k(graph: Graph, x: Tensor, k: int, *, axis: int = -1, grain: int | None 
         values = graph.add_variable("values", shape, x.dtype)
         positions = graph.add_variable("positions", shape, np.int32)
         if values.size:
-            _add(graph, given, values, positions, own, follow(_plan(graph.target, own, grain)))
+            _add(graph, given, values, positions, own, follow(_plan(graph.target, own, grain, memory_fraction)))
     return TopK(from_lines(values, x.shape, axis), from_lines(positions, x.shape, axis))
 
 
@@ -239,6 +257,7 @@ def top_k_gradient(
     *,
     axis: int = -1,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "top_k_gradient",
 ) -> Tensor:
     """The gradient of the values of `top_k` by its operand, as `jax.vjp` gives it.
@@ -250,6 +269,7 @@ def top_k_gradient(
         x_shape: the shape of what was looked through.
         axis: along which.
         grain: about how many elements a vertex makes; the planner chooses when it is left off.
+        memory_fraction: of a tile's memory, what the plan may take.
         name: of the scope.
 
     Raises:
@@ -273,4 +293,4 @@ def top_k_gradient(
             given=f"{shape} and {cotangent.shape}",
             expected=f"shapes that differ in dimension {axis} alone",
         )
-    return put_back(graph, cotangent, positions, axis, shape[axis], grain, name)
+    return put_back(graph, cotangent, positions, axis, shape[axis], grain, memory_fraction, name)
