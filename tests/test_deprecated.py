@@ -187,7 +187,7 @@ OLD = {
         lambda graph, x, y, flag: cl.ops.max_pool(graph, x, (2,), (2,), axes=(0,)).shape == (2,)
     ),
     "ops.avg_pool_gradient(shape=...) is now x_shape=": _of_graph(
-        lambda graph, x, y, flag: cl.ops.avg_pool_gradient(graph, x[:2], shape=(4,), window_shape=(2,), axis=0).shape
+        lambda graph, x, y, flag: cl.ops.avg_pool_gradient(graph, x[:3], shape=(4,), window_shape=(2,), axis=0).shape
     ),
     "ops.sort(operand=...) is now x=": _of_graph(lambda graph, x, y, flag: cl.ops.sort(graph, operand=x)),
     "ops.top_k_gradient(length=...) is now x_shape=": _of_graph(

@@ -92,7 +92,7 @@ def chains(draw):
 class _Plain:
     """Moves of arrays, by JAX."""
 
-    pad = staticmethod(lambda x, value, config: lax.pad(x, jnp.asarray(value, x.dtype), config))
+    lax_pad = staticmethod(lambda x, value, config: lax.pad(x, jnp.asarray(value, x.dtype), config))
     reverse = staticmethod(lambda x, d: lax.rev(x, (d,)))
     concatenate = staticmethod(lax.concatenate)
 
@@ -101,8 +101,8 @@ class _Moves:
     """The same moves, of tensors of a graph."""
 
     def __init__(self, graph):
-        self.pad, self.reverse, self.concatenate = (
-            functools.partial(own, graph) for own in (cl.ops.pad, cl.ops.reverse, cl.ops.concatenate)
+        self.lax_pad, self.reverse, self.concatenate = (
+            functools.partial(own, graph) for own in (cl.ops.lax_pad, cl.ops.reverse, cl.ops.concatenate)
         )
 
 
