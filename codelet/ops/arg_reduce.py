@@ -129,5 +129,25 @@ def argmin(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "argmin",
 ) -> Tensor:
-    """Where the smallest along an axis is, the first of ties and of NaNs, as `jax.numpy.argmin`; see `argmax`."""
+    """The position of the smallest element along an axis, the first of equal ones and of NaNs, as `jax.numpy.argmin`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: the tensor.
+        axis: the axis; default: all elements in row-major order.
+        keepdims: whether the axis stays, with one element.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        Positions of int32, int64 with x64.
+
+    Raises:
+        OperationError: nothing to choose from, or an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x: cl.ops.argmin(graph, x, 1))(jnp.array([[3.0, 1.0, 1.0], [2.0, 1.0, 0.0]]))
+    Array([1, 2], dtype=int32)
+    """
     return _place("argmin", graph, x, axis, keepdims, grain, memory_fraction, name)

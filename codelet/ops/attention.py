@@ -330,6 +330,13 @@ def dot_product_attention_gradient(
 
     Raises:
         OperationError: shapes or dtypes that do not fit.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+    >>> g, q, k, v = (graph.add_variable(name, (2, 4, 1, 8)) for name in "gqkv")
+    >>> slopes = cl.ops.dot_product_attention_gradient(graph, g, q, k, v)
+    >>> slopes.query.shape, slopes.bias
+    ((2, 4, 1, 8), None)
     """
     own = _Attention(name, graph, query, key, value, bias, mask, scale, is_causal, grain, memory_fraction)
     check_tensors(name, graph, cotangent=cotangent)

@@ -76,10 +76,25 @@ def cast_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "cast_gradient",
 ) -> Tensor:
-    """The gradient of a cast by what was cast: the cotangent in its dtype.
+    """The gradient of `cast` by its operand: the cotangent in the operand's dtype.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result, of floating point.
+        x: what was cast, of floating point; only its shape and dtype are used.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
 
     Raises:
         OperationError: a cotangent or operand that is not of floating point, or of another shape.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.cast_gradient)(jnp.ones(2, jnp.float16), jnp.zeros(2))
+    Array([1., 1.], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, x=x)
     if cotangent.shape != x.shape or not (is_smooth(cotangent.dtype) and is_smooth(x.dtype)):
@@ -147,7 +162,29 @@ def select_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "select_gradient",
 ) -> SelectGradient:
-    """The gradients of `select` by its two values; None for numbers and for what is not of floating point."""
+    """The gradients of `select` by its two values.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        predicate: as `select` was given it.
+        on_true: tensor or number.
+        on_false: tensor or number.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        The gradients by `on_true` and `on_false`, each of its shape and dtype; None for numbers, and for tensors that
+        are not of floating point.
+
+    Raises:
+        OperationError: shapes that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.select_gradient)(jnp.ones(2), jnp.array([True, False]), jnp.zeros(2), jnp.zeros(2)).on_true
+    Array([1., 0.], dtype=float32)
+    """
     _, first, second = map_gradient(
         graph,
         jnp.where,
@@ -196,6 +233,10 @@ def select_n(
 
     Raises:
         OperationError: shapes or dtypes that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.select_n)(jnp.array([1, 0, 1]), jnp.zeros(3), jnp.ones(3))
+    Array([1., 0., 1.], dtype=float32)
     """
     _checked_cases(name, graph, which, cases)
     return map(graph, lax.select_n, which, *cases, grain=grain, memory_fraction=memory_fraction, name=name)
@@ -211,7 +252,27 @@ def select_n_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "select_n_gradient",
 ) -> tuple[Tensor | None, ...]:
-    """The gradients of `select_n` by its cases."""
+    """The gradients of `select_n` by its cases.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        which: the number of the case: int32, or bool if there are two.
+        cases: tensors of one dtype.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A gradient for each case, of its shape and dtype; None for cases that are not of floating point.
+
+    Raises:
+        OperationError: shapes or dtypes that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.select_n_gradient)(jnp.ones(2), jnp.array([1, 0]), jnp.zeros(2), jnp.zeros(2))
+    (Array([0., 1.], dtype=float32), Array([1., 0.], dtype=float32))
+    """
     _checked_cases(name, graph, which, cases)
     return map_gradient(
         graph, lax.select_n, cotangent, which, *cases, grain=grain, memory_fraction=memory_fraction, name=name
@@ -293,7 +354,29 @@ def clamp_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "clamp_gradient",
 ) -> ClampGradient:
-    """The gradients of `clamp` by its bounds and by what is bounded; None for numbers."""
+    """The gradients of `clamp` by its bounds and its operand.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        low: the lower bound: a tensor of the dtype of `x`, or a number.
+        x: what was bounded.
+        high: the upper bound, like `low`.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        The gradients by `low`, `x` and `high`, each of its shape and dtype; None for numbers.
+
+    Raises:
+        OperationError: shapes or dtypes that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slopes = cl.lower(lambda graph, g, x: cl.ops.clamp_gradient(graph, g, 0, x, 6).x)
+    >>> slopes(jnp.ones(3), jnp.array([-1.0, 2.0, 9.0]))
+    Array([0., 1., 0.], dtype=float32)
+    """
     _checked_bounds(name, graph, low, x, high)
     return ClampGradient(
         *map_gradient(graph, _clamped, cotangent, low, x, high, grain=grain, memory_fraction=memory_fraction, name=name)

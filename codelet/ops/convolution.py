@@ -222,6 +222,11 @@ def conv_input_gradient(
 
     Raises:
         OperationError: shapes, dtypes or options that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slope = cl.lower(lambda graph, g, k: cl.ops.conv_input_gradient(graph, g, k, (1, 1, 4)))
+    >>> slope(jnp.ones((1, 1, 3)), jnp.array([[[1.0, 2.0]]])).flatten()
+    Array([1., 3., 3., 2.], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, rhs=rhs)
     dtype = check_same_dtype(name, cotangent=cotangent, rhs=rhs)
@@ -284,6 +289,11 @@ def conv_kernel_gradient(
 
     Raises:
         OperationError: shapes, dtypes or options that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slope = cl.lower(lambda graph, g, x: cl.ops.conv_kernel_gradient(graph, g, x, (1, 1, 2)))
+    >>> slope(jnp.ones((1, 1, 3)), jnp.arange(4.0).reshape(1, 1, 4)).flatten()
+    Array([3., 6.], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, lhs=lhs)
     dtype = check_same_dtype(name, cotangent=cotangent, lhs=lhs)

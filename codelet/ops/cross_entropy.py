@@ -147,7 +147,28 @@ def cross_entropy_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "cross_entropy_gradient",
 ) -> Tensor:
-    """The gradient of `cross_entropy` by the logits; arguments as of it, and the cotangent of its result."""
+    """The gradient of `cross_entropy` by the logits.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result, one number for each row.
+        logits: of floating point.
+        labels: probabilities, of the shape of the logits; or the number of a class for each row, int32.
+        axis: of the classes.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of the logits.
+
+    Raises:
+        OperationError: labels or a cotangent that do not fit, or an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.cross_entropy_gradient)(jnp.ones(1), jnp.zeros((1, 4)), jnp.array([2]))
+    Array([[ 0.25,  0.25, -0.75,  0.25]], dtype=float32)
+    """
     rows, kind = _rows("cross_entropy_gradient", graph, axis, grain, memory_fraction, logits, labels)
     _check_cotangent("cross_entropy_gradient", graph, cotangent, rows)
     codelets: Pair = slopes_of_classes if kind == "one" else slopes_of_losses
@@ -172,7 +193,29 @@ def cross_entropy_label_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "cross_entropy_label_gradient",
 ) -> Tensor:
-    """The gradient of `cross_entropy` by labels that are probabilities; arguments as of `cross_entropy_gradient`."""
+    """The gradient of `cross_entropy` by labels that are probabilities: the negative logarithm of the softmax.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result, one number for each row.
+        logits: of floating point.
+        labels: probabilities, of the shape of the logits.
+        axis: of the classes.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of the labels.
+
+    Raises:
+        OperationError: labels or a cotangent that do not fit, or an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slopes = cl.lower(cl.ops.cross_entropy_label_gradient)(jnp.ones(1), jnp.zeros((1, 2)), jnp.ones((1, 2)))
+    >>> slopes.round(4)
+    Array([[0.6931, 0.6931]], dtype=float32)
+    """
     operation = "cross_entropy_label_gradient"
     rows, kind = _rows(operation, graph, axis, grain, memory_fraction, logits, labels)
     _check_cotangent(operation, graph, cotangent, rows)

@@ -171,7 +171,25 @@ def cumsum(
 def cumsum_gradient(
     graph: Graph, cotangent: Tensor, axis: int = 0, *, reverse: bool = False, name: str = "cumsum_gradient"
 ) -> Tensor:
-    """The gradient of `cumsum`: running sums the other way."""
+    """The gradient of `cumsum` by its operand: sums of the cotangent in the other direction.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        axis: the axis.
+        reverse: whether `cumsum` began at the last element.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of the cotangent.
+
+    Raises:
+        OperationError: an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.cumsum_gradient)(jnp.array([1.0, 2.0, 4.0]))
+    Array([7., 6., 4.], dtype=float32)
+    """
     return _running("cumsum", graph, cotangent, axis, not reverse, None, MEMORY_FRACTION, name)
 
 
@@ -186,7 +204,27 @@ def cumprod(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "cumprod",
 ) -> Tensor:
-    """Running products along an axis, as `jax.lax.cumprod`; arguments as of `cumsum`."""
+    """Products of the elements so far along an axis, as `jax.lax.cumprod`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: the tensor.
+        axis: the axis.
+        reverse: whether to begin at the last element.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Raises:
+        OperationError: an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.cumprod)(jnp.array([1.0, 2.0, 4.0]))
+    Array([1., 2., 8.], dtype=float32)
+    """
     return _running("cumprod", graph, x, axis, reverse, grain, memory_fraction, name)
 
 
@@ -216,6 +254,10 @@ def cumprod_gradient(
 
     Raises:
         OperationError: an axis that there is not, or a cotangent that is not like the result.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.cumprod_gradient)(jnp.ones(3), jnp.array([2.0, 3.0, 4.0]))
+    Array([16., 10.,  6.], dtype=float32)
     """
     return _slopes("cumprod", graph, cotangent, x, axis, reverse, grain, memory_fraction, name)
 
@@ -231,7 +273,27 @@ def cummax(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "cummax",
 ) -> Tensor:
-    """The largest so far along an axis, as `jax.lax.cummax`; arguments as of `cumsum`."""
+    """The largest element so far along an axis, as `jax.lax.cummax`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: the tensor.
+        axis: the axis.
+        reverse: whether to begin at the last element.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Raises:
+        OperationError: an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.cummax)(jnp.array([1.0, 3.0, 2.0]))
+    Array([1., 3., 3.], dtype=float32)
+    """
     return _running("cummax", graph, x, axis, reverse, grain, memory_fraction, name)
 
 
@@ -247,7 +309,28 @@ def cummax_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "cummax_gradient",
 ) -> Tensor:
-    """The gradient of `cummax`, ties sharing as in JAX, by whole rows; arguments as of `cumprod_gradient`."""
+    """The gradient of `cummax` by its operand; equal elements share it, as in JAX. Each vertex has whole rows.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        x: the operand, of floating point.
+        axis: the axis.
+        reverse: whether `cummax` began at the last element.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Raises:
+        OperationError: an axis that there is not, or a cotangent of another shape or dtype.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.cummax_gradient)(jnp.ones(3), jnp.array([1.0, 3.0, 2.0]))
+    Array([1., 2., 0.], dtype=float32)
+    """
     return _slopes("cummax", graph, cotangent, x, axis, reverse, grain, memory_fraction, name)
 
 
@@ -262,7 +345,27 @@ def cummin(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "cummin",
 ) -> Tensor:
-    """The smallest so far along an axis, as `jax.lax.cummin`; arguments as of `cumsum`."""
+    """The smallest element so far along an axis, as `jax.lax.cummin`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: the tensor.
+        axis: the axis.
+        reverse: whether to begin at the last element.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Raises:
+        OperationError: an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.cummin)(jnp.array([2.0, 3.0, 1.0]))
+    Array([2., 2., 1.], dtype=float32)
+    """
     return _running("cummin", graph, x, axis, reverse, grain, memory_fraction, name)
 
 
@@ -278,5 +381,26 @@ def cummin_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "cummin_gradient",
 ) -> Tensor:
-    """The gradient of `cummin`, ties sharing as in JAX, by whole rows; arguments as of `cumprod_gradient`."""
+    """The gradient of `cummin` by its operand; equal elements share it, as in JAX. Each vertex has whole rows.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        x: the operand, of floating point.
+        axis: the axis.
+        reverse: whether `cummin` began at the last element.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Raises:
+        OperationError: an axis that there is not, or a cotangent of another shape or dtype.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.cummin_gradient)(jnp.ones(3), jnp.array([2.0, 3.0, 1.0]))
+    Array([2., 0., 1.], dtype=float32)
+    """
     return _slopes("cummin", graph, cotangent, x, axis, reverse, grain, memory_fraction, name)

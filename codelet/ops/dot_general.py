@@ -317,6 +317,12 @@ def dot_general_gradient(
 
     Raises:
         OperationError: dimensions, shapes or dtypes that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> numbers = (((1,), (0,)), ((), ()))
+    >>> slopes = lambda graph, g, a, b: cl.ops.dot_general_gradient(graph, g, a, b, numbers)
+    >>> cl.lower(slopes)(jnp.ones((1, 1)), jnp.array([[1.0, 2.0]]), jnp.array([[3.0], [4.0]])).a
+    Array([[3., 4.]], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, a=a, b=b)
     check_same_dtype(name, a=a, b=b)

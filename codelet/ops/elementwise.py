@@ -126,7 +126,18 @@ def plan_map(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "map",
 ) -> Plan:
-    """The plan of a `map` of the same arguments, of which nothing is added.
+    """The plan of a `map` with these arguments, for the target of the graph. It adds nothing, and prints.
+
+    Args:
+        graph: for whose target; the operands are of it.
+        function: of single elements, in JAX.
+        operands: tensors and numbers that are broadcast to one another.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Raises:
+        OperationError: shapes that do not broadcast, or a function that fails for them.
 
     >>> import codelet as cl, jax.numpy as jnp
     >>> graph = cl.Graph(cl.IPU(num_tiles=16))

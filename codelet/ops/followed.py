@@ -48,6 +48,9 @@ def plan_operation(target: Target, operation: Callable[..., Any], *operands: Any
     Returns:
         The plan, whose `parts` are those of what it consists of.
 
+    Raises:
+        OperationError: a target that is no machine, or operands that the operation refuses.
+
     >>> import codelet as cl, jax, jax.numpy as jnp
     >>> rows = jax.ShapeDtypeStruct((4, 100_000), jnp.float32)
     >>> plan = plan_operation(cl.IPU(), cl.ops.softmax, rows)

@@ -226,6 +226,12 @@ def gather(
 
     Raises:
         OperationError: what does not fit together.
+
+    >>> import codelet as cl, jax, jax.numpy as jnp
+    >>> numbers = jax.lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,))
+    >>> look_up = lambda graph, x, i: cl.ops.gather(graph, x, i, numbers, (1,))
+    >>> cl.lower(look_up)(jnp.arange(4.0), jnp.array([[2], [0]]))
+    Array([2., 0.], dtype=float32)
     """
     check_tensors(name, graph, operand=operand, start_indices=start_indices)
     own = checked_mode(name, mode)
@@ -250,7 +256,28 @@ def plan_gather(
     grain: int | None = None,
     memory_fraction: float = MEMORY_FRACTION,
 ) -> Plan:
-    """The plan of a `gather` of the same arguments, of which nothing is added."""
+    """The plan of a `gather` with these arguments, for the target of the graph. It adds nothing, and prints.
+
+    Args:
+        graph: for whose target; the operands are of it.
+        operand: what would be looked up.
+        start_indices: where the slices would begin.
+        dimension_numbers: as `jax.lax.gather` takes them.
+        slice_sizes: the size of a slice along each dimension.
+        mode: of slices beyond the ends: "clip", "fill" or "promise_in_bounds"; default: "fill".
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+
+    Raises:
+        OperationError: arguments that do not fit together.
+
+    >>> import codelet as cl, jax
+    >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+    >>> x, i = graph.add_variable("x", (100, 8)), graph.add_variable("i", (32, 1), "int32")
+    >>> numbers = jax.lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
+    >>> len(cl.ops.plan_gather(graph, x, i, numbers, (1, 8)).steps) > 0
+    True
+    """
     own = checked_mode("gather", mode)
     form = gather_form("gather", operand, start_indices, dimension_numbers, slice_sizes, own, None)
     lookup = _gather_lookup(form, operand, start_indices, own, None)
@@ -271,10 +298,31 @@ def gather_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "gather_gradient",
 ) -> Tensor:
-    """The gradient of a `gather` by what is looked up: zeros, to which the cotangents of the slices are added.
+    """The gradient of `gather` by its operand: zeros, to which the cotangents of the slices are added.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        operand: what was looked up; only its shape and dtype are used.
+        start_indices: where the slices began.
+        dimension_numbers: as `jax.lax.gather` takes them.
+        slice_sizes: the size of a slice along each dimension.
+        mode: of slices beyond the ends: "clip", "fill" or "promise_in_bounds"; default: "fill".
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of the operand.
 
     Raises:
-        OperationError: what does not fit together.
+        OperationError: arguments that do not fit together.
+
+    >>> import codelet as cl, jax, jax.numpy as jnp
+    >>> numbers = jax.lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,))
+    >>> slopes = lambda graph, g, x, i: cl.ops.gather_gradient(graph, g, x, i, numbers, (1,))
+    >>> cl.lower(slopes)(jnp.array([1.0, 2.0]), jnp.zeros(3), jnp.array([[2], [0]]))
+    Array([2., 0., 1.], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, operand=operand, start_indices=start_indices)
     own = checked_mode(name, mode)

@@ -119,10 +119,28 @@ def take_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "take_gradient",
 ) -> Tensor:
-    """The gradient of a `take` by what is looked up.
+    """The gradient of `take` by the tensor that was looked up: cotangents are added where their elements came from.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        x: what was looked up; only its shape and dtype are used.
+        indices: integers, as `take` was given them.
+        axis: the axis; None for elements of all of `x`, in row-major order.
+        mode: of indices beyond the ends: "fill", "clip" or "wrap"; default: "fill".
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
 
     Raises:
-        OperationError: as `take`, or a cotangent that is not of its result's shape and dtype.
+        OperationError: an axis or mode that there is not, or a cotangent that is not of the result's shape and dtype.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.take_gradient)(jnp.array([1.0, 2.0]), jnp.zeros(3), jnp.array([2, 2]))
+    Array([0., 0., 3.], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, x=x, indices=indices)
     source, numbers, sizes, at = _rows(name, x, indices, axis, mode)
@@ -142,10 +160,26 @@ def embedding(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "embedding",
 ) -> Tensor:
-    """The rows of a table that indices name, of shape (*indices, columns): `table[indices]`.
+    """The rows of a table that indices name: `table[indices]`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        table: of shape (rows, columns).
+        indices: integers of any shape.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of shape (*indices.shape, columns) and of the dtype of the table.
 
     Raises:
-        OperationError: a table that is none, or indices that are no integers.
+        OperationError: a table without two dimensions, or indices that are no integers.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.embedding)(jnp.arange(6.0).reshape(3, 2), jnp.array([2, 0]))
+    Array([[4., 5.],
+           [0., 1.]], dtype=float32)
     """
     check_tensors(name, graph, table=table, indices=indices)
     _check_table(name, table)
@@ -163,10 +197,27 @@ def embedding_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "embedding_gradient",
 ) -> Tensor:
-    """The gradient of an `embedding` by the table: each row has the sum of the cotangents of those that named it.
+    """The gradient of `embedding` by the table: each row has the sum of the cotangents of the indices that named it.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result, of shape (*indices.shape, columns).
+        table: of shape (rows, columns); only its shape and dtype are used.
+        indices: integers of any shape.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of the table.
 
     Raises:
-        OperationError: as `embedding`, or a cotangent that is not of its result's shape and dtype.
+        OperationError: a table without two dimensions, indices that are no integers, or a cotangent that does not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.embedding_gradient)(jnp.ones((3, 2)), jnp.zeros((2, 2)), jnp.array([1, 1, 0]))
+    Array([[1., 1.],
+           [2., 2.]], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, table=table, indices=indices)
     _check_table(name, table)
@@ -270,6 +321,10 @@ def dynamic_slice(
 
     Raises:
         OperationError: starts or sizes that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x, i: cl.ops.dynamic_slice(graph, x, [i], (2,)))(jnp.arange(4.0), jnp.array(1))
+    Array([1., 2.], dtype=float32)
     """
     check_tensors(name, graph, x=x)
     _checked_starts(name, graph, x, start_indices, slice_sizes)
@@ -307,6 +362,11 @@ def dynamic_update_slice(
 
     Raises:
         OperationError: starts or shapes that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> put = cl.lower(lambda graph, x, own, i: cl.ops.dynamic_update_slice(graph, x, own, [i]))
+    >>> put(jnp.zeros(4), jnp.ones(2), jnp.array(1))
+    Array([0., 1., 1., 0.], dtype=float32)
     """
     check_tensors(name, graph, x=x, update=update)
     _checked_starts(name, graph, x, start_indices, update.shape)
@@ -328,10 +388,27 @@ def dynamic_slice_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "dynamic_slice_gradient",
 ) -> Tensor:
-    """The gradient of a `dynamic_slice` by what is sliced: zeros, with the cotangent at its place.
+    """The gradient of `dynamic_slice` by its operand: zeros, and the cotangent where the slice was.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the slice.
+        x: what was sliced; only its shape is used.
+        start_indices: for each dimension a tensor of shape (), or a number.
+        allow_negative_indices: whether negative starts count from the end; otherwise the slice begins at 0.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape of `x` and of the dtype of the cotangent.
 
     Raises:
         OperationError: starts or shapes that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, g, x, i: cl.ops.dynamic_slice_gradient(graph, g, x, [i]))(jnp.ones(2), jnp.zeros(4), 1)
+    Array([0., 1., 1., 0.], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, x=x)
     _checked_starts(name, graph, x, start_indices, cotangent.shape)
@@ -373,10 +450,28 @@ def dynamic_update_slice_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "dynamic_update_slice_gradient",
 ) -> DynamicUpdateSliceGradient:
-    """The gradients of a `dynamic_update_slice` by what is updated, which has zeros in the slice, and by the slice.
+    """The gradients of `dynamic_update_slice` by its operands.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        update: what was put in; only its shape and dtype are used.
+        start_indices: for each dimension a tensor of shape (), or a number.
+        allow_negative_indices: whether negative starts count from the end; otherwise the slice begins at 0.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        The gradient by `x`, which is 0 in the slice, and by `update`, which is the slice of the cotangent.
 
     Raises:
         OperationError: starts or shapes that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slopes = lambda graph, g, update, i: cl.ops.dynamic_update_slice_gradient(graph, g, update, [i])
+    >>> cl.lower(slopes)(jnp.array([1.0, 2.0, 3.0]), jnp.ones(1), 1).x
+    Array([1., 0., 3.], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, update=update)
     _checked_starts(name, graph, cotangent, start_indices, update.shape)

@@ -176,6 +176,11 @@ def matmul_gradient(
 
     Raises:
         OperationError: shapes or dtypes that do not fit; batches that broadcast, whose gradients are sums over them.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slopes = cl.lower(cl.ops.matmul_gradient)
+    >>> slopes(jnp.ones((1, 1)), jnp.array([[1.0, 2.0]]), jnp.array([[3.0], [4.0]])).a
+    Array([[3., 4.]], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, a=a, b=b)
     left, right, numbers = _matmul_numbers(name, a, b)

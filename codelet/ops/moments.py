@@ -98,7 +98,26 @@ def mean(
 def mean_gradient(
     graph: Graph, cotangent: Tensor, x: Tensor, axis: Axes = None, *, name: str = "mean_gradient"
 ) -> Tensor:
-    """The gradient of `mean`: the cotangent by the number of elements, repeated; arguments as of `sum_gradient`."""
+    """The gradient of `mean` by its operand: the cotangent divided by the number of elements, broadcast.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result, with or without the reduced dimensions.
+        x: the operand; only its shape and dtype are used.
+        axis: the reduced axes; default: all.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of `x`: a view of the quotients.
+
+    Raises:
+        OperationError: shapes that do not fit, or numbers that are not of floating point.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, g, x: cl.ops.mean_gradient(graph, g, x, 1))(jnp.array([2.0, 4.0]), jnp.ones((2, 2)))
+    Array([[1., 1.],
+           [2., 2.]], dtype=float32)
+    """
     rows, _ = reduced_rows("mean_gradient", graph, cotangent, x, axis, None, MEMORY_FRACTION)
     held = tuple(1 if d in rows.axes else n for d, n in enumerate(x.shape))
     with graph.scope(name, unique=True):
@@ -117,7 +136,23 @@ def var(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "var",
 ) -> Tensor:
-    """The variance along some axes, as `jax.numpy.var`; arguments as of `mean`, and by how many fewer it is divided.
+    """The variance along some axes, as `jax.numpy.var`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: the numbers.
+        axis: one axis or several; default: all.
+        ddof: subtracted from the number of elements that the sum of squares is divided by.
+        keepdims: whether the reduced dimensions stay, with one element each.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the dtype of `x`, of float32 for integers.
+
+    Raises:
+        OperationError: an axis that there is not.
 
     >>> import codelet as cl, jax.numpy as jnp
     >>> cl.lower(lambda graph, x: cl.ops.var(graph, x, 0, ddof=1))(jnp.array([1.0, 2.0, 3.0]))
@@ -171,6 +206,10 @@ def var_gradient(
 
     Raises:
         OperationError: shapes that do not fit, or a variance of nothing.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.var_gradient)(jnp.array(3.0), jnp.array([1.0, 2.0, 3.0]))
+    Array([-2.,  0.,  2.], dtype=float32)
     """
     rows, kept = reduced_rows("var_gradient", graph, cotangent, x, axis, grain, memory_fraction)
     if rows.size and rows.length <= ddof:
@@ -268,7 +307,30 @@ def running_average_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "running_average_gradient",
 ) -> RunningAverageGradient:
-    """The gradients of `running_average` by the average so far and the step's own; arguments as of it."""
+    """The gradients of `running_average` by both of its operands: the cotangent times each one's share.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        average: the average so far, of floating point.
+        own: the step's own value, of the same shape and dtype.
+        momentum: the share of the average so far.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        The gradients by `average` and `own`, each of its shape and dtype.
+
+    Raises:
+        OperationError: operands that differ in shape or dtype.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, g, a, b: cl.ops.running_average_gradient(graph, g, a, b, momentum=0.75).own)(
+    ...     jnp.array([4.0]), jnp.ones(1), jnp.ones(1)
+    ... )
+    Array([1.], dtype=float32)
+    """
     _checked_averages("running_average_gradient", graph, average, own)
     step = functools.partial(moved, momentum=momentum)
     found = map_gradient(graph, step, cotangent, average, own, grain=grain, memory_fraction=memory_fraction, name=name)

@@ -66,10 +66,25 @@ def concatenate_gradient(
     *,
     name: str = "concatenate_gradient",
 ) -> tuple[Tensor | None, ...]:
-    """The gradients of a `concatenate` by its parts: views of the cotangent; None for parts of whole numbers.
+    """The gradients of `concatenate` by its tensors: slices of the cotangent, which are views.
+
+    Args:
+        graph: where slices are cast if a tensor is of another dtype.
+        cotangent: of the result.
+        tensors: as `concatenate` was given them; only their shapes and dtypes are used.
+        axis: along which they were laid; None for one after the other in one dimension.
+        name: of the scope.
+
+    Returns:
+        A gradient for each tensor, of its shape and dtype; None for tensors that are not of floating point.
 
     Raises:
-        OperationError: as `concatenate`, or a cotangent that is not of its result's shape.
+        OperationError: no tensors, shapes that do not fit together, or a cotangent of another shape than the result.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slopes = lambda graph, g, x, y: cl.ops.concatenate_gradient(graph, g, [x, y])
+    >>> cl.lower(slopes)(jnp.array([1.0, 2.0, 3.0]), jnp.zeros(2), jnp.zeros(1))
+    (Array([1., 2.], dtype=float32), Array([3.], dtype=float32))
     """
     check_tensors(name, graph, cotangent=cotangent)
     at = _checked_parts(name, graph, tensors, axis)
@@ -257,10 +272,26 @@ def lax_pad_gradient(
     *,
     name: str = "lax_pad_gradient",
 ) -> LaxPadGradient:
-    """The gradients of a `lax_pad` by what is padded, a view of the cotangent, and by the value; None for a number.
+    """The gradients of `lax_pad` by its operand and by the value.
+
+    Args:
+        graph: where what is beside the operand is summed.
+        cotangent: of the result.
+        x: what was padded, of floating point; only its shape and dtype are used.
+        padding_value: a number, or a tensor of shape ().
+        padding_config: for each dimension (before, after, between).
+        name: of the scope.
+
+    Returns:
+        The gradient by `x`, a view of the cotangent, and by `padding_value`; None for a number.
 
     Raises:
-        OperationError: as `lax_pad`, or a cotangent that is not of its result's shape and dtype.
+        OperationError: a value or widths that do not fit, or a cotangent that is not of the result's shape and dtype.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slopes = lambda graph, g, x: cl.ops.lax_pad_gradient(graph, g, x, 0.0, [(1, 0, 1)]).x
+    >>> cl.lower(slopes)(jnp.array([1.0, 2.0, 3.0, 4.0]), jnp.zeros(2))
+    Array([2., 4.], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, x=x)
     widths = _checked_padding(name, graph, x.shape, x.dtype, padding_value, padding_config)
@@ -285,12 +316,22 @@ def lax_pad_gradient(
 
 @checked
 def reverse(graph: Graph, x: Tensor, axis: int | Iterable[int] | None = None, *, name: str = "reverse") -> Tensor:
-    """An array with the order of some dimensions reversed, all when left off, as `jax.numpy.flip`: a view.
+    """A tensor with the order of its elements along some axes reversed, as `jax.numpy.flip`: a view.
 
     It is its own gradient.
 
+    Args:
+        graph: of the tensor.
+        x: the tensor.
+        axis: one axis or several; default: all.
+        name: used in errors.
+
     Raises:
         OperationError: an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x: cl.ops.reverse(graph, x))(jnp.array([1, 2, 3]))
+    Array([3, 2, 1], dtype=int32)
     """
     check_tensors(name, graph, x=x)
     for d in checked_axes(name, "axis", axis, x.ndim):

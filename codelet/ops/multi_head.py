@@ -196,6 +196,13 @@ def multi_head_attention_gradient(
 
     Raises:
         OperationError: shapes or dtypes that do not fit.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+    >>> g, x, w = (graph.add_variable(name, shape) for name, shape in [("g", (4, 8)), ("x", (4, 8)), ("w", (8, 8))])
+    >>> slopes = cl.ops.multi_head_attention_gradient(graph, g, x, x, x, [w] * 4, num_heads=2)
+    >>> slopes.inputs[0].shape, len(slopes.weights)
+    ((4, 8), 4)
     """
     *three, output = _projections(name, graph, (query, key, value), weights, biases, num_heads)
     inputs = (query, key, value)

@@ -138,7 +138,33 @@ def batch_norm_inference(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "batch_norm_inference",
 ) -> Tensor:
-    """Every channel normalized by a given mean and variance, scaled and moved; arguments as of `batch_norm`."""
+    """Every channel normalized by a mean and a variance that are given, then scaled and shifted.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: of floating point.
+        scale: one number for each channel.
+        offset: one number for each channel.
+        mean: one number for each channel, as `batch_norm` gave it or averaged over steps.
+        variance: one number for each channel.
+        channel_axis: the axis of the channels.
+        eps: added to the variance.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Raises:
+        OperationError: shapes that do not fit, or an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> one = jnp.ones(1)
+    >>> cl.lower(cl.ops.batch_norm_inference)(jnp.array([[3.0], [5.0]]), one, one, 4 * one, one).round(3)
+    Array([[0.],
+           [2.]], dtype=float32)
+    """
     _checked("batch_norm_inference", graph, x=x, scale=scale, offset=offset, mean=mean, variance=variance)
     axes, channel = _channels("batch_norm_inference", x, channel_axis)
     given = {"scale": scale, "offset": offset, "mean": mean, "variance": variance}
@@ -172,7 +198,32 @@ def batch_norm_inference_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "batch_norm_inference_gradient",
 ) -> BatchNormInferenceGradient:
-    """The gradients of `batch_norm_inference` by the tensor, scale, offset, mean and variance."""
+    """The gradients of `batch_norm_inference` by its operands.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        x: what was normalized.
+        scale: one number for each channel.
+        mean: the mean that was given.
+        variance: the variance that was given.
+        channel_axis: the axis of the channels.
+        eps: added to the variance.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        The gradients by `x`, `scale`, `offset`, `mean` and `variance`, each of its shape and dtype.
+
+    Raises:
+        OperationError: shapes that do not fit, or an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> g, x, one = jnp.array([[1.0], [2.0]]), jnp.array([[3.0], [5.0]]), jnp.ones(1)
+    >>> cl.lower(cl.ops.batch_norm_inference_gradient)(g, x, one, 4 * one, one).mean.round(2)
+    Array([-3.], dtype=float32)
+    """
     operation = "batch_norm_inference_gradient"
     _checked(operation, graph, cotangent=cotangent, x=x, scale=scale, mean=mean, variance=variance)
     axes, channel = _channels(operation, x, channel_axis)
@@ -209,7 +260,32 @@ def batch_norm_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "batch_norm_gradient",
 ) -> NormGradient:
-    """The gradients of `batch_norm`'s result by the tensor, scale and offset, from the statistics that it gave."""
+    """The gradients of the result of `batch_norm` by its operands, computed from the statistics that it gave.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result `y`.
+        x: what was normalized.
+        scale: one number for each channel.
+        mean: of each channel, from `batch_norm`.
+        variance: of each channel, from `batch_norm`.
+        channel_axis: the axis of the channels.
+        eps: added to the variance.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        The gradients by `x`, `scale` and `offset`, each of its shape and dtype.
+
+    Raises:
+        OperationError: shapes that do not fit, or an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> g, x, one = jnp.array([[1.0], [2.0]]), jnp.array([[3.0], [5.0]]), jnp.ones(1)
+    >>> cl.lower(cl.ops.batch_norm_gradient)(g, x, one, 4 * one, one).offset
+    Array([3.], dtype=float32)
+    """
     _checked("batch_norm_gradient", graph, cotangent=cotangent, x=x, scale=scale, mean=mean, variance=variance)
     axes, channel = _channels("batch_norm_gradient", x, channel_axis)
     given = {"scale": scale, "mean": mean, "variance": variance}
@@ -278,9 +354,30 @@ def layer_norm_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "layer_norm_gradient",
 ) -> NormGradient:
-    """The gradients of `layer_norm` by the tensor, scale and offset; arguments as of `layer_norm`.
+    """The gradients of `layer_norm` by its operands.
 
-    `statistics` are the mean and the variance of each row, where they are known; taken anew when left off.
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        x: what was normalized.
+        scale: of the shape of a row.
+        axis: the axis, or axes, of a row.
+        eps: added to the variance.
+        statistics: the mean and the variance of each row, if they are known; default: computed again.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        The gradients by `x`, `scale` and `offset`, each of its shape and dtype.
+
+    Raises:
+        OperationError: shapes or statistics that do not fit, or an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slopes = cl.lower(cl.ops.layer_norm_gradient)(jnp.ones((2, 3)), jnp.arange(6.0).reshape(2, 3), jnp.ones(3))
+    >>> slopes.offset
+    Array([2., 2., 2.], dtype=float32)
     """
     _checked("layer_norm_gradient", graph, cotangent=cotangent, x=x, scale=scale)
     axes = checked_axes("layer_norm_gradient", "axis", axis, x.ndim)
@@ -373,6 +470,11 @@ def group_norm(
 
     Raises:
         OperationError: shapes or groups that do not fit, or an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> normalize = cl.lower(lambda graph, x, one: cl.ops.group_norm(graph, x, 1, one, one))
+    >>> normalize(jnp.array([[1.0, 3.0]]), jnp.ones(2)).round(3)
+    Array([[0., 2.]], dtype=float32)
     """
     _checked("group_norm", graph, x=x, scale=scale, offset=offset)
     channel, shape = _grouped("group_norm", x, num_groups, channel_axis)
@@ -400,10 +502,32 @@ def group_norm_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "group_norm_gradient",
 ) -> NormGradient:
-    """The gradients of `group_norm` by the tensor, scale and offset; arguments as of `group_norm`.
+    """The gradients of `group_norm` by its operands.
 
-    `statistics` are the mean and the variance of each group of each example, where they are known; taken anew when
-    left off.
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        x: what was normalized, its first dimension the batch.
+        num_groups: of channels.
+        scale: one number for each channel.
+        channel_axis: the axis of the channels.
+        eps: added to the variance.
+        statistics: the mean and the variance of each group of each example, if they are known; default: computed
+            again.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        The gradients by `x`, `scale` and `offset`, each of its shape and dtype.
+
+    Raises:
+        OperationError: shapes, groups or statistics that do not fit, or an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slopes = lambda graph, g, x, scale: cl.ops.group_norm_gradient(graph, g, x, 2, scale)
+    >>> cl.lower(slopes)(jnp.ones((3, 4)), jnp.arange(12.0).reshape(3, 4), jnp.ones(4)).offset
+    Array([3., 3., 3., 3.], dtype=float32)
     """
     _checked("group_norm_gradient", graph, cotangent=cotangent, x=x, scale=scale)
     channel, shape = _grouped("group_norm_gradient", x, num_groups, channel_axis)

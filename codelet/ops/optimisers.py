@@ -213,6 +213,9 @@ def adam_state(graph: Graph, parameters: Any, *, dtype: Any = None, name: str = 
         dtype: of the averages; that of each parameter, but float32 for one of 16 bits, when left off.
         name: of the scope.
 
+    Raises:
+        OperationError: a pytree without tensors, or something that is no dtype.
+
     >>> import codelet as cl
     >>> graph = cl.Graph()
     >>> parameters = graph.add_variables("parameters", {"w": jax.ShapeDtypeStruct((2, 3), "float32")})
@@ -352,6 +355,11 @@ def adamw(
         OperationError: pytrees that are not alike, or numbers that are not of floating point.
 
     Source: I. Loshchilov and F. Hutter, Decoupled weight decay regularization (2019), algorithm 2.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+    >>> w, slope = graph.add_variable("w", (2,)), graph.add_variable("slope", (2,))
+    >>> cl.ops.adamw(graph, w, slope, cl.ops.adam_state(graph, w), learning_rate=0.5)
     """
     numbers = {"b1": b1, "b2": b2, "eps": eps, "weight_decay": weight_decay}
     options = {"grain": grain, "memory_fraction": memory_fraction, "name": name}

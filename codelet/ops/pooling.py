@@ -214,6 +214,12 @@ def plan_max_pool(
 
     Raises:
         OperationError: sizes or options that do not fit.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+    >>> plan = cl.ops.plan_max_pool(graph, graph.add_variable("x", (2, 8, 8, 4)), (2, 2), (2, 2))
+    >>> plan.total_cycles > 0
+    True
     """
     check_tensors(name, graph, x=x)
     own = _checked(name, x.shape, window_shape, strides, padding, axis)
@@ -251,6 +257,11 @@ def max_pool_gradient(
 
     Raises:
         OperationError: sizes or options that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slope = cl.lower(lambda graph, g, x: cl.ops.max_pool_gradient(graph, g, x, (2,), (2,), axis=0))
+    >>> slope(jnp.array([2.0, 4.0]), jnp.array([1.0, 3.0, 7.0, 5.0]))
+    Array([0., 2., 4., 0.], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, x=x)
     own = _checked(name, x.shape, window_shape, strides, padding, axis)
@@ -339,6 +350,11 @@ def avg_pool(
 
     Raises:
         OperationError: sizes or options that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> pool = cl.lower(lambda graph, x: cl.ops.avg_pool(graph, x, (2,), (2,), axis=0))
+    >>> pool(jnp.array([1.0, 3.0, 5.0, 7.0]))
+    Array([2., 6.], dtype=float32)
     """
     check_tensors(name, graph, x=x)
     check_floating(name, x=x)
@@ -397,6 +413,11 @@ def avg_pool_gradient(
 
     Raises:
         OperationError: sizes or options that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slope = cl.lower(lambda graph, g: cl.ops.avg_pool_gradient(graph, g, (4,), (2,), (2,), axis=0))
+    >>> slope(jnp.array([2.0, 4.0]))
+    Array([1., 1., 2., 2.], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent)
     check_floating(name, cotangent=cotangent)

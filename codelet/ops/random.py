@@ -192,7 +192,7 @@ def random_bits(
 
     >>> import codelet as cl, jax
     >>> key = jax.random.key(7)
-    >>> draw = cl.lower(lambda graph, key: cl.ops.random_bits(graph, key, (3, 5)))
+    >>> draw = cl.lower(lambda graph, key: cl.ops.random_bits(graph, (3, 5), key=key))
     >>> bool((draw(jax.random.key_data(key)) == jax.random.bits(key, (3, 5))).all())
     True
     """
@@ -233,6 +233,12 @@ def uniform(
 
     Raises:
         OperationError: a key, a shape, a dtype or bounds that do not fit.
+
+    >>> import codelet as cl, jax, jax.numpy as jnp
+    >>> key = jax.random.key(0)
+    >>> drawn = cl.lower(lambda graph: cl.ops.uniform(graph, (3,), key=key))()
+    >>> bool((drawn == jax.random.uniform(key, (3,))).all())
+    True
     """
     bounds = {k: v for k, v in {"minval": minval, "maxval": maxval}.items() if isinstance(v, Tensor)}
     _check_key(name, graph, key, **bounds)
@@ -283,6 +289,12 @@ def normal(
 
     Raises:
         OperationError: a key, a shape or a dtype that does not fit.
+
+    >>> import codelet as cl, jax, jax.numpy as jnp
+    >>> key = jax.random.key(0)
+    >>> drawn = cl.lower(lambda graph: cl.ops.normal(graph, (3,), key=key))()
+    >>> bool(jnp.allclose(drawn, jax.random.normal(key, (3,))))
+    True
     """
     _check_key(name, graph, key)
     shape, own = _checked_shape(name, shape), _checked_float(name, dtype)
@@ -316,6 +328,13 @@ def bernoulli(
 
     Raises:
         OperationError: a key, a probability, a shape or a mode that does not fit.
+
+    >>> import codelet as cl, jax, jax.numpy as jnp
+    >>> key = jax.random.key(0)
+    >>> cl.lower(lambda graph: cl.ops.bernoulli(graph, 0.5, (4,), key=key))().tolist() == jax.random.bernoulli(
+    ...     key, 0.5, (4,)
+    ... ).tolist()
+    True
     """
     given = {"p": p} if isinstance(p, Tensor) else {}
     _check_key(name, graph, key, **given)
@@ -358,6 +377,11 @@ def dropout(
 
     Raises:
         OperationError: a key, a rate or a dtype that does not fit.
+
+    >>> import codelet as cl, jax, jax.numpy as jnp
+    >>> drop = cl.lower(lambda graph, x: cl.ops.dropout(graph, x, 0.5, key=jax.random.key(0)))
+    >>> sorted(set(drop(jnp.ones(100)).tolist()))
+    [0.0, 2.0]
     """
     _check_key(name, graph, key, x=x)
     check_floating(name, x=x)
@@ -397,6 +421,12 @@ def dropout_gradient(
 
     Raises:
         OperationError: a key, a rate or a dtype that does not fit.
+
+    >>> import codelet as cl, jax, jax.numpy as jnp
+    >>> key = jax.random.key(0)
+    >>> slope = cl.lower(lambda graph, g: cl.ops.dropout_gradient(graph, g, 0.5, key=key))
+    >>> sorted(set(slope(jnp.ones(100)).tolist()))
+    [0.0, 2.0]
     """
     return dropout(graph, cotangent, rate, key=key, grain=grain, memory_fraction=memory_fraction, name=name)
 
@@ -423,6 +453,12 @@ def split_key(
 
     Raises:
         OperationError: a key or a shape that does not fit.
+
+    >>> import codelet as cl, jax, jax.numpy as jnp
+    >>> key = jax.random.key(0)
+    >>> keys = cl.lower(lambda graph: cl.ops.split_key(graph, key, 3))()
+    >>> bool((keys == jax.random.key_data(jax.random.split(key, 3))).all())
+    True
     """
     _check_key(name, graph, key)
     shape = _checked_shape(name, num, 2)
@@ -457,6 +493,12 @@ def fold_in(graph: Graph, key: Any, data: Tensor | int, *, name: str = "fold_in"
 
     Raises:
         OperationError: a key or a number that does not fit.
+
+    >>> import codelet as cl, jax, jax.numpy as jnp
+    >>> key = jax.random.key(0)
+    >>> own = cl.lower(lambda graph: cl.ops.fold_in(graph, key, 7))()
+    >>> bool((own == jax.random.key_data(jax.random.fold_in(key, 7))).all())
+    True
     """
     if isinstance(data, Tensor):
         _check_key(name, graph, key, data=data)

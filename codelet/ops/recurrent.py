@@ -339,6 +339,13 @@ def lstm_cell_gradient(
 
     Raises:
         OperationError: shapes or dtypes that do not fit.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+    >>> x, h = graph.add_variable("x", (2, 3)), graph.add_variable("h", (2, 5))
+    >>> w, u = graph.add_variable("w", (20, 3)), graph.add_variable("u", (20, 5))
+    >>> cl.ops.lstm_cell_gradient(graph, h, h, x, h, h, w, u).weight_ih.shape
+    (20, 3)
     """
     states = {"h": h, "c": c, "cotangent_h": cotangent_h, "cotangent_c": cotangent_c}
     cell = _checked(name, graph, 4, x, states, weight_ih, weight_hh, {"bias": bias}, grain, memory_fraction)
@@ -388,6 +395,13 @@ def gru_cell(
 
     Raises:
         OperationError: shapes or dtypes that do not fit.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+    >>> x, h = graph.add_variable("x", (2, 3)), graph.add_variable("h", (2, 5))
+    >>> w, u = graph.add_variable("w", (15, 3)), graph.add_variable("u", (15, 5))
+    >>> cl.ops.gru_cell(graph, x, h, w, u).shape
+    (2, 5)
     """
     biases = {"bias": bias, "bias_n": bias_n}
     cell = _checked(name, graph, 3, x, {"h": h}, weight_ih, weight_hh, biases, grain, memory_fraction)
@@ -471,6 +485,13 @@ def gru_cell_gradient(
 
     Raises:
         OperationError: shapes or dtypes that do not fit.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+    >>> x, h = graph.add_variable("x", (2, 3)), graph.add_variable("h", (2, 5))
+    >>> w, u = graph.add_variable("w", (15, 3)), graph.add_variable("u", (15, 5))
+    >>> cl.ops.gru_cell_gradient(graph, h, x, h, w, u).weight_ih.shape
+    (15, 3)
     """
     biases, states = {"bias": bias, "bias_n": bias_n}, {"h": h, "cotangent_h": cotangent_h}
     cell = _checked(name, graph, 3, x, states, weight_ih, weight_hh, biases, grain, memory_fraction)

@@ -187,6 +187,15 @@ def plan_reduce(
         dtype: of the result.
         grain: about how many elements a vertex has.
         memory_fraction: of a tile's memory, what the plan may take.
+
+    Raises:
+        OperationError: an operation or an axis that there is not, or a tensor without elements.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+    >>> plan = cl.ops.plan_reduce(graph, graph.add_variable("x", (100, 8)), 0)
+    >>> plan.total_cycles > 0
+    True
     """
     work = _checked(operation, graph, x, axis, False, dtype).work
     return plan_work(graph.target, work, checked_grain(operation, grain), memory_fraction)
@@ -241,7 +250,25 @@ def prod(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "prod",
 ) -> Tensor:
-    """The product along some axes, as `jax.numpy.prod`; arguments as of `sum`."""
+    """The product along some axes, as `jax.numpy.prod`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: the factors.
+        axis: one axis or several; default: all.
+        dtype: of the result; default: that of `jax.numpy.prod`, which widens short integers.
+        keepdims: whether the reduced dimensions stay, with one element each.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Raises:
+        OperationError: an axis that there is not, or something that is no dtype.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x: cl.ops.prod(graph, x, 1))(jnp.array([[2.0, 3.0], [4.0, 5.0]]))
+    Array([ 6., 20.], dtype=float32)
+    """
     return _reduce("prod", graph, x, axis, keepdims, grain, memory_fraction, name, dtype)
 
 
@@ -256,7 +283,24 @@ def max(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "max",
 ) -> Tensor:
-    """The largest along some axes, NaN where one is, as `jax.numpy.max`; arguments as of `sum`."""
+    """The largest along some axes, NaN where one is, as `jax.numpy.max`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: the tensor, of any dtype; with an element along the reduced axes.
+        axis: one axis or several; default: all.
+        keepdims: whether the reduced dimensions stay, with one element each.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Raises:
+        OperationError: nothing to choose from, or an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x: cl.ops.max(graph, x, 0))(jnp.array([[1.0, 4.0], [3.0, 2.0]]))
+    Array([3., 4.], dtype=float32)
+    """
     return _reduce("max", graph, x, axis, keepdims, grain, memory_fraction, name)
 
 
@@ -271,7 +315,24 @@ def min(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "min",
 ) -> Tensor:
-    """The smallest along some axes, NaN where one is, as `jax.numpy.min`; arguments as of `sum`."""
+    """The smallest along some axes, NaN where one is, as `jax.numpy.min`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: the tensor, of any dtype; with an element along the reduced axes.
+        axis: one axis or several; default: all.
+        keepdims: whether the reduced dimensions stay, with one element each.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Raises:
+        OperationError: nothing to choose from, or an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x: cl.ops.min(graph, x, 0))(jnp.array([[1.0, 4.0], [3.0, 2.0]]))
+    Array([1., 2.], dtype=float32)
+    """
     return _reduce("min", graph, x, axis, keepdims, grain, memory_fraction, name)
 
 
@@ -286,7 +347,24 @@ def all(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "all",
 ) -> Tensor:
-    """Whether all along some axes are true, as `jax.numpy.all`; arguments as of `sum`."""
+    """Whether all elements along some axes are true, as `jax.numpy.all`; the result is of bool.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: the tensor; numbers are true where they are not 0.
+        axis: one axis or several; default: all.
+        keepdims: whether the reduced dimensions stay, with one element each.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Raises:
+        OperationError: an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x: cl.ops.all(graph, x, 1))(jnp.array([[True, True], [True, False]]))
+    Array([ True, False], dtype=bool)
+    """
     return _reduce("all", graph, x, axis, keepdims, grain, memory_fraction, name)
 
 
@@ -301,5 +379,22 @@ def any(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "any",
 ) -> Tensor:
-    """Whether any along some axes is true, as `jax.numpy.any`; arguments as of `sum`."""
+    """Whether any element along some axes is true, as `jax.numpy.any`; the result is of bool.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: the tensor; numbers are true where they are not 0.
+        axis: one axis or several; default: all.
+        keepdims: whether the reduced dimensions stay, with one element each.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Raises:
+        OperationError: an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x: cl.ops.any(graph, x, 1))(jnp.array([[False, True], [False, False]]))
+    Array([ True, False], dtype=bool)
+    """
     return _reduce("any", graph, x, axis, keepdims, grain, memory_fraction, name)

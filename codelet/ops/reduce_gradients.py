@@ -69,6 +69,9 @@ def sum_gradient(
         axis: along which axes.
         name: what mistakes are told of.
 
+    Raises:
+        OperationError: shapes that do not fit, or an axis that there is not.
+
     >>> import codelet as cl, jax.numpy as jnp
     >>> cl.lower(lambda graph, g, x: cl.ops.sum_gradient(graph, g, x, 1))(jnp.arange(2.0), jnp.ones((2, 3)))
     Array([[0., 0., 0.],
@@ -105,6 +108,10 @@ def max_gradient(
 
     Raises:
         OperationError: shapes that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.max_gradient)(jnp.array(1.0), jnp.array([1.0, 3.0, 3.0]), jnp.array(3.0))
+    Array([0. , 0.5, 0.5], dtype=float32)
     """
     rows, kept = reduced_rows("max_gradient", graph, cotangent, x, axis, grain, memory_fraction)
     reduced_rows("max_gradient", graph, result, x, axis, grain, memory_fraction)
@@ -133,7 +140,27 @@ def prod_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "prod_gradient",
 ) -> Tensor:
-    """The gradient of `prod`, with zeros among the factors too, by whole rows; arguments as of `max_gradient`."""
+    """The gradient of `prod` by its operand; right where factors are 0, too. Each vertex has whole rows.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result, with or without the reduced dimensions.
+        x: the factors, of floating point.
+        axis: the reduced axes; default: all.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Raises:
+        OperationError: shapes that do not fit, or numbers that are not of floating point.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.prod_gradient)(jnp.array(1.0), jnp.array([2.0, 0.0, 4.0]))
+    Array([0., 8., 0.], dtype=float32)
+    """
     rows, kept = reduced_rows("prod_gradient", graph, cotangent, x, axis, grain, memory_fraction)
     cotangent, dtype, sums = cotangent.reshape(kept), x.dtype, sums_dtype(x.dtype)
     with graph.scope(name, unique=True):

@@ -184,7 +184,29 @@ def rms_norm_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "rms_norm_gradient",
 ) -> RmsNormGradient:
-    """The gradients of `rms_norm` by the tensor and the scale; arguments as of `rms_norm`."""
+    """The gradients of `rms_norm` by its operands.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        x: what was normalized.
+        scale: of the shape of a row.
+        axis: the axis, or axes, of a row.
+        eps: added to the mean of the squares.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        The gradients by `x` and `scale`, each of its shape and dtype.
+
+    Raises:
+        OperationError: shapes that do not fit, or an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.rms_norm_gradient)(jnp.ones((1, 2)), jnp.array([[3.0, 3.0]]), jnp.ones(2)).scale.round(3)
+    Array([1., 1.], dtype=float32)
+    """
     rows = _rows("rms_norm_gradient", graph, x, scale, axis, grain, memory_fraction, cotangent)
     sums, static, one = sums_dtype(x.dtype), _static(rows, eps), ("one", sums_dtype(x.dtype))
     fields: Any = {"cotangent": ("all", cotangent), "x": ("all", x), "scale": (rows.axes, scale)}

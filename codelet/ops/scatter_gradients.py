@@ -122,13 +122,32 @@ def scatter_add_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "scatter_add_gradient",
 ) -> ScatterGradient:
-    """The gradients of a `scatter` with op="add" by what is updated, and by the updates.
+    """The gradients of `scatter` with op="add" by its operands.
 
-    The first is the cotangent itself; the second what the indices look up in it, 0 where they lead beyond the ends.
-    Arguments as of `scatter_set_gradient`.
+    That by the operand is the cotangent itself. That by the updates is the cotangent at their indices, and 0 beyond the
+    ends.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        indices: where the updates went.
+        updates: of floating point.
+        dimension_numbers: as `jax.lax.scatter` takes them; default: those of `scatter`.
+        mode: of updates beyond the ends: "clip", "drop" or "promise_in_bounds"; default: that of `scatter`.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        The gradients by `operand` and `updates`, each of its shape and dtype.
 
     Raises:
-        OperationError: what does not fit together.
+        OperationError: arguments that do not fit together.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slopes = cl.lower(cl.ops.scatter_add_gradient)(jnp.array([1.0, 2.0, 3.0]), jnp.array([2, 2]), jnp.ones(2))
+    >>> slopes.updates
+    Array([3., 3.], dtype=float32)
     """
     operation = "scatter_add_gradient"
     own = _checked(operation, graph, cotangent, indices, updates, dimension_numbers, mode, grain, memory_fraction)
@@ -149,24 +168,24 @@ def scatter_set_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "scatter_set_gradient",
 ) -> ScatterGradient:
-    """The gradients of a `scatter` with op="set", whose indices name no element twice.
+    """The gradients of `scatter` with op="set" by its operands. No two updates may have the same index.
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the result.
-        indices: as of `scatter`.
-        updates: likewise; only their shape and dtype are looked at.
-        dimension_numbers: as of `scatter`.
-        mode: likewise.
-        grain: about how many elements a vertex has.
-        memory_fraction: of a tile's memory, what the plan may take.
+        indices: where the updates went.
+        updates: of floating point; only their shape and dtype are used.
+        dimension_numbers: as `jax.lax.scatter` takes them; default: those of `scatter`.
+        mode: of updates beyond the ends: "clip", "drop" or "promise_in_bounds"; default: that of `scatter`.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Returns:
-        The gradients by what is updated, and by the updates.
+        The gradients by `operand` and `updates`, each of its shape and dtype.
 
     Raises:
-        OperationError: what does not fit together.
+        OperationError: arguments that do not fit together.
 
     >>> import codelet as cl, jax.numpy as jnp
     >>> slopes = cl.lower(cl.ops.scatter_set_gradient)(jnp.array([1.0, 2.0, 3.0]), jnp.array([-1]), jnp.ones(1))
@@ -197,10 +216,32 @@ def scatter_multiply_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "scatter_multiply_gradient",
 ) -> ScatterGradient:
-    """The gradients of a `scatter` with op="multiply" by what is updated, and by the updates.
+    """The gradients of `scatter` with op="multiply" by its operands.
 
-    That by the updates is right where indices name no element twice. Arguments as of `scatter_set_gradient`, and what
-    was updated.
+    That by the updates is right only where no two updates have the same index.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        operand: what was multiplied.
+        indices: where the updates went.
+        updates: of floating point.
+        dimension_numbers: as `jax.lax.scatter` takes them; default: those of `scatter`.
+        mode: of updates beyond the ends: "clip", "drop" or "promise_in_bounds"; default: that of `scatter`.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        The gradients by `operand` and `updates`, each of its shape and dtype.
+
+    Raises:
+        OperationError: arguments that do not fit together.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> g, x, i, by = jnp.ones(3), jnp.array([1.0, 2.0, 3.0]), jnp.array([1]), jnp.array([5.0])
+    >>> cl.lower(cl.ops.scatter_multiply_gradient)(g, x, i, by).operand
+    Array([1., 5., 1.], dtype=float32)
     """
     operation = "scatter_multiply_gradient"
     given = cotangent, indices, updates, dimension_numbers, mode, grain, memory_fraction
@@ -243,9 +284,33 @@ def scatter_max_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "scatter_max_gradient",
 ) -> ScatterGradient:
-    """The gradients of a `scatter` with op="max", or "min", from its result: shared equally among ties, as JAX does.
+    """The gradients of `scatter` with op="max" or op="min" by its operands, computed from its result.
 
-    Indices may name an element several times. Arguments as of `scatter_set_gradient`, what was updated, and the result.
+    Where several are equal to the result, they share the cotangent, as in JAX. Updates may have the same index.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        operand: what was updated.
+        indices: where the updates went.
+        updates: of floating point.
+        result: what `scatter` gave.
+        dimension_numbers: as `jax.lax.scatter` takes them; default: those of `scatter`.
+        mode: of updates beyond the ends: "clip", "drop" or "promise_in_bounds"; default: that of `scatter`.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        The gradients by `operand` and `updates`, each of its shape and dtype.
+
+    Raises:
+        OperationError: arguments that do not fit together.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> g, x, i, by = jnp.ones(3), jnp.array([1.0, 2.0, 3.0]), jnp.array([1]), jnp.array([5.0])
+    >>> cl.lower(cl.ops.scatter_max_gradient)(g, x, i, by, jnp.array([1.0, 5.0, 3.0])).operand
+    Array([1., 0., 1.], dtype=float32)
     """
     operation = "scatter_max_gradient"
     given = cotangent, indices, updates, dimension_numbers, mode, grain, memory_fraction

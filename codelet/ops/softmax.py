@@ -234,7 +234,26 @@ def log_softmax(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "log_softmax",
 ) -> Tensor:
-    """The logarithm of the softmax of rows, as `jax.nn.log_softmax`; arguments as of `softmax`."""
+    """The logarithm of the softmax of rows, as `jax.nn.log_softmax`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: the logits, of floating point.
+        axis: the axis, or axes, of a row.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Raises:
+        OperationError: an axis that there is not, or numbers that are not of floating point.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.log_softmax)(jnp.zeros((2, 4)))[0].round(4)
+    Array([-1.3863, -1.3863, -1.3863, -1.3863], dtype=float32)
+    """
     rows = rows_of("log_softmax", graph, axis, grain, memory_fraction, x=x)
     return _normalized("log_softmax", (log_softmax_of_rows, subtract_logarithm), rows, graph, x, name)
 
@@ -250,7 +269,24 @@ def logsumexp(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "logsumexp",
 ) -> Tensor:
-    """The logarithm of the sum of the exponentials of rows, as `jax.nn.logsumexp`; arguments as of `softmax`."""
+    """The logarithm of the sum of the exponentials of rows, as `jax.nn.logsumexp`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: the exponents, of floating point.
+        axis: the axis, or axes, of a row; default: all.
+        keepdims: whether the reduced dimensions stay, with one element each.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Raises:
+        OperationError: an axis that there is not, or numbers that are not of floating point.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x: cl.ops.logsumexp(graph, x, 1))(jnp.zeros((2, 4))).round(4)
+    Array([1.3863, 1.3863], dtype=float32)
+    """
     rows = rows_of("logsumexp", graph, axis, grain, memory_fraction, x=x)
     shape = tuple(1 if d in rows.axes else n for d, n in enumerate(x.shape) if keepdims or d not in rows.axes)
     with graph.scope(name, unique=True):
@@ -290,7 +326,27 @@ def softmax_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "softmax_gradient",
 ) -> Tensor:
-    """The gradient of `softmax` by its operand, from its result; arguments as of `softmax`."""
+    """The gradient of `softmax` by its operand, computed from its result.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        result: what `softmax` gave, of the same shape and dtype.
+        axis: the axis, or axes, of a row.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of the result.
+
+    Raises:
+        OperationError: an axis that there is not, or operands that do not fit together.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.softmax_gradient)(jnp.array([1.0, 0.0]), jnp.array([0.5, 0.5]))
+    Array([ 0.25, -0.25], dtype=float32)
+    """
     return _slope("softmax_gradient", graph, cotangent, result, axis, grain, memory_fraction, name)
 
 
@@ -305,7 +361,27 @@ def log_softmax_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "log_softmax_gradient",
 ) -> Tensor:
-    """The gradient of `log_softmax` by its operand, from its result; arguments as of `softmax`."""
+    """The gradient of `log_softmax` by its operand, computed from its result.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        result: what `log_softmax` gave, of the same shape and dtype.
+        axis: the axis, or axes, of a row.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of the result.
+
+    Raises:
+        OperationError: an axis that there is not, or operands that do not fit together.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.log_softmax_gradient)(jnp.array([1.0, 0.0]), jnp.log(jnp.array([0.5, 0.5])))
+    Array([ 0.5, -0.5], dtype=float32)
+    """
     return _slope("log_softmax_gradient", graph, cotangent, result, axis, grain, memory_fraction, name)
 
 
@@ -356,7 +432,28 @@ def logsumexp_gradient(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "logsumexp_gradient",
 ) -> Tensor:
-    """The gradient of `logsumexp` by its operand, from its result; both without reduced dimensions."""
+    """The gradient of `logsumexp` by its operand, computed from its result: the softmax, scaled.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result, without the reduced dimensions.
+        x: the exponents.
+        result: what `logsumexp` gave, without the reduced dimensions.
+        axis: the axis, or axes, of a row; default: all.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Raises:
+        OperationError: an axis that there is not, or operands that do not fit together.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.logsumexp_gradient)(jnp.array(2.0), jnp.zeros(4), jnp.log(4.0))
+    Array([0.5, 0.5, 0.5, 0.5], dtype=float32)
+    """
     rows = rows_of("logsumexp_gradient", graph, axis, grain, memory_fraction, x=x)
     check_tensors("logsumexp_gradient", graph, cotangent=cotangent, result=result)
     kept = tuple(n for d, n in enumerate(x.shape) if d not in rows.axes)

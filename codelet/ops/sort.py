@@ -251,6 +251,11 @@ def sort_together(
 
     Raises:
         OperationError: shapes, an axis or a number of keys that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> together = cl.lower(lambda graph, x, y: cl.ops.sort_together(graph, [x, y]))
+    >>> together(jnp.array([2.0, 1.0, 3.0]), jnp.array([0, 1, 2]))
+    (Array([1., 2., 3.], dtype=float32), Array([1, 0, 2], dtype=int32))
     """
     tensors, own, shape = _checked(name, graph, operands, axis)
     if not isinstance(num_keys, int) or not 1 <= num_keys <= len(tensors):
@@ -290,6 +295,10 @@ def argsort(
 
     Raises:
         OperationError: an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.argsort)(jnp.array([2.0, 1.0, 3.0]))
+    Array([1, 0, 2], dtype=int32)
     """
     _, positions = _sorted_with_positions(graph, x, axis, stable, descending, grain, memory_fraction, name)
     return positions
@@ -340,6 +349,10 @@ def sort_gradient(
 
     Raises:
         OperationError: shapes or an axis that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.sort_gradient)(jnp.array([1.0, 2.0, 3.0]), jnp.array([2, 0, 1]))
+    Array([2., 3., 1.], dtype=float32)
     """
     (cotangent, permutation), own, shape = _checked(name, graph, [cotangent, permutation], axis)
     return put_back(graph, cotangent, permutation, own, shape[own], grain, memory_fraction, name)

@@ -274,6 +274,11 @@ def top_k_gradient(
 
     Raises:
         OperationError: shapes or an axis that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slope = cl.lower(lambda graph, g, positions: cl.ops.top_k_gradient(graph, g, positions, (4,)))
+    >>> slope(jnp.array([1.0, 2.0]), jnp.array([3, 1]))
+    Array([0., 2., 0., 1.], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, positions=positions)
     axis = checked_axis(name, "axis", axis, cotangent.ndim)
