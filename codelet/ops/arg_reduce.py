@@ -104,8 +104,8 @@ def argmax(
         x: what is looked through.
         axis: along which axis; of all elements in order when left off.
         keepdims: whether the axis stays, of one element.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:

@@ -257,8 +257,8 @@ def dot_product_attention(
         mask: which keys a query sees; of truth values, broadcasts to (B, N, T, S).
         scale: of the products; 1 / sqrt(H) when left off.
         is_causal: whether a query sees no keys beyond its own position.
-        grain: about how many multiply-adds, or elements, a vertex has; the planners choose when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many multiply-adds, or elements, a vertex has; default: chosen by the planners.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Returns:
@@ -314,19 +314,19 @@ def dot_product_attention_gradient(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the result, in the shape of the queries.
-        query: as of `dot_product_attention`, with all that follows.
-        key: of which the products are.
-        value: of which the sums are.
-        bias: added to the products.
-        mask: which keys a query sees.
-        scale: of the products.
+        query: (B, T, N, H), or without B.
+        key: (B, S, K, H); K divides N.
+        value: in the same shape.
+        bias: added to the products of queries and keys; broadcasts to (B, N, T, S).
+        mask: which keys a query sees; of bool, broadcasts to (B, N, T, S).
+        scale: of the products; default: 1 / sqrt(H).
         is_causal: whether a query sees no keys beyond its own position.
-        grain: about how many multiply-adds, or elements, a vertex has.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many multiply-adds, or elements, a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Returns:
-        The gradients; None by a bias that is none.
+        The gradients by query, key, value and bias, each of its shape and dtype; None by a bias that is None.
 
     Raises:
         OperationError: shapes or dtypes that do not fit.

@@ -46,8 +46,8 @@ def cast(
         graph: where its compute set is added, in a scope of its name.
         x: what is cast.
         dtype: that of the result.
-        grain: about how many elements a vertex has.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -124,8 +124,8 @@ def select(
         predicate: which; what is not of truth values is true where it is not 0.
         on_true: tensor or number.
         on_false: tensor or number.
-        grain: about how many elements a vertex has.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -227,8 +227,8 @@ def select_n(
         graph: where its compute set is added, in a scope of its name.
         which: the number of the case: int32, or truth values where there are two.
         cases: tensors of one dtype.
-        grain: about how many elements a vertex has.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -313,8 +313,8 @@ def clamp(
         low: tensor of the dtype of `x`, or number.
         x: what is bounded.
         high: as `low`.
-        grain: about how many elements a vertex has.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:

@@ -74,8 +74,8 @@ def conv_general_dilated(
         batch_group_count: groups of the batch, each with kernels of its own.
         preferred_element_type: dtype of the results; the operands' when left off.
         partials: dtype of partial sums; float32 for floating point of 16 bits when left off, else the results'.
-        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many multiply-adds a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -130,19 +130,20 @@ def plan_conv(
         target: the machine.
         lhs: the shape of the image.
         rhs: the shape of the kernels.
-        window_strides: as of `conv_general_dilated`.
-        padding: the same.
+        window_strides: by how many elements windows move, along each dimension; one number for all.
+        padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension.
         of: what is planned: `conv_general_dilated`, `conv_input_gradient` or `conv_kernel_gradient`.
         dtype: of both operands.
-        lhs_dilation: as of `conv_general_dilated`.
-        rhs_dilation: the same.
-        dimension_numbers: the same.
-        feature_group_count: the same.
-        batch_group_count: the same.
-        preferred_element_type: dtype of the results.
-        partials: dtype of partial sums.
-        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        lhs_dilation: distance between neighbours of the image, along each dimension; default: 1.
+        rhs_dilation: distance between neighbours of the kernels, along each dimension; default: 1.
+        dimension_numbers: the layouts of image, kernels and results, as `jax.lax` takes them; default: ("NCHW", "OIHW",
+            "NCHW") and its like.
+        feature_group_count: into how many groups the channels are divided.
+        batch_group_count: into how many groups the batch is divided.
+        preferred_element_type: dtype of the results; default: that of the operands.
+        partials: dtype of partial sums; default: float32 for floating point of 16 bits, else that of the results.
+        grain: about how many multiply-adds a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
 
     Raises:
         OperationError: shapes, dtypes or options that do not fit.
@@ -207,17 +208,18 @@ def conv_input_gradient(
         cotangent: of the results.
         rhs: the kernels, of the same dtype.
         lhs_shape: the shape of the image.
-        window_strides: of the convolution.
-        padding: of the convolution.
-        lhs_dilation: of the convolution.
-        rhs_dilation: of the convolution.
-        dimension_numbers: of the convolution.
-        feature_group_count: of the convolution.
-        batch_group_count: of the convolution.
+        window_strides: by how many elements windows move, along each dimension; one number for all.
+        padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension.
+        lhs_dilation: distance between neighbours of the image, along each dimension; default: 1.
+        rhs_dilation: distance between neighbours of the kernels, along each dimension; default: 1.
+        dimension_numbers: the layouts of image, kernels and results, as `jax.lax` takes them; default: ("NCHW", "OIHW",
+            "NCHW") and its like.
+        feature_group_count: into how many groups the channels are divided.
+        batch_group_count: into how many groups the batch is divided.
         preferred_element_type: dtype of the gradient; the operands' when left off.
         partials: dtype of partial sums.
-        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many multiply-adds a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -274,17 +276,18 @@ def conv_kernel_gradient(
         cotangent: of the results.
         lhs: the image, of the same dtype.
         rhs_shape: the shape of the kernels.
-        window_strides: of the convolution.
-        padding: of the convolution.
-        lhs_dilation: of the convolution.
-        rhs_dilation: of the convolution.
-        dimension_numbers: of the convolution.
-        feature_group_count: of the convolution.
-        batch_group_count: of the convolution.
+        window_strides: by how many elements windows move, along each dimension; one number for all.
+        padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension.
+        lhs_dilation: distance between neighbours of the image, along each dimension; default: 1.
+        rhs_dilation: distance between neighbours of the kernels, along each dimension; default: 1.
+        dimension_numbers: the layouts of image, kernels and results, as `jax.lax` takes them; default: ("NCHW", "OIHW",
+            "NCHW") and its like.
+        feature_group_count: into how many groups the channels are divided.
+        batch_group_count: into how many groups the batch is divided.
         preferred_element_type: dtype of the gradient; the operands' when left off.
         partials: dtype of partial sums.
-        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many multiply-adds a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:

@@ -114,7 +114,7 @@ def cross_entropy(
         labels: probabilities like the logits; or the number of a class for each row.
         axis: of the classes.
         grain: about how many elements a vertex has; whole rows at least.
-        memory_fraction: of a tile's memory, what the plan may take.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:

@@ -154,7 +154,7 @@ def cumsum(
         axis: along which axis.
         reverse: whether from the last element on.
         grain: about how many elements a vertex has; whole blocks at least.
-        memory_fraction: of a tile's memory, what the plan may take.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -249,7 +249,7 @@ def cumprod_gradient(
         axis: along which axis.
         reverse: whether from the last element on.
         grain: about how many elements a vertex has; whole rows at least.
-        memory_fraction: of a tile's memory, what the plan may take.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:

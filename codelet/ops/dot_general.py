@@ -81,8 +81,8 @@ def dot_general(
         dimension_numbers: ((contracted of a, contracted of b), (batch of a, batch of b)).
         preferred_element_type: dtype of the results; the operands' when left off.
         partials: dtype of partial sums; float32 for floating point of 16 bits when left off, else the results'.
-        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many multiply-adds a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         codelets: what it is made of.
         like: a tensor of the results' shape that is read together with them, as a parameter with its gradient: where it
             pays, they are made on the tiles on which it lies.
@@ -307,9 +307,9 @@ def dot_general_gradient(
         cotangent: of the result, of its shape and dtype.
         a: the left operand.
         b: the right operand.
-        dimension_numbers: as of `dot_general`.
-        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plans may take.
+        dimension_numbers: ((contracted of a, contracted of b), (batch of a, batch of b)).
+        grain: about how many multiply-adds a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plans may use.
         name: of the scope.
 
     Returns:

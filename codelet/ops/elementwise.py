@@ -56,8 +56,8 @@ def map(
         graph: where its compute set is added, in a scope of its name.
         function: any that JAX traces: of one element of each operand, to one element, or a pytree of several.
         operands: tensors and numbers.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Returns:
@@ -99,8 +99,8 @@ def map_in_place(
         several: lists of operands, as of `map`. What is changed has the shape of the results, and names no element
             twice.
         num_changed: how many first operands of each list are changed.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
     """
     next_tile = 0
@@ -170,8 +170,8 @@ def map_gradient(
         cotangents: of the results, in their structure and shape; None for one that nothing depends on, or that is no
             number of floating point.
         operands: what it was mapped over.
-        grain: about how many elements a vertex has.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Returns:

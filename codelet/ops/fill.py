@@ -53,7 +53,7 @@ def add_filled(graph: Graph, out: Tensor, value: bool | complex, grain: int | No
         graph: where.
         out: what is written.
         value: the number.
-        grain: about how many elements a vertex has.
+        grain: about how many elements a vertex has; default: spread evenly over the tiles.
     """
     if not out.size:
         return
@@ -84,7 +84,7 @@ def fill(
         shape: of the array.
         value: a number.
         dtype: of the array; the number's when left off.
-        grain: about how many elements a vertex has.
+        grain: about how many elements a vertex has; default: spread evenly over the tiles.
         name: of the scope.
 
     Raises:
@@ -132,7 +132,7 @@ def iota(
         shape: of the result; or one extent.
         axis: along which it counts.
         dtype: of the numbers.
-        grain: about how many elements a vertex has.
+        grain: about how many elements a vertex has; default: spread evenly over the tiles.
         name: of the scope.
 
     Raises:

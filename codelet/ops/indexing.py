@@ -220,8 +220,8 @@ def gather(
         fill_value: what they give by "fill"; NaN, or the least integer, when left off.
         unique_indices: whether it is promised that no two slices overlap, which makes its gradient faster.
         indices_are_sorted: whether it is promised that they are sorted.
-        grain: about how many elements a vertex looks up.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex looks up; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -410,8 +410,8 @@ def scatter(
         unique_indices: whether it is promised that no two name the same element, as JAX asks where "multiply" is
             differentiated by the updates.
         indices_are_sorted: whether it is promised that they are sorted.
-        grain: about how many elements a vertex has.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:

@@ -87,8 +87,8 @@ def take(
         mode: what indices beyond the ends give: "fill", "clip" for those at the ends, which also takes a negative index
             for the first, or "wrap"; "fill" when left off.
         fill_value: by "fill"; NaN, or the least integer, when left off.
-        grain: about how many elements a vertex looks up.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex looks up; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -315,8 +315,8 @@ def dynamic_slice(
         start_indices: for each dimension a tensor of shape (), or a number; moved so far that the slice fits.
         slice_sizes: of the slice.
         allow_negative_indices: whether negative starts count from the end; otherwise the slice begins at 0.
-        grain: about how many elements a vertex has.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -356,8 +356,8 @@ def dynamic_update_slice(
         update: the slice.
         start_indices: for each dimension a tensor of shape (), or a number; moved so far that the slice fits.
         allow_negative_indices: whether negative starts count from the end; otherwise the slice begins at 0.
-        grain: about how many elements a vertex has.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:

@@ -69,8 +69,8 @@ def matmul(
         b: (..., summed, columns), or (summed,), of the same dtype. What is before the last two dimensions broadcasts.
         preferred_element_type: dtype of the results; the operands' when left off.
         partials: dtype of partial sums; see `dot_general`.
-        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many multiply-adds a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         codelets: what it is made of.
         name: of the scope.
 
@@ -129,8 +129,8 @@ def plan_matmul(
         batch: how many such products.
         partials: dtype of partial sums; see `dot_general`.
         codelets: what it is made of.
-        grain: about how many multiply-adds a vertex has.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many multiply-adds a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
 
     Raises:
         OperationError: a target that is no machine, sizes that are no whole numbers from 1, or something that is no
@@ -167,8 +167,8 @@ def matmul_gradient(
         cotangent: of the result.
         a: the left operand.
         b: the right operand.
-        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plans may take.
+        grain: about how many multiply-adds a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plans may use.
         name: of the scope.
 
     Returns:

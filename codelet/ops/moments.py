@@ -72,10 +72,10 @@ def mean(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         x: whose mean.
-        axis: along which axes, all when left off.
+        axis: one axis or several; default: all.
         keepdims: whether reduced dimensions stay, of one element.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -198,10 +198,10 @@ def var_gradient(
         graph: where its compute sets are added, in a scope of its name.
         cotangent: like the result, with or without the dimensions that are reduced.
         x: whose variance.
-        axis: along which axes, all when left off.
-        ddof: as of `var`; fewer than there are elements.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        axis: one axis or several; default: all.
+        ddof: subtracted from the number of elements that the sum of squares was divided by; less than it.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -254,8 +254,8 @@ def running_average(
         average: so far; of `batch_norm` the means, say, or the variances.
         own: of this step.
         momentum: the share of what was so far.
-        grain: about how many elements a vertex has.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:

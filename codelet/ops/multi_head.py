@@ -125,7 +125,7 @@ def multi_head_attention(
         weights: of the projections of query, key and value and of the output, each (outputs, inputs).
         biases: of the same, each (outputs,) or None.
         num_heads: into which the projections are divided.
-        mask: which keys a query sees; see `dot_product_attention`.
+        mask: which keys a query sees; of bool, broadcasts to (heads, tokens, keys).
         is_causal: whether a query sees no keys beyond its own position.
         name: of the scope.
 
@@ -181,18 +181,18 @@ def multi_head_attention_gradient(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the result.
-        query: as of `multi_head_attention`, with all that follows.
-        key: what is looked for.
-        value: what is summed.
-        weights: of the projections.
-        biases: of the projections.
-        num_heads: into which they are divided.
-        mask: which keys a query sees.
+        query: (..., tokens, inputs).
+        key: (..., keys, inputs).
+        value: (..., keys, inputs).
+        weights: of the projections of query, key and value and of the output, each (outputs, inputs).
+        biases: of the same, each (outputs,) or None.
+        num_heads: into which the projections are divided.
+        mask: which keys a query sees; of bool, broadcasts to (heads, tokens, keys).
         is_causal: whether a query sees no keys beyond its own position.
         name: of the scope.
 
     Returns:
-        Those by query, key and value; those by the four weights; and those by the four biases, None for none.
+        The gradients by query, key and value, by the four weights, and by the four biases; None by a bias that is None.
 
     Raises:
         OperationError: shapes or dtypes that do not fit.

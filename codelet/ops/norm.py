@@ -99,8 +99,8 @@ def batch_norm(
         offset: for each channel.
         channel_axis: of the channels.
         eps: added to the variance.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Returns:
@@ -320,8 +320,8 @@ def layer_norm(
         offset: of the shape of a row.
         axis: along which axes rows are.
         eps: added to the variance.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -464,8 +464,8 @@ def group_norm(
         offset: for each channel.
         channel_axis: of the channels.
         eps: added to the variance.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:

@@ -138,8 +138,8 @@ def sgd(
         parameters: a pytree of tensors, which are changed.
         gradients: by them, a pytree alike.
         learning_rate: a number, or a tensor of shape () for one that changes.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -182,8 +182,8 @@ def momentum(
         learning_rate: a number, or a tensor of shape () for one that changes.
         momentum: how much of the velocity a step keeps.
         nesterov: whether the step looks ahead along the velocity.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -290,11 +290,11 @@ def adam(
         gradients: by them, a pytree alike.
         state: what `adam_state` made for them, which is changed.
         learning_rate: a number, or a tensor of shape () for one that changes.
-        b1: how much of the average of the gradients a step keeps.
-        b2: of that of their squares.
+        b1: the share of the average of the gradients that a step keeps.
+        b2: the share of the average of their squares that a step keeps.
         eps: is added to the root of the averaged squares.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -335,20 +335,20 @@ def adamw(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "adamw",
 ) -> None:
-    """Take parameters a step of Adam with decay of weights, in place, as `optax.adamw`; arguments as of `adam`.
+    """Take parameters a step of Adam with decay of weights, in place, as `optax.adamw`.
 
     Args:
-        graph: as of `adam`, with all that follows.
+        graph: where its compute sets are added, in a scope of its name.
         parameters: a pytree of tensors, which are changed.
-        gradients: by them.
-        state: what `adam_state` made for them.
-        learning_rate: a number, or a tensor of shape ().
-        b1: how much of the average of the gradients a step keeps.
-        b2: of that of their squares.
+        gradients: by them, a pytree alike.
+        state: what `adam_state` made for them, which is changed.
+        learning_rate: a number, or a tensor of shape () for one that changes.
+        b1: the share of the average of the gradients that a step keeps.
+        b2: the share of the average of their squares that a step keeps.
         eps: is added to the root of the averaged squares.
-        weight_decay: how much of a parameter is added to what it descends along.
-        grain: about how many elements a vertex has.
-        memory_fraction: of a tile's memory, what the plan may take.
+        weight_decay: this times a parameter is added to its direction of descent.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:

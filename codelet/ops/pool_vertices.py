@@ -44,7 +44,7 @@ def add_pooled(
         windows: what they move over, by field, with what stands in padding.
         results: fields that have the shape of the results.
         dtype: of the results.
-        grain: about how many of them a vertex has.
+        grain: about how many of them a vertex has; default: chosen by the planner.
         memory_fraction: of a tile's memory.
         is_elsewhere: whether what it reads was made on other tiles.
         nothing: the result of a window that meets no element.

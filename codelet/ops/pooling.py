@@ -163,11 +163,11 @@ def max_pool(
         graph: where its compute sets are added, in a scope of its name.
         x: what is pooled.
         window_shape: elements of a window along each dimension that is pooled.
-        strides: by how many elements windows move; 1 when left off.
+        strides: by how many elements windows move; default: 1.
         padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension that is pooled.
-        axis: these dimensions; when left off, all between the first and the last, as of (batch, field..., channels).
-        grain: about how many results a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        axis: these dimensions; default: all between the first and the last, of (batch, field..., channels).
+        grain: about how many results a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -204,12 +204,12 @@ def plan_max_pool(
     Args:
         graph: of the tensor.
         x: what is pooled.
-        window_shape: of the pooling.
-        strides: of the pooling.
-        padding: of the pooling.
-        axis: of the pooling.
-        grain: about how many results a vertex has.
-        memory_fraction: of a tile's memory, what the plan may take.
+        window_shape: elements of a window along each dimension that is pooled.
+        strides: by how many elements windows move; default: 1.
+        padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension that is pooled.
+        axis: these dimensions; default: all between the first and the last, of (batch, field..., channels).
+        grain: about how many results a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: in what is told of mistakes.
 
     Raises:
@@ -247,12 +247,12 @@ def max_pool_gradient(
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the results.
         x: what is pooled.
-        window_shape: of the pooling.
-        strides: of the pooling.
-        padding: of the pooling.
-        axis: of the pooling.
-        grain: about how many results, and then elements, a vertex has.
-        memory_fraction: of a tile's memory, what the plan may take.
+        window_shape: elements of a window along each dimension that is pooled.
+        strides: by how many elements windows move; default: 1.
+        padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension that is pooled.
+        axis: these dimensions; default: all between the first and the last, of (batch, field..., channels).
+        grain: about how many results, and then elements, a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -340,12 +340,12 @@ def avg_pool(
         graph: where its compute sets are added, in a scope of its name.
         x: what is pooled, of floating point.
         window_shape: elements of a window along each dimension that is pooled.
-        strides: by how many elements windows move; 1 when left off.
+        strides: by how many elements windows move; default: 1.
         padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension that is pooled.
-        axis: these dimensions; when left off, all between the first and the last, as of (batch, field..., channels).
+        axis: these dimensions; default: all between the first and the last, of (batch, field..., channels).
         count_include_pad: whether positions of padding count as elements of a window.
-        grain: about how many results a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many results a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -401,14 +401,14 @@ def avg_pool_gradient(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the results.
-        x_shape: of what is pooled.
-        window_shape: of the pooling.
-        strides: of the pooling.
-        padding: of the pooling.
-        axis: of the pooling.
-        count_include_pad: of the pooling.
-        grain: about how many elements a vertex has.
-        memory_fraction: of a tile's memory, what the plan may take.
+        x_shape: the shape of what was pooled.
+        window_shape: elements of a window along each dimension that is pooled.
+        strides: by how many elements windows move; default: 1.
+        padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension that is pooled.
+        axis: these dimensions; default: all between the first and the last, of (batch, field..., channels).
+        count_include_pad: whether padding counted as elements of a window.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:

@@ -110,7 +110,7 @@ def put_back(
         axis: along which, counted from the beginning.
         length: of the lines of the result.
         grain: about how many elements a vertex makes; None for the planner to choose.
-        memory_fraction: of a tile's memory, what the plan may take.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:

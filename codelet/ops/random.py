@@ -183,8 +183,8 @@ def random_bits(
         shape: of the results.
         key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
         dtype: of the results, unsigned integers: uint32 when left off, uint64 with x64.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -224,11 +224,11 @@ def uniform(
         graph: where its compute set is added, in a scope of its name.
         shape: of the results.
         key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
-        dtype: of the results, of floating point: float32 when left off.
+        dtype: of the results, of floating point; default: float32.
         minval: a number, or a tensor that broadcasts to the results.
         maxval: the same.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -282,9 +282,9 @@ def normal(
         graph: where its compute set is added, in a scope of its name.
         shape: of the results.
         key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
-        dtype: of the results, of floating point: float32 when left off.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        dtype: of the results, of floating point; default: float32.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -322,8 +322,8 @@ def bernoulli(
         shape: of the results; that of `p` when left off.
         key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
         mode: "high" draws twice as many bits, for probabilities near 0.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -371,8 +371,8 @@ def dropout(
         x: of floating point.
         rate: the share that becomes 0, from 0 to 1.
         key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -415,8 +415,8 @@ def dropout_gradient(
         cotangent: of the results, in their shape.
         rate: the share that was made 0.
         key: that which they were made with, in either form.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -447,8 +447,8 @@ def split_key(
         graph: where its compute set is added, in a scope of its name.
         key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
         num: how many, or the shape of an array of keys.
-        grain: about how many a vertex makes; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many a vertex makes; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:

@@ -90,7 +90,7 @@ def plan_draw(
         count: of numbers, one at least.
         dtype: of them.
         grain: about how many a vertex draws; None for the planner to choose.
-        memory_fraction: of a tile's memory, what the plan may take.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
 
     Raises:
         OperationError: an operation that draws nothing, a count below 1, or a dtype that it does not draw.

@@ -235,9 +235,9 @@ def lstm_cell(
         c: memories, in the same shape.
         weight_ih: (4 cells, inputs).
         weight_hh: (4 cells, cells).
-        bias: (4 cells,); none when left off.
-        grain: about how many elements a vertex of the gates has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan of the gates may take.
+        bias: (4 cells,); default: none.
+        grain: about how many elements a vertex of the gates has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan of the gates may use.
         name: of the scope.
 
     Returns:
@@ -322,20 +322,21 @@ def lstm_cell_gradient(
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
-        cotangent_h: of the new h.
-        cotangent_c: of the new c.
-        x: as of `lstm_cell`, with all that follows.
-        h: hidden states.
-        c: memories.
-        weight_ih: of the inputs.
-        weight_hh: of the hidden states.
-        bias: of the gates.
-        grain: about how many elements a vertex of the gates has.
-        memory_fraction: of a tile's memory, what the plan of the gates may take.
+        cotangent_h: of the new h, (..., cells).
+        cotangent_c: of the new c, (..., cells).
+        x: inputs, of shape (..., inputs).
+        h: hidden states, (..., cells).
+        c: memories, in the same shape.
+        weight_ih: (4 cells, inputs).
+        weight_hh: (4 cells, cells).
+        bias: (4 cells,); default: none.
+        grain: about how many elements a vertex of the gates has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan of the gates may use.
         name: of the scope.
 
     Returns:
-        The gradients by x, h, c, weight_ih, weight_hh and bias; None by a bias that is none.
+        The gradients by x, h, c, weight_ih, weight_hh and bias; each of its shape and dtype; None by a
+            bias that is None.
 
     Raises:
         OperationError: shapes or dtypes that do not fit.
@@ -384,10 +385,10 @@ def gru_cell(
         h: hidden states, (..., cells).
         weight_ih: (3 cells, inputs).
         weight_hh: (3 cells, cells).
-        bias: (3 cells,); none when left off.
-        bias_n: (cells,), of what is new; none when left off.
-        grain: about how many elements a vertex of the gates has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan of the gates may take.
+        bias: (3 cells,); default: none.
+        bias_n: (cells,), of what is new; default: none.
+        grain: about how many elements a vertex of the gates has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan of the gates may use.
         name: of the scope.
 
     Returns:
@@ -469,19 +470,20 @@ def gru_cell_gradient(
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
-        cotangent_h: of the new h.
-        x: as of `gru_cell`, with all that follows.
-        h: hidden states.
-        weight_ih: of the inputs.
-        weight_hh: of the hidden states.
-        bias: of the gates.
-        bias_n: of what is new.
-        grain: about how many elements a vertex of the gates has.
-        memory_fraction: of a tile's memory, what the plan of the gates may take.
+        cotangent_h: of the new h, (..., cells).
+        x: inputs, of shape (..., inputs).
+        h: hidden states, (..., cells).
+        weight_ih: (3 cells, inputs).
+        weight_hh: (3 cells, cells).
+        bias: (3 cells,); default: none.
+        bias_n: (cells,), of the new values; default: none.
+        grain: about how many elements a vertex of the gates has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan of the gates may use.
         name: of the scope.
 
     Returns:
-        The gradients by x, h, weight_ih, weight_hh, bias and bias_n; None by a bias that is none.
+        The gradients by x, h, weight_ih, weight_hh, bias and bias_n; each of its shape and dtype; None by
+            a bias that is None.
 
     Raises:
         OperationError: shapes or dtypes that do not fit.

@@ -182,11 +182,11 @@ def plan_reduce(
     Args:
         graph: for whose target.
         x: what is reduced; with elements.
-        axis: along which axes, all when left off.
+        axis: one axis or several; default: all.
         operation: "sum", "prod", "max", "min", "all" or "any".
         dtype: of the result.
-        grain: about how many elements a vertex has.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
 
     Raises:
         OperationError: an operation or an axis that there is not, or a tensor without elements.
@@ -221,11 +221,11 @@ def sum(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         x: what is reduced.
-        axis: along which axes, all when left off.
+        axis: one axis or several; default: all.
         dtype: of the result; as `jax.numpy` has it when left off.
         keepdims: whether reduced dimensions stay, of one element.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:

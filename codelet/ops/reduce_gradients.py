@@ -101,9 +101,9 @@ def max_gradient(
         cotangent: like the result, with or without the dimensions that are reduced.
         x: what was reduced.
         result: of the reduction, likewise.
-        axis: along which axes, all when left off.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        axis: one axis or several; default: all.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:

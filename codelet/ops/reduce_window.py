@@ -103,12 +103,12 @@ def reduce_window(
         x: what windows move over.
         kind: "sum", "max" or "min".
         window_dimensions: elements of a window along each dimension.
-        window_strides: by how many positions windows move; 1 when left off.
+        window_strides: by how many positions windows move; default: 1.
         padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension, negative where it is cut off.
         base_dilation: by how many positions the elements are apart, with nothing between them.
         window_dilation: by how many positions the elements of a window are apart.
-        grain: about how many results a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many results a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -165,13 +165,13 @@ def reduce_window_tangent(
         tangent: the direction, of the shape of the tensor.
         x: what windows move over.
         kind: "max" or "min".
-        window_dimensions: of the reduction, as of `reduce_window`.
-        window_strides: of the reduction.
-        padding: of the reduction.
-        base_dilation: of the reduction.
-        window_dilation: of the reduction.
-        grain: about how many results a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        window_dimensions: elements of a window along each dimension of `x`.
+        window_strides: by how many elements windows move, along each dimension; default: 1.
+        padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension.
+        base_dilation: distance between neighbours of `x`, along each dimension; default: 1.
+        window_dilation: distance between elements of a window, along each dimension; default: 1.
+        grain: about how many results a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:

@@ -144,8 +144,8 @@ def rms_norm(
         scale: of the shape of a row.
         axis: along which axes rows are.
         eps: added to the mean of the squares.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:

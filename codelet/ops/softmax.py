@@ -209,8 +209,8 @@ def softmax(
         graph: where its compute sets are added, in a scope of its name.
         x: numbers of floating point.
         axis: along which axes rows are.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:

@@ -164,7 +164,7 @@ def plan_sort(
         dtype: of it.
         axis: along which it is sorted.
         grain: about how many elements a vertex has; None for the planner to choose.
-        memory_fraction: of a tile's memory, what the plan may take.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
 
     Raises:
         OperationError: a shape of no elements, or an axis that there is not.
@@ -205,8 +205,8 @@ def sort(
         axis: along which; None sorts all elements.
         stable: whether equal elements keep their order.
         descending: whether the result is reversed.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -245,8 +245,8 @@ def sort_together(
         axis: along which.
         num_keys: how many of them are compared: the later ones where the earlier are equal.
         stable: whether elements equal in all keys keep their order.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -289,8 +289,8 @@ def argsort(
         axis: along which; None sorts all elements.
         stable: whether equal elements keep their order.
         descending: whether the greatest is first.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -343,8 +343,8 @@ def sort_gradient(
         cotangent: of the sorted array; or of whatever is sorted with it.
         permutation: what `argsort` gives of the operand.
         axis: along which it was sorted. With None the gradient is flat, as the operand was made.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:

@@ -141,7 +141,7 @@ def plan_top_k(
         dtype: of what is looked through.
         axis: along which.
         grain: about how many elements a vertex has; None for the planner to choose.
-        memory_fraction: of a tile's memory, what the plan may take.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
 
     Raises:
         OperationError: a shape of no elements, an axis that there is not, or more elements than it has.
@@ -189,8 +189,8 @@ def top_k(
         x: what is looked through.
         k: how many.
         axis: along which.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Returns:
@@ -268,8 +268,8 @@ def top_k_gradient(
         positions: what `top_k` gave with them.
         x_shape: the shape of what was looked through.
         axis: along which.
-        grain: about how many elements a vertex makes; the planner chooses when it is left off.
-        memory_fraction: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex makes; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
