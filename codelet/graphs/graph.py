@@ -190,7 +190,8 @@ class Graph:
 
         Args:
             name: unique in the graph, together with the scopes it is added in.
-            value: anything `jnp.asarray` takes, with the dtype it would give.
+            value: anything `jnp.asarray` takes, with the dtype it would give; of typed keys of random numbers their
+                data, uint32 of a last dimension more.
             dtype: another dtype to convert to.
 
         Raises:
