@@ -67,10 +67,10 @@ def several(given: Any) -> list[Any] | None:
 
 
 class Results(dict[str, Any]):
-    """Values by the names of variables and streams, which are also found by tensor: `results[y]`.
+    """Values by the names of variables and streams, which may also be looked up by tensor: `results[y]`.
 
-    A view that is not all of a variable has a text for its name. JAX takes it for a pytree, of a kind of its own: where
-    it asks for a dict, as for the carry of a `lax.scan` that begins as one, `dict(results)` is one.
+    The key of a view of part of a variable is its text. To JAX it is a pytree of its own type. Where JAX expects a
+    dict, as for the carry of a `lax.scan` that begins as one, convert it: `dict(results)`.
 
     >>> import codelet as cl
     >>> graph = cl.Graph()
@@ -87,7 +87,15 @@ class Results(dict[str, Any]):
         return isinstance(own := key_of(key), Hashable) and super().__contains__(own)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The value of a name or a tensor, or another where there is none."""
+        """The value of `key`, a name or a tensor; `default` if there is none.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, y = graph.add_variable("x", ()), graph.add_variable("y", ())
+        >>> found = cl.interpret(graph, values={x: 1.0}, outputs=x)
+        >>> float(found.get(x)), found.get(y, "not asked for")
+        (1.0, 'not asked for')
+        """
         return super().get(key_of(key), default)
 
 

@@ -86,16 +86,23 @@ class Family:
     """Vertices of one compute set with one traced codelet, over the grid of `axes`.
 
     Attributes:
-        compute_set: what its vertices belong to.
-        codelet: what its vertices run.
+        compute_set: the compute set of its vertices.
+        codelet: the traced codelet that its vertices run.
         axes: the axes of the grid; vertices are numbered in row-major order over them.
-        axis_names: what the user calls the symbols of the axes.
+        axis_names: the printed names of their symbols.
         fields: in the order of the codelet's fields.
-        tile: the tile of each vertex, as an index of shape () over the axes; None when none is given.
+        tile: the tile of each vertex, as an index of shape () over the axes, or `None`.
         lines: the user's lines that added its vertices.
-        line_of_vertex: for vertices added one at a time, which of `lines` each is from; None when all
-            are from the first.
-        inside: what the user calls the symbols that combined axes stand for.
+        line_of_vertex: for vertices added one at a time, which of `lines` added each; `None` if the first added all.
+        inside: the printed names of the symbols that combined axes stand for.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+    >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+    >>> (family,) = graph.families
+    >>> family.num_vertices, family.extents, [field.name for field in family.inputs], family.is_gathered
+    (4, (4,), ['x'], False)
     """
 
     compute_set: ComputeSet
@@ -150,7 +157,11 @@ class Family:
         return math.prod(self.extents)
 
     def line(self, vertex: int) -> Line:
-        """The user's line that added a vertex, by its number in the family."""
+        """The user's line that added a vertex.
+
+        Args:
+            vertex: its number in the family.
+        """
         return self.lines[0 if self.line_of_vertex is None else int(self.line_of_vertex[vertex])]
 
     @functools.cached_property
@@ -160,28 +171,28 @@ class Family:
 
     @property
     def inputs(self) -> list[Field]:
-        """The fields that the codelet's inputs are, in their order."""
+        """The fields of the codelet's inputs, in order."""
         return [self.by_name[name] for name in self.codelet.inputs]
 
     @property
     def outputs(self) -> list[Field]:
-        """The fields that the codelet's outputs are, in their order."""
+        """The fields of the codelet's outputs, in order."""
         return [self.by_name[name] for name in self.codelet.outputs]
 
     @functools.cached_property
     def rows(self) -> dict[Any, Rows]:
-        """Whose elements are whose in ragged fields, by the symbol that stands for the length of each kind of rows."""
+        """The rows of ragged fields, by the symbol that stands for the length of each kind of rows."""
         ragged = [(field.type, field.tensor) for field in self.fields if field.tensor is not None]
         return {kind.shape[t.ragged_dimension]: t.rows for kind, t in ragged if t.rows is not None}
 
     @functools.cached_property
     def names(self) -> dict[Axis, str]:
-        """What the axes, and the symbols that combined ones stand for, are called in print."""
+        """The printed names of the axes, and of the symbols that combined axes stand for."""
         return {**dict(self.inside), **dict(zip(self.axes, self.axis_names, strict=True))}
 
     @property
     def is_gathered(self) -> bool:
-        """Whether its vertices were added one at a time, so that its axis has no symbol."""
+        """True if its vertices were added one at a time, so that its axis has no symbol."""
         return self.line_of_vertex is not None
 
     def __str__(self) -> str:
