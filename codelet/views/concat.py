@@ -33,14 +33,14 @@ def _as_one(indices: Sequence[Index], dimension: int) -> Index | None:
 
 
 def concat(tensors: Sequence[Tensor], dimension: int = 0) -> Tensor:
-    """Several tensors end to end along a dimension, as one view.
+    """Concatenate tensors along a dimension, as one view.
 
     Args:
         tensors: of one dtype, and of shapes that agree in all other dimensions.
-        dimension: along which they are laid.
+        dimension: the dimension to concatenate along.
 
     Raises:
-        ViewError: shapes that do not fit together, or nothing to join.
+        ViewError: shapes that do not fit together, or no tensors.
         FieldTypeError: dtypes that differ.
         ForeignGraphError: tensors of different graphs.
 
