@@ -274,7 +274,7 @@ Memory, in bytes
   tile 2             0     0      0       0.0%
 Cycles
   2,977 (3.0 us), tile balance 46.2%
-  they rest to 62.9% on what is published or given, to 32.2% on fits, to 4.8% on guesses
+  provenance: 62.9% published or given, 32.2% fitted, 4.8% guessed
                turns  exchange before  compute  exchange after  sync   total  launch  fitted  guessed  balance
   halve           10                0    2,000               0     0   2,000     800     800        0    50.0%
   copy x -> w      1              154      224               0    50     428      80      80      144    25.0%

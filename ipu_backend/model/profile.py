@@ -287,10 +287,10 @@ class Profile(CountedByKind):
         yield "Cycles"
         yield f"  {total:,} ({1e6 * self.seconds:,.1f} us), tile balance {100 * self.tile_balance:.1f}%"
         parts = self.sourced_cycles, self.fitted_cycles, self.guessed_cycles
-        names = "on what is published or given", "on fits", "on guesses"
-        rests = [f"to {_percent(part, total)} {name}" for part, name in zip(parts, names, strict=True) if part]
+        names = "published or given", "fitted", "guessed"
+        rests = [f"{_percent(part, total)} {name}" for part, name in zip(parts, names, strict=True) if part]
         if total:
-            yield f"  they rest {', '.join(rests)}"
+            yield f"  provenance: {', '.join(rests)}"
         columns = [name for name in _COLUMNS if name in _ALWAYS or self._sum_of(name)]
         rows: list[tuple[str, ...]] = [("", "turns", *(name.replace("_", " ") for name in columns), "balance")]
         for step in self.steps:

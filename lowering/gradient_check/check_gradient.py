@@ -108,38 +108,39 @@ def check_gradient(
     rtol: float | None = None,
     ignore: Sequence[Codelet | str] = (),
 ) -> GradientCheck:
-    """Check the gradient of a tensor beside differences of what is computed, compute set by compute set.
+    """Check the gradient of a tensor against finite differences, compute set by compute set.
 
-    Vertices spread over each family are looked at, with the values they have when the program first runs them: in loops
-    in the first turn. Each field by which there is a gradient is moved along a direction, in float64, and what the
-    adjoint of the codelet gives is compared with differences at several steps, extrapolated, and with `jax.jvp` where
-    the codelet has one. Where slopes from the left and the right differ, as of relu at 0, it is a kink; where
-    differences do not converge, as at a jump, they are unstable: neither says that a gradient is wrong. If no vertex is
-    wrong, the gradient that `cl.gradient` gives is compared with differences of the whole program, as it is computed.
+    A sample of vertices of each family is checked, with the values of their first execution (in loops, the first
+    iteration). Each differentiable field is moved along a direction, in float64. The adjoint of the codelet is compared
+    with extrapolated differences at several steps, and with `jax.jvp` if the codelet has one. Different derivatives
+    from the left and the right, as of relu at 0, are a kink. Differences that do not converge, as at a jump, are
+    unstable. Neither counts as wrong. If no vertex is wrong, the gradient that `cl.gradient` gives is compared with
+    differences of the whole program, in its own dtypes.
 
     Args:
-        graph: of the program, to which nothing is added.
-        program: what is differentiated; when left off all compute sets in the order they were added, without those of
+        graph: the graph of the program; nothing is added to it.
+        program: the program to differentiate. Default: all compute sets in the order they were added, without those of
             gradients.
-        of: what is differentiated, as the program leaves it.
-        wrt: by what, as it is before the program: a tensor or a variable by name, or a pytree of them, such as a list.
-        values: an array for each variable that is given a value, by tensor or name; for each input stream its values,
+        of: the tensor to differentiate, with its value after the program.
+        wrt: differentiate with respect to this, with its value before the program: a tensor, a variable by name, or a
+            pytree of them, such as a list.
+        values: an array for each variable with an initial value, by tensor or name; for each input stream its values,
             stacked along a first axis.
-        cotangent: of `of`, numbers that broadcast to its shape; when left off 1 of a single number, else drawn.
-        vertices: how many of each family are looked at, at most.
-        directions: along how many the whole program is moved.
-        seed: of all that is drawn.
-        rtol: how far a gradient may be from the differences, of its size; when left off what the precision allows: 1e-5
-            in float64, 1e-2 in float32, 0.1 in 16 bits.
-        ignore: codelets, or their names, whose gradients are meant to differ; then the whole is not compared.
+        cotangent: of `of`, numbers that broadcast to its shape. Default: 1 for a single number, else random.
+        vertices: how many of each family are checked, at most.
+        directions: along how many random directions the whole program is moved.
+        seed: of all random numbers.
+        rtol: the largest error, relative to the gradient. Default: 1e-5 in float64, 1e-2 in float32, 0.1 in 16 bits.
+        ignore: codelets (or names) with intentionally different gradients, e.g. straight-through. If given, the
+            whole-program check is skipped.
 
     Returns:
-        What was checked, which prints.
+        A `cl.GradientCheck`, which prints.
 
     Raises:
-        GradientError: a gradient that is wrong; its attribute `check` has all that was found.
-        ProgramError, ForeignGraphError, ArrayError, NotInGraphError: what `cl.gradient` and `cl.interpret` refuse.
-        CodeletTraceError: a codelet that JAX has no derivative of.
+        GradientError: a wrong gradient; its attribute `check` has all findings.
+        ProgramError, ForeignGraphError, ArrayError, NotInGraphError: as of `cl.gradient` and `cl.interpret`.
+        CodeletTraceError: JAX cannot differentiate a codelet.
 
     >>> import codelet as cl, jax, jax.numpy as jnp
     >>> @jax.custom_vjp

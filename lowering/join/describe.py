@@ -289,17 +289,18 @@ def _compute_sets(program: Program) -> list[ComputeSet]:
 
 @old_arguments(compute_sets="program")
 def describe(graph: Graph, program: object = None) -> tuple[Description | Refused, ...]:
-    """What compute sets compute, run one after another: of partial sums, that nothing else reads, what these sum.
+    """Describe vertices as equations. Partial sums in several compute sets are described as the whole sum.
 
     Args:
-        graph: theirs.
-        program: which: a compute set, or a list of them, in order; all when left off.
+        graph: the graph of the compute sets.
+        program: a compute set, or a list of them, in order. Default: all.
 
     Returns:
-        Descriptions, which print as equations, in the order of the compute sets; or why there is none.
+        Descriptions, which print as equations, in the order of the compute sets; `Refused` with a reason if a compute
+            set has none.
 
     Raises:
-        ProgramError: something that is no graph, or a program of more than compute sets.
+        ProgramError: not a graph, or a program of more than compute sets.
         ForeignGraphError: compute sets of another graph.
 
     >>> import codelet as cl
