@@ -53,12 +53,18 @@ class _DiagramBox:
 
 @dataclass(frozen=True, eq=False)
 class Diagram:
-    """A diagram of a small graph. Shows itself in a notebook; made by `graph.diagram`.
+    """A diagram of a small graph, which notebooks show. Made by `graph.diagram`.
 
     Attributes:
-        svg: the diagram.
+        svg: the diagram, as text.
         num_vertices: how many boxes of vertices it has.
         num_links: how many lines.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+    >>> graph.diagram().svg[:4]
+    '<svg'
     """
 
     svg: str
@@ -68,11 +74,20 @@ class Diagram:
     save = old_attribute("Diagram.save", "write_picture")
 
     def write_picture(self, path: str | os.PathLike[str]) -> None:
-        """Write the diagram to a file, whose name ends in .svg.
+        """Write the diagram to a file.
+
+        Args:
+            path: the file; its name ends in .svg.
 
         Raises:
             DrawError: another ending.
-            FileError: a path at which no file can be written.
+            FileError: the file cannot be written.
+
+        >>> import codelet as cl, pathlib, tempfile
+        >>> graph = cl.Graph()
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     graph.diagram().write_picture(pathlib.Path(directory) / "double.svg")
         """
         check_path(path, diagram=True)
         with written_whole(path) as file:
@@ -180,7 +195,7 @@ def draw_diagram(
     layer_of: LayerOf | None,
     tile: np.ndarray | None,
 ) -> Diagram:
-    """The diagram of a graph as a program runs it; its arguments are those of `cl.draw`, and what `tiles_of` gives."""
+    """The diagram of a graph and program; the arguments are those of `cl.draw`, and the result of `tiles_of`."""
     search = _FieldSearch(graph)
     links = search.links(program)
     groups = group_points(links, layer_of)

@@ -141,7 +141,7 @@ class _CompiledCalls(NamedTuple):
 
 
 class Jitted:
-    """A function that runs as a graph of vertices. Made by `cl.jit`; called, and transformed, as the function is.
+    """A function that runs as a graph of vertices. Made by `cl.jit`; called, and transformed, as the function itself.
 
     It has `lower`, `trace` and `eval_shape`, as a function of `jax.jit` does.
     """
@@ -189,7 +189,7 @@ class Jitted:
         return _CompiledCalls(jax.jit(of_arrays, **named), jax.jit(of_others, static_argnums=0, donate_argnums=1))
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """What the function gives, computed by its graph."""
+        """The result of the function, computed by its graph."""
         compiled = self._plain if is_tracing() else self._graphs  # there it is a part of the graph that is made
         if not self._has_others:
             try:
@@ -226,7 +226,7 @@ class Jitted:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def clear_cache(self) -> None:
-        """Forget what was traced and compiled."""
+        """Clear the caches of traces and compiled functions."""
         self._kept.clear()
         for own in (*self._graphs, *self._plain):
             own.clear_cache()
@@ -237,21 +237,30 @@ class Jitted:
     # --- graphs -----------------------------------------------------------------------------------------------
 
     def traced(self, *arguments: Any, **keywords: Any) -> Traced:
-        """The graph that runs for arguments like these: arrays, or `jax.ShapeDtypeStruct`s.
+        """The graph for arguments like these: arrays, or `jax.ShapeDtypeStruct`s.
 
         Raises:
-            TraceError: what cannot be traced.
+            TraceError: something that cannot be traced.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> cl.jit(jnp.tanh).traced(jnp.ones(3)).graph
+        <Graph: 3 vertices, 2 variables>
         """
         given = self._given(arguments, keywords)
         key = self._key(given)
         return self._kept[key] if key in self._kept else self._trace(given, key)
 
     def profile(self, *arguments: Any, **keywords: Any) -> Any:
-        """What the graph for arguments like these costs on its machine; with options, `traced(...).profile(...)`."""
+        """The cost of the graph for arguments like these on its machine. For options use `traced(...).profile(...)`.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> cl.jit(jnp.tanh, target=cl.IPU(num_tiles=4)).profile(jnp.ones(3)).num_vertices
+        3
+        """
         return self.traced(*arguments, **keywords).profile()
 
     def draw(self, *arguments: Any, **keywords: Any) -> Any:
-        """A picture of the graph for arguments like these; to a file, `traced(...).draw(path)`."""
+        """A picture of the graph for arguments like these. To write a file use `traced(...).draw(path)`."""
         return self.traced(*arguments, **keywords).draw()
 
     def _given(self, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> _Given:
@@ -356,29 +365,29 @@ def jit(
     grain: int | None = None,
     replace: Mapping[Any, Callable[..., Any]] | None = None,
 ) -> Any:
-    """A function that runs as a graph of vertices: `jax.jit` of what `cl.trace` makes of it.
+    """Run a JAX function as a graph of vertices: `jax.jit` of the result of `cl.trace`.
 
-    It is traced for each new signature: the shapes and dtypes of its arguments, and its static values. Arguments may be
-    pytrees; what is no array in them, as the functions in an Equinox module, is static. Within `cl.trace`, and within
-    another such function, it is a part of the graph that is made there.
+    The function is traced for each new signature: the shapes and dtypes of its arguments, and its static values.
+    Arguments may be pytrees; leaves that are not arrays, such as functions in an Equinox module, are static. Inside
+    `cl.trace`, and inside another such function, it becomes part of that graph.
 
     Args:
-        function: any function that JAX traces; where it is left off, a decorator.
+        function: any function that JAX traces. If omitted, `cl.jit(...)` is a decorator.
         static_argnums: as of `jax.jit`.
         static_argnames: as of `jax.jit`.
-        donate_argnums: as of `jax.jit`; on the machine, results may take the memory of these arguments, too.
+        donate_argnums: as of `jax.jit`; on the machine, results may use the memory of these arguments.
         donate_argnames: as of `jax.jit`.
-        target: the machine that the graphs are for.
+        target: the machine of the graphs. Default: `cl.IPU()`.
         grain: as of `cl.trace`.
         replace: as of `cl.trace`.
 
     Returns:
-        The function. `traced(*arguments)` is the graph for arguments like these, `profile(*arguments)` what it costs,
+        The function. `traced(*arguments)` is the graph for arguments like these, `profile(*arguments)` its cost,
         `draw(*arguments)` a picture of it.
 
     Raises:
-        TraceError: no function, or it has none of the arguments that are to be static or donated; in calls, what cannot
-            be traced.
+        TraceError: not a function, or it has no such static or donated arguments; in calls, something that cannot be
+            traced.
 
     >>> import codelet as cl, jax, jax.numpy as jnp
     >>> @cl.jit

@@ -122,7 +122,8 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
                 "a view has no name",
                 given=self,
                 expected="a variable, all of it, as graph.add_variable returns it",
-                fix=f"engine.read(view) needs no name; it views {', '.join(v.name for v in source_variables(self.source))}",
+                fix="engine.read(view) needs no name; it views "
+                + ", ".join(variable.name for variable in source_variables(self.source)),
             )
         return source_text(self.source)
 
