@@ -50,10 +50,12 @@ def node_cases() -> Mapping[str, Case]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of NumPy, as the package makes them
         cases = loader.load_model_tests(kind="node")
-    return {
-        own.name: Case(own.name, own.model, *(list(map(_value, part)) for part in own.data_sets[0]), own.rtol, own.atol)
-        for own in cases
-    }
+    found = {}
+    for own in cases:
+        assert own.data_sets is not None
+        inputs, outputs = (list(map(_value, part)) for part in own.data_sets[0])
+        found[own.name] = Case(own.name, own.model, inputs, outputs, own.rtol, own.atol)
+    return found
 
 
 def _stored(path: Path, kind: onnx.TypeProto) -> Any:
@@ -73,7 +75,7 @@ def model_cases() -> Mapping[str, Case]:
     found = {}
     for kind in ("pytorch-converted", "pytorch-operator", "simple"):
         for own in loader.load_model_tests(kind=kind):
-            folder = Path(own.model_dir)
+            folder = Path(str(own.model_dir))
             proto = onnx.load(folder / "model.onnx")
             data = folder / "test_data_set_0"
             inputs, outputs = (

@@ -6,11 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
+from lowering.adjoint.added import variable_of
 from lowering.machine.exchange import plan_exchange
 from lowering.machine.multicast import Multicast, leading_tiles, merged
 from lowering.machine.offsets import sums_at_moments
 from lowering.machine.placement import Placement, num_elements, tile_dtype
 from lowering.plan.runs import runs_of
+from lowering.plan.steps import ExecuteStep
 from lowering.plan.timeline import timeline
 from tests.examples import examples
 from tests.placements import TILES, built, plan_of_graph, touched, vertices_of
@@ -24,7 +26,7 @@ def tiles_of_grids(draw):
     own = [draw(st.lists(st.integers(0, 1), min_size=extent, max_size=extent)) for extent in extents]
     weights = draw(st.permutations([1, 2, 4]))
     places = np.meshgrid(*[weight * np.array(each) for weight, each in zip(weights, own, strict=True)], indexing="ij")
-    tiles = sum(places)
+    tiles = np.sum(places, 0)
     for _ in range(draw(st.integers(0, 2))):
         tiles[tuple(draw(st.integers(0, extent - 1)) for extent in extents)] = draw(st.integers(0, TILES - 1))
     free = draw(st.lists(st.sampled_from(range(3)), min_size=1, max_size=2, unique=True))
@@ -57,7 +59,9 @@ def test_a_leader_touches_what_each_tile_that_it_stands_for_does(drawn):
 
 def test_tiles_of_a_product_fall_into_groups():
     rows, columns = np.meshgrid(np.arange(4) // 2, np.arange(6) // 2, indexing="ij")
-    leading, leaders = leading_tiles(rows * 3 + columns, (1,), TILES)
+    found = leading_tiles(rows * 3 + columns, (1,), TILES)
+    assert found is not None
+    leading, leaders = found
     assert (leading.tolist(), leaders.tolist()) == ([0, 0, 3, 3], [0, 0, 0, 3, 3, 3, 6, 7])
     rows[0, 0] = 1
     assert leading_tiles(rows * 3 + columns, (1,), TILES) is None
@@ -65,7 +69,7 @@ def test_tiles_of_a_product_fall_into_groups():
 
 @given(st.lists(st.tuples(st.lists(st.integers(0, 2), min_size=6, max_size=6), st.booleans()), max_size=3), st.data())
 def test_what_has_a_variable_in_common_is_made_one(drawn, data):
-    x, y = (cl.Graph().add_variable("v", (9,)).source for _ in range(2))
+    x, y = (variable_of(cl.Graph().add_variable("v", (9,))) for _ in range(2))
     space, found, expected = 10, [], {}
     for kinds, is_x in drawn:
         leaders = np.array([kinds.index(kind) for kind in kinds])
@@ -119,6 +123,7 @@ def shared_reads(draw):
 def test_what_tiles_share_moves_as_counted_one_by_one(placement):
     exchange = plan_exchange(placement)
     (moment,) = timeline(placement.plan).moments
+    assert isinstance(moment.step, ExecuteStep)
     moved = exchange.of(moment.step)
     for transfer, written in ((moved.before, False), (moved.after, True)):
         pairs = {

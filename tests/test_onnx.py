@@ -52,12 +52,12 @@ QUICK = (
 
 def model_of(nodes, inputs, outputs, initializers=(), opset=21, **options):
     """A model of some nodes; inputs and outputs by name with their shapes, of float32."""
-    kinds = [
+    read, made = (
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in several.items()]
         for several in (inputs, outputs)
-    ]
+    )
     arrays = [numpy_helper.from_array(array, name) for name, array in dict(initializers).items()]
-    graph = helper.make_graph(nodes, "example", *kinds, arrays)
+    graph = helper.make_graph(nodes, "example", read, made, arrays)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10, **options)
 
 

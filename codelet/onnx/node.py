@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
 import numpy as np
 
 from codelet.errors import ModelError
@@ -72,6 +73,11 @@ class OnnxNode:
     def __str__(self) -> str:
         domain = f"{self.domain}." if self.domain else ""
         return f"node {self.name!r} ({domain}{self.operator} of opset {self.version})"
+
+
+def whole_dtype() -> np.dtype:
+    """The dtype of whole numbers that an operator gives: 64 bits where JAX has them."""
+    return jax.dtypes.canonicalize_dtype(np.int64)
 
 
 def is_known(value: Any) -> bool:

@@ -109,7 +109,7 @@ def _check(model: onnx.ModelProto, folder: Path | None) -> None:
         raise ModelError("onnx.checker refuses the model", given=str(error)[:400], expected=_STRUCTURE) from error
 
 
-_BITS = {onnx.TensorProto.INT4: 4, onnx.TensorProto.UINT4: 4, onnx.TensorProto.FLOAT4E2M1: 4}
+_BITS: dict[int, int] = {onnx.TensorProto.INT4: 4, onnx.TensorProto.UINT4: 4, onnx.TensorProto.FLOAT4E2M1: 4}
 
 
 def _check_tensor(tensor: onnx.TensorProto, folder: Path | None) -> None:

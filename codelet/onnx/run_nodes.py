@@ -240,7 +240,7 @@ def _type_of(value: Any) -> onnx.TypeProto:
 def has_definition(domain: str, operator: str, version: int) -> bool:
     """Whether ONNX defines an operator by others."""
     try:
-        schema = onnx.defs.get_schema(operator, version, domain)
+        schema: Any = onnx.defs.get_schema(operator, version, domain)
     except onnx.defs.SchemaError:
         return False
     return schema.has_function or schema.has_context_dependent_function
@@ -249,7 +249,7 @@ def has_definition(domain: str, operator: str, version: int) -> bool:
 def definition_of(proto: onnx.NodeProto, version: int, operands: Sequence[Any]) -> onnx.FunctionProto | None:
     """What ONNX says that a node is, in other nodes; None where it does not."""
     try:
-        schema = onnx.defs.get_schema(proto.op_type, version, domain_of(proto.domain))
+        schema: Any = onnx.defs.get_schema(proto.op_type, version, domain_of(proto.domain))
     except onnx.defs.SchemaError:
         return None
     if schema.has_function:

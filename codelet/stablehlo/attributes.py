@@ -55,11 +55,7 @@ def shape_of(kind: Any) -> tuple[int, ...]:
     Raises:
         ModelError: it is none of arrays, or a dimension is open.
     """
-    if (
-        not ir.RankedTensorType.isinstance(kind)
-        if hasattr(ir.RankedTensorType, "isinstance")
-        else "tensor<" not in str(kind)
-    ):
+    if not str(kind).startswith("tensor<"):
         raise ModelError("a type that is none of arrays", given=str(kind), expected="tensor<...>")
     operation = ir.RankedTensorType(kind)
     if not operation.has_static_shape:

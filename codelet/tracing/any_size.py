@@ -491,7 +491,11 @@ class OfSizes:
             return {name: FieldType(shapes[name], np.dtype(dtype)) for name, (_, dtype) in kinds.items()}
 
         while len(left):
-            if self.codelet.hints.cycles is None and not callable(self.codelet.hints.trip_count) and self._asks_no_truth:
+            if (
+                self.codelet.hints.cycles is None
+                and not callable(self.codelet.hints.trip_count)
+                and self._asks_no_truth
+            ):
                 left = self._by_any_size(types, sizes, function, left, answers)
             if len(left):
                 first, left = left[0], left[1:]

@@ -14,6 +14,7 @@ from jax.extend import core as jax_core
 from codelet.errors import CodeletError, ProgramError
 from codelet.field.meanings import Field
 from codelet.field.values import Value
+from codelet.graphs.by_tensor import Results
 from codelet.graphs.graph import Graph
 from codelet.programs.program import Program, as_program
 from codelet.programs.walk import check_program
@@ -107,6 +108,11 @@ class OfGraph:
         return [meaning.read(own, "the caller") for own in self.outputs]
 
 
+def _as_dict(own: Any) -> Any:
+    """What a lowered graph returns as the dict that another program may return in its place."""
+    return dict(own) if isinstance(own, Results) else own
+
+
 def function_side(name: str, function: Any, structs: Any) -> Side:
     """A function of JAX as a side.
 
@@ -126,6 +132,7 @@ def function_side(name: str, function: Any, structs: Any) -> Side:
         )
     try:
         jaxpr, results = jax.make_jaxpr(function, return_shape=True)(*structs)
+        results = jax.tree.map(_as_dict, results, is_leaf=lambda own: isinstance(own, Results))
     except CodeletError:
         raise
     except Exception as error:

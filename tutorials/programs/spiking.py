@@ -88,7 +88,7 @@ def twin(neurons: int = 10_000, synapses: int = 500_000, steps: int = 50) -> Com
 
     return Comparison(
         "spiking",
-        ours=jax.jit(lambda lowered, values: lowered(values)),
+        ours=jax.jit(lambda lowered, values: dict(lowered(values))),
         plain=jax.jit(lambda values: plain_spiking(network, steps, values)),
         arguments=arguments,
         ours_held=lambda: (lower_spiking(network, steps),),

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codelet.onnx.node import OnnxNode
+from codelet.onnx.node import OnnxNode, whole_dtype
 from codelet.onnx.operator_table import operator
 
 
@@ -74,15 +74,11 @@ _entered("ReduceLogSumExp", _log_of_sum)
 # --- along one axis -----------------------------------------------------------------------------------------
 
 
-def _index_dtype() -> np.dtype:
-    return np.dtype(np.int64 if jax.config.jax_enable_x64 else np.int32)
-
-
 def _place(node: OnnxNode, x: Any, find: Callable[..., Any]) -> Any:
     axis, keeps = node.attribute("axis", 0), bool(node.attribute("keepdims", 1))
     if not node.attribute("select_last_index", 0):
-        return find(x, axis=axis, keepdims=keeps).astype(_index_dtype())
-    return (x.shape[axis] - 1 - find(jnp.flip(x, axis), axis=axis, keepdims=keeps)).astype(_index_dtype())
+        return find(x, axis=axis, keepdims=keeps).astype(whole_dtype())
+    return (x.shape[axis] - 1 - find(jnp.flip(x, axis), axis=axis, keepdims=keeps)).astype(whole_dtype())
 
 
 @operator("ArgMax")
@@ -121,7 +117,7 @@ def cumulative_product(node: OnnxNode, x: Any, axis: Any) -> Any:
     return _accumulated(node, x, axis, jnp.cumprod, 1)
 
 
-def _flattened(function: Callable[[Any], Any]) -> Callable[[OnnxNode, Any], Any]:
+def _flattened(function: Callable[..., Any]) -> Callable[[OnnxNode, Any], Any]:
     """Of opsets before 13: all dimensions from an axis on are one."""
 
     def run(node: OnnxNode, x: Any) -> Any:
@@ -149,7 +145,7 @@ def _top(node: OnnxNode, x: Any, k: int) -> tuple[Any, Any]:
     else:
         places = jnp.argsort(last, axis=-1, stable=True)[..., :k]
         values = jnp.take_along_axis(last, places, -1)
-    return jnp.moveaxis(values, -1, axis), jnp.moveaxis(places, -1, axis).astype(_index_dtype())
+    return jnp.moveaxis(values, -1, axis), jnp.moveaxis(places, -1, axis).astype(whole_dtype())
 
 
 @operator("TopK")

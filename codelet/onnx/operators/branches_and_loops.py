@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codelet.onnx.node import OnnxNode, is_known
+from codelet.onnx.node import OnnxNode, is_known, whole_dtype
 from codelet.onnx.operator_table import operator
 
 _UNROLLED = 32
@@ -34,10 +34,8 @@ def loop(node: OnnxNode, most: Any = None, condition: Any = None, *carried: Any)
     """A graph again and again: at most so often, as long as a condition holds."""
     body, count = node.attribute("body"), len(carried)
     goes = condition is None or (is_known(condition) and bool(np.reshape(condition, ())))
-    if is_known(condition) and not bool(np.reshape(condition, ())):
-        number: Any = 0
-    else:
-        number = None if most is None else most
+    stops = is_known(condition) and not bool(np.reshape(condition, ()))
+    number: Any = 0 if stops else most
     if is_known(number) or number == 0:
         number = int(np.reshape(number, ()))
         if goes or number == 0:
@@ -72,10 +70,6 @@ def _stacked(rows: list[Any]) -> Any:
     return np.stack(rows) if all(map(is_known, rows)) else jnp.stack(rows)
 
 
-def _integer() -> Any:
-    return jnp.int64 if jax.config.jax_enable_x64 else jnp.int32
-
-
 def _scanned(node: OnnxNode, body: Any, number: int, carried: tuple[Any, ...], count: int) -> tuple[Any, ...]:
     def turn(state: Any, k: Any) -> Any:
         goes, *rest = body(k, np.array(True), *state)
@@ -87,7 +81,7 @@ def _scanned(node: OnnxNode, body: Any, number: int, carried: tuple[Any, ...], c
             )
         return _arrays(rest[:count]), _arrays(rest[count:])
 
-    state, stacked = lax.scan(turn, _arrays(carried), jnp.arange(number, dtype=_integer()))
+    state, stacked = lax.scan(turn, _arrays(carried), jnp.arange(number, dtype=whole_dtype()))
     return (*state, *stacked)
 
 
@@ -95,7 +89,7 @@ def _while(
     node: OnnxNode, body: Any, number: Any, condition: Any, carried: tuple[Any, ...], count: int
 ) -> tuple[Any, ...]:
     shapes = jax.eval_shape(
-        lambda *item: _arrays(body(jnp.zeros((), _integer()), jnp.array(True), *item)), *_arrays(carried)
+        lambda *item: _arrays(body(jnp.zeros((), whole_dtype()), jnp.array(True), *item)), *_arrays(carried)
     )
     if len(shapes) > 1 + count:
         raise node.error(
@@ -113,9 +107,9 @@ def _while(
         still, *rest = body(turn, still, *state)
         return turn + 1, jnp.reshape(jnp.asarray(still), ()), _arrays(rest)
 
-    number = None if number is None else jnp.reshape(jnp.asarray(number), ()).astype(_integer())
+    number = None if number is None else jnp.reshape(jnp.asarray(number), ()).astype(whole_dtype())
     first = jnp.array(True) if condition is None else jnp.reshape(jnp.asarray(condition), ())
-    _, _, state = lax.while_loop(goes, step, (jnp.zeros((), _integer()), first, _arrays(carried)))
+    _, _, state = lax.while_loop(goes, step, (jnp.zeros((), whole_dtype()), first, _arrays(carried)))
     return tuple(state)
 
 

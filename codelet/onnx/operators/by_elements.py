@@ -191,7 +191,7 @@ def _power(a: Any, b: Any) -> Any:
     if jnp.issubdtype(a.dtype, jnp.integer):
         if isinstance(b, np.ndarray) and b.ndim == 0 and jnp.issubdtype(b.dtype, jnp.integer) and b >= 0:
             return lax.integer_pow(a, int(b))
-        wide = jnp.float64 if jax.config.jax_enable_x64 else jnp.float32
+        wide = jax.dtypes.canonicalize_dtype(np.float64)
         if jnp.issubdtype(b.dtype, jnp.integer):
             return jnp.power(a, b.astype(a.dtype))
         return jnp.power(a.astype(wide), b.astype(wide)).astype(a.dtype)

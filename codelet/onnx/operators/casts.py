@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from jax import lax
 
-from codelet.onnx.node import OnnxNode
+from codelet.onnx.node import OnnxNode, whole_dtype
 from codelet.onnx.operator_table import operator
 
 
@@ -51,8 +51,7 @@ def converted(x: Any, dtype: np.dtype, saturates: bool = True, how: str = "up") 
         if jnp.iinfo(dtype).bits < 8:
             return jnp.round(x).astype(np.int32).astype(dtype)
         if jnp.iinfo(dtype).bits < 32 or dtype.kind == "u":
-            wide = np.int64 if jax.config.jax_enable_x64 else np.int32
-            return x.astype(wide).astype(dtype)  # bits are dropped, where JAX would stop at the greatest
+            return x.astype(whole_dtype()).astype(dtype)  # bits are dropped, where JAX would stop at the greatest
     return jnp.asarray(x).astype(dtype)
 
 

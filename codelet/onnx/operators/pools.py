@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codelet.onnx.node import OnnxNode
+from codelet.onnx.node import OnnxNode, whole_dtype
 from codelet.onnx.operator_table import operator
 from codelet.onnx.operators.window_attributes import WindowSizes, rounded_up, windows_of
 
@@ -46,7 +45,7 @@ def max_pool(node: OnnxNode, x: Any) -> Any:
     best = jnp.argmax(patches, 2)
     greatest = jnp.take_along_axis(patches, best[:, :, None], 2)[:, :, 0]
     where = jnp.take_along_axis(jnp.broadcast_to(places, patches.shape), best[:, :, None], 2)[:, :, 0]
-    return greatest, where.astype(np.int64 if jax.config.jax_enable_x64 else np.int32)
+    return greatest, where.astype(whole_dtype())
 
 
 def _patches(x: Any, windows: WindowSizes, fill: Any) -> Any:

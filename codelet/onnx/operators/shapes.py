@@ -20,10 +20,6 @@ MOST_ELEMENTS = 1 << 31
 """Of an array that an operator makes out of nothing but a shape."""
 
 
-def _integers() -> np.dtype:
-    return np.dtype(np.int64 if jax.config.jax_enable_x64 else np.int32)
-
-
 def checked_shape(node: OnnxNode, shape: Sequence[int]) -> tuple[int, ...]:
     """A shape that an array can have.
 

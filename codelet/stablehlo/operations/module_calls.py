@@ -26,8 +26,9 @@ def rng_bit_generator(operation: HloOperation, state: Any) -> Any:
         "THREE_FRY": lax.RandomAlgorithm.RNG_THREE_FRY,
         "PHILOX": lax.RandomAlgorithm.RNG_PHILOX,
     }
+    dtype: Any = operation.dtype(1)
     key, bits = lax.rng_bit_generator(
-        state, operation.shape(1), operation.dtype(1), algorithm=which[operation.word("rng_algorithm")]
+        state, operation.shape(1), dtype, algorithm=which[operation.word("rng_algorithm")]
     )
     return key, bits
 
