@@ -96,7 +96,14 @@ class Picture:
         return f"{part}{enlarged} x   ·   {seen:,} of {len(place):,} points"
 
     def image(self) -> Any:
-        """The picture as an image of PIL, with the names of the visible layers and the title."""
+        """The picture as an image of PIL, with the names of the visible layers and the title.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> cl.draw(graph, size=256).image().size
+        (256, 256)
+        """
         image = need("PIL.Image").fromarray(self.pixels)
         colours = {"ink": INKS[self.style], "ground": GROUNDS[self.style]}
         write_labels(image, self.layout, self.window, self.title, self.about, **colours)
@@ -110,6 +117,12 @@ class Picture:
             top: its top edge, as a fraction of the whole's side.
             side: its side, as a fraction of the whole's side.
             size: in pixels. Default: the picture's.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> cl.draw(graph, size=256).zoom(0.0, 0.5, 0.5).window
+        Viewport(left=0.0, top=0.5, side=0.5)
         """
         seen = replace(self, window=Viewport(left, top, side), size=size or self.size, part="")
         points, lines = light_of(seen.layout, seen.colouring, seen.weight, seen.size, seen.window)
@@ -127,6 +140,12 @@ class Picture:
 
         Raises:
             DrawError: no compute set or layer matches.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> cl.draw(graph, size=256).zoom_to("doub*", size=320).size
+        320
         """
         layout = self.layout
         families, groups = layout.links.graph.families, layout.groups
@@ -157,6 +176,12 @@ class Picture:
         Raises:
             DrawError: another ending.
             FileError: the file cannot be written.
+
+        >>> import codelet as cl, pathlib, tempfile
+        >>> graph = cl.Graph()
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     cl.draw(graph, size=256).write_picture(pathlib.Path(directory) / "graph.png")
         """
         ending = check_path(path)
         if ending == "html":

@@ -107,7 +107,12 @@ class Traced:
 
     @property
     def lowered(self) -> Any:
-        """The graph as a pure function: the `cl.Lowered` that a call runs."""
+        """The graph as a pure function: the `cl.Lowered` that a call runs.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> cl.trace(lambda x: 2 * x, jnp.ones(3)).lowered
+        <Lowered: x: float32[3] -> mul/out>
+        """
         if self._lowered is None:
             import codelet as cl
 
@@ -201,7 +206,7 @@ class Traced:
         packed: float = 0.5,
         **old: Any,
     ) -> Picture:
-        """Draw all vertices and links. This calls `cl.draw`, which has an example.
+        """Draw all vertices and links. This calls `cl.draw`.
 
         Args:
             path: the file to write, if any.
@@ -218,6 +223,10 @@ class Traced:
 
         Raises:
             DrawError, FileError, ProgramError, ForeignGraphError, MissingExtraError: those of `cl.draw`.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> cl.trace(lambda w, x: jnp.tanh(w @ x), jnp.ones((2, 3)), jnp.ones(3)).draw(size=256)
+        <Picture of 4 vertices   ·   6 links, 256 x 256>
         """
         given = {"size": size, "style": style, "colour": colour, "palette": palette, "highlight": highlight}
         given = {**given, "title": title, "packed": packed, **old}

@@ -161,12 +161,25 @@ class Family:
 
         Args:
             vertex: its number in the family.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> graph.families[0].line(0).number
+        1
         """
         return self.lines[0 if self.line_of_vertex is None else int(self.line_of_vertex[vertex])]
 
     @functools.cached_property
     def by_name(self) -> dict[str, Field]:
-        """Its fields, by name."""
+        """Its fields, by name.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> {name: field.kind for name, field in graph.families[0].by_name.items()}
+        {'x': 'in', 'out': 'out'}
+        """
         return {field.name: field for field in self.fields}
 
     @property

@@ -248,6 +248,12 @@ class Graph:
         Args:
             value: the numbers.
             destination: the first destination, whose tile holds the constant.
+
+        >>> import codelet as cl, numpy as np
+        >>> graph = cl.Graph()
+        >>> x = graph.add_variable("x", ())
+        >>> graph.copied_constant(np.float32(1.0), x) is graph.copied_constant(np.float32(1.0), x)
+        True
         """
         with self._lock:
             made = lambda: self.add_constant(self._names.free("copied"), value)  # noqa: E731
@@ -579,7 +585,14 @@ class Graph:
 
     @property
     def streams(self) -> tuple[Stream, ...]:
-        """All streams, in the order in which they were added."""
+        """All streams, in the order in which they were added.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> batches, losses = graph.add_input_stream("batches", (2,)), graph.add_output_stream("losses", ())
+        >>> [(stream.name, stream.is_input) for stream in graph.streams]
+        [('batches', True), ('losses', False)]
+        """
         return tuple(self._streams.values())
 
     @property
@@ -711,7 +724,15 @@ class Graph:
 
     @property
     def num_edges(self) -> int:
-        """The exact number of edges: maximal runs of consecutive elements of one variable, in the order of a field."""
+        """The exact number of edges: maximal runs of consecutive elements of one variable, in the order of a field.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x = graph.add_variable("x", (6,))
+        >>> y = graph.add_vertex("sum", cl.codelet(lambda x: x.sum()), x=x[::2])    # three runs in, one out
+        >>> graph.num_vertices, graph.num_edges
+        (1, 4)
+        """
         return sum(count_edges(family) for family in self.families)
 
     # --- tiles ----------------------------------------------------------------------------------------
@@ -787,7 +808,15 @@ class Graph:
 
     @property
     def has_tile_mapping(self) -> bool:
-        """True if any element was given a tile."""
+        """True if any element was given a tile.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x = graph.add_variable("x", (2,))
+        >>> graph.set_tile_mapping(x, 0)
+        >>> graph.has_tile_mapping
+        True
+        """
         return bool(self._tiles.mappings)
 
     # --- looking inside -------------------------------------------------------------------------------
@@ -822,7 +851,15 @@ class Graph:
             yield from vertex.iter_edges()
 
     def iter_edge_blocks(self) -> Iterator[EdgeBlock]:
-        """Iterate over all edges in columns, many vertices at once; see `EdgeBlock`."""
+        """Iterate over all edges in columns, many vertices at once; see `EdgeBlock`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(2)
+        >>> y = graph.add_vertex("sum", cl.codelet(lambda x: x.sum()), x=x[2 * i : 2 * i + 2])
+        >>> [(block.field.name, block.first.tolist(), block.length.tolist()) for block in graph.iter_edge_blocks()][0]
+        ('x', [0, 2], [[2]])
+        """
         for family in self.families:
             yield from edge_blocks(family)
 
@@ -898,7 +935,7 @@ class Graph:
         packed: float = 0.5,
         **old: Any,
     ) -> Picture:
-        """Draw all vertices and links. This calls `cl.draw`, which has an example.
+        """Draw all vertices and links. This calls `cl.draw`.
 
         Args:
             path: the file to write, if any.
@@ -915,6 +952,13 @@ class Graph:
 
         Raises:
             DrawError, FileError, ProgramError, ForeignGraphError, MissingExtraError: those of `cl.draw`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> graph.draw(size=256, colour="codelet")
+        <Picture of 4 vertices   ·   4 links, 256 x 256>
         """
         given = {"size": size, "style": style, "colour": colour, "palette": palette, "highlight": highlight}
         given = {**given, "title": title, "packed": packed, **old}

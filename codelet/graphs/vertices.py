@@ -188,8 +188,17 @@ class Vertex:
             read: a function from a tensor to its array.
             check: True to check that the result has the traced type.
 
+        Returns:
+            The values it would write, by field.
+
         Raises:
             CodeletTraceError: the result differs from the trace.
+
+        >>> import codelet as cl, numpy as np
+        >>> graph = cl.Graph()
+        >>> y = graph.add_vertex("square", cl.codelet(lambda x: x * x), x=graph.add_variable("x", ()))
+        >>> float(graph.vertex("square", 0).call(lambda tensor: np.float32(3.0))["out"])
+        9.0
         """
         with restored(self.family.codelet.settings):
             inputs = self._inputs(read)
@@ -279,7 +288,15 @@ class Vertex:
 
     @property
     def number_in_compute_set(self) -> int:
-        """Its place among all vertices of its compute set, in the order in which they were added."""
+        """Its place among all vertices of its compute set, in the order in which they were added.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i, double = graph.add_variable("x", (4,)), cl.grid(4), cl.codelet(lambda x: 2 * x)
+        >>> first, second = (graph.add_vertex("double", double, x=x[i]) for _ in range(2))
+        >>> graph.writers(second[1])[0].number, graph.writers(second[1])[0].number_in_compute_set
+        (1, 5)
+        """
         before = 0
         for family in self.family.compute_set.graph.families:
             if family is self.family:

@@ -264,7 +264,11 @@ class RepeatWhile(Program):
         set_depth(self, self.condition, self.body)
 
     def told(self, bound: int | None) -> RepeatWhile:
-        """Set the bound that the error names, where one iteration here stands for several of the user's."""
+        """Set the bound that the error names, where one iteration here stands for several of the user's.
+
+        Args:
+            bound: the bound on the user's iterations, or `None`.
+        """
         object.__setattr__(self, "bound", bound)
         return self
 

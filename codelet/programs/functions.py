@@ -46,7 +46,15 @@ class Function:
     same_values: bool = False
 
     def lines(self) -> Iterator[str]:
-        """The function as text, its body indented."""
+        r"""The function as text, its body indented.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> step = graph.add_compute_set("step")
+        >>> print("\n".join(graph.add_function(step, name="move").lines()))
+        function move()
+          Execute(step)
+        """
         yield f"function {self.name}({', '.join(f'{name}={tensor}' for name, tensor in self.parameters.items())})"
         yield from indented(self.body)
 

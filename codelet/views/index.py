@@ -87,6 +87,10 @@ class Index(IntegerOperators):
 
         Args:
             other: a number, an integer array or an index.
+
+        >>> import codelet as cl
+        >>> cl.Index.operand(3), cl.Index.operand("x")
+        (Index(3), None)
         """
         return as_index(other)
 

@@ -94,7 +94,13 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
         return index
 
     def find_layout(self) -> Layout | None:
-        """Its layout, or `None` if it is not a strided view."""
+        """Its layout, or `None` if it is not a strided view.
+
+        >>> import codelet as cl
+        >>> x = cl.Graph().add_variable("x", (4, 6))
+        >>> x[1:3, ::2].find_layout().strides, x[[0, 2, 3]].find_layout()
+        ((6, 2), None)
+        """
         index = self.index
         if self.layout is None and index.is_strided and self.rows is None:
             object.__setattr__(self, "offset", index.offset)
@@ -150,7 +156,13 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
 
     @property
     def ndim(self) -> int:
-        """The number of dimensions."""
+        """The number of dimensions.
+
+        >>> import codelet as cl
+        >>> x = cl.Graph().add_variable("x", (2, 3))
+        >>> x.ndim, x.size, x.dtype
+        (2, 6, dtype('float32'))
+        """
         return len(self.index.shape)
 
     @property
@@ -262,6 +274,11 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
 
         Args:
             axes: the axes of the family.
+
+        >>> import codelet as cl
+        >>> x, i = cl.Graph().add_variable("x", (4,)), cl.grid(4)
+        >>> x[i].over(i.axes)
+        Tensor(float32[] of x: i0)
         """
         if self.rows is None:
             index = self.index.over(axes).without_idle_symbols()
@@ -496,7 +513,13 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
         return self[(slice(None),) * at + (slice(None, None, -1),)]
 
     def text(self) -> str:
-        """The view as errors print it in an expression."""
+        """The view as errors print it in an expression.
+
+        >>> import codelet as cl
+        >>> x = cl.Graph().add_variable("x", (4,))
+        >>> x.text(), x[1:].text()
+        ('x', 'Tensor(float32[3] of x: 1 + f0)')
+        """
         return self.name if self.is_whole_variable else repr(self)
 
     def pad(self, widths: object, mode: str = "constant", value: object = 0) -> Tensor:

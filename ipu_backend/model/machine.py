@@ -49,6 +49,9 @@ class Route:
 
         Args:
             num_tiles: of one chip.
+
+        >>> Route(cycles=50, row_cycles=2, rows=2).arrival_cycles(4).tolist()
+        [50, 50, 52, 52]
         """
         column, row = np.divmod(np.arange(num_tiles) // 2, self.rows)
         return self.cycles + self.row_cycles * np.where(column % 2, self.rows - 1 - row, row)
@@ -201,6 +204,12 @@ class Machine:
 
         Args:
             codelet: a traced codelet.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> graph.target.interleaved_fields(graph.families[0].codelet)    # a vertex without the matrix unit
+        ()
         """
         return interleaved_fields(codelet, self)
 

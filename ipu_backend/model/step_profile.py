@@ -113,6 +113,13 @@ class StepProfile(CountedByKind):
 
         Raises:
             FigureError: an unknown kind.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> (step,) = cl.Engine(graph).profile().steps
+        >>> step.cycles_of("exchange", "sync"), step.cycles_of("compute") == step.total_cycles
+        (0, True)
         """
         check_kinds(kinds)
         return sum(map(self.prolongs, (phase for phase in self.phases if phase.kind in kinds)))
@@ -122,6 +129,13 @@ class StepProfile(CountedByKind):
 
         Args:
             phase: one of `phases`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> (step,) = cl.Engine(graph).profile().steps
+        >>> [phase.kind for phase in step.phases], step.prolongs(step.phases[0]) == step.compute_cycles
+        (['compute'], True)
         """
         return self.iterations * phase.cycles - (self.hidden_cycles if phase.kind == "host" else 0)
 

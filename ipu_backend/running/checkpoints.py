@@ -246,6 +246,17 @@ class Checkpoints:
 
         Raises:
             CheckpointError: the step is there already, or cannot be written. Earlier checkpoints are unchanged.
+
+        >>> import tempfile, codelet as cl
+        >>> graph = cl.Graph()
+        >>> x = graph.add_variable("x", (2,))
+        >>> engine = cl.Engine(graph)
+        >>> engine.write({x: [1, 2]})
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     checkpoints = cl.Checkpoints(directory)
+        ...     checkpoints.save(engine, 10)
+        ...     checkpoints.steps
+        [10]
         """
         path, processes = self._path(step), _Processes(engine.mesh)
         beside = path.with_name(f"{path.name}.writing")
@@ -310,6 +321,15 @@ class Checkpoints:
         Raises:
             CheckpointError: there is no such checkpoint, or it is damaged, of another graph, or written by a newer
                 codelet.
+
+        >>> import tempfile, codelet as cl
+        >>> engine = cl.Engine(cl.Graph())
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     try:
+        ...         cl.Checkpoints(directory).restore(engine)
+        ...     except cl.CheckpointError as error:
+        ...         print(str(error).splitlines()[1].strip())
+        given:    no finished checkpoint
         """
         processes = _Processes(engine.mesh)
         path = processes.do("read", lambda: self._found(step))

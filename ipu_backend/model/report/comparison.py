@@ -86,6 +86,13 @@ class Comparison:
         The columns are `what` (one of "cycles by kind", "memory by kind", "cycles by step", "cycles by layer", "cycles
         by codelet", "memory by variable"), `name`, `before`, `after`, `difference` and `status`: "came", "went",
         "more", "less" or "same". The largest differences come first, within each value of that column.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> profile = cl.Engine(graph).profile()
+        >>> list(cl.compare(profile, profile).differences)
+        ['what', 'name', 'before', 'after', 'difference', 'status']
         """
         before, after = _measured(self.before), _measured(self.after)
         rows: list[tuple[str, str, int, int, int, str]] = []
@@ -141,7 +148,15 @@ class Comparison:
         return "\n".join(self._lines())
 
     def summary(self) -> Text:
-        """The comparison as text: cycles and bytes of both, and the five largest differences of each kind."""
+        """The comparison as text: cycles and bytes of both, and the five largest differences of each kind.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> profile = cl.Engine(graph).profile()
+        >>> str(cl.compare(profile, profile).summary()).splitlines()[0]
+        'before, then after'
+        """
         return Text(self)
 
     report = old_attribute("Comparison.report", "write_report")
@@ -155,6 +170,13 @@ class Comparison:
         Raises:
             FileError: the file cannot be written.
             MissingExtraError: bokeh is not installed.
+
+        >>> import codelet as cl, pathlib, tempfile
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> profile = cl.Engine(graph).profile()
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     cl.compare(profile, profile).write_report(pathlib.Path(directory) / "comparison.html")
         """
         from ipu_backend.model.report.page import page_of
 
@@ -163,7 +185,15 @@ class Comparison:
             file.write(text)
 
     def to_dict(self) -> dict[str, Any]:
-        """Both records and the differences, as lists, numbers and text for `json.dump`."""
+        """Both records and the differences, as lists, numbers and text for `json.dump`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> profile = cl.Engine(graph).profile()
+        >>> sorted(cl.compare(profile, profile).to_dict())
+        ['after', 'before', 'differences']
+        """
         listed = {key: own.tolist() for key, own in self.differences.items()}
         return {"before": self.before.to_dict(), "after": self.after.to_dict(), "differences": listed}
 

@@ -59,6 +59,12 @@ class Record:
 
         Raises:
             RecordError: an unknown name.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> cl.Engine(graph).profile().tables().table("tiles")["tile"].tolist()
+        [0, 1]
         """
         if not isinstance(name, str) or name not in self.tables:
             raise RecordError("a record has no such table", given=repr(name), expected=", ".join(self.tables))
@@ -78,7 +84,14 @@ class Record:
         return _pandas().DataFrame(table)
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as lists, numbers and text for `json.dump`."""
+        """The record as lists, numbers and text for `json.dump`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> list(cl.Engine(graph).profile().tables().to_dict())
+        ['format', 'version', 'about', 'tables']
+        """
         tables = {name: {key: own.tolist() for key, own in table.items()} for name, table in self.tables.items()}
         return {"format": FORMAT, "version": VERSION, "about": dict(self.about), "tables": tables}
 
@@ -90,6 +103,12 @@ class Record:
 
         Raises:
             FileError: the file cannot be written; an older file is unchanged.
+
+        >>> import codelet as cl, pathlib, tempfile
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     cl.Engine(graph).profile().tables().write_json(pathlib.Path(directory) / "tables.json")
         """
         with written_whole(path) as file:
             json.dump(self.to_dict(), file, allow_nan=False)
