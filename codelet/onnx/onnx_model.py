@@ -21,7 +21,7 @@ from codelet.onnx.run_nodes import NodeRunner, NodeValues, domain_of
 
 
 class Model:
-    """An ONNX model as a function: `model(parameters, *inputs)`. Made by `cl.onnx.load`, which has an example.
+    """An ONNX model as a function: `model(parameters, *inputs)`. Made by `cl.onnx.load`.
 
     Args:
         proto: the model.
@@ -32,6 +32,13 @@ class Model:
         parameters: the trained arrays, by name: the initializers, without those on which shapes depend.
         inputs: the type of each input by name, as `jax.ShapeDtypeStruct`.
         outputs: the names of the results, in the file's order.
+
+    >>> import codelet as cl, onnx
+    >>> x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [3]) for name in "xy")
+    >>> node = onnx.helper.make_node("Tanh", ["x"], ["y"])
+    >>> model = cl.onnx.load(onnx.helper.make_model(onnx.helper.make_graph([node], "tanh", [x], [y])))
+    >>> model
+    Model('tanh', 0 parameters, inputs x: float32[3]; outputs y)
     """
 
     def __init__(self, proto: onnx.ModelProto, constants: Mapping[str, Any], dimensions: Mapping[str, int]):

@@ -23,7 +23,7 @@ _RETURNS = ("func.return", "stablehlo.return", "func.func")
 
 
 class Module:
-    """A StableHLO module as a function. Made by `cl.stablehlo.load`, which has an example.
+    """A StableHLO module as a function. Made by `cl.stablehlo.load`.
 
     Args:
         module: the parsed module.
@@ -33,6 +33,12 @@ class Module:
     Attributes:
         inputs: the types of its arguments, in order, as `jax.ShapeDtypeStruct`.
         outputs: those of its results.
+
+    >>> import codelet as cl, jax, jax.numpy as jnp
+    >>> text = jax.jit(jnp.tanh).lower(jnp.ones(3)).as_text()
+    >>> module = cl.stablehlo.load(text)
+    >>> module.outputs[0].shape, [y.tolist() for y in module(jnp.zeros(3))]
+    ((3,), [[0.0, 0.0, 0.0]])
     """
 
     def __init__(self, module: Any, context: Any, exported: Any = None):
