@@ -388,7 +388,7 @@ def interpret(
         )
     listed = several(outputs)
     if listed is None:
-        raise ProgramError("the outputs are no list", given=f"{outputs!r:.80}", expected="a list: [y], or ['y']")
+        raise ProgramError("the outputs are not a list", given=f"{outputs!r:.80}", expected="a list: [y], or ['y']")
     wanted = [_output(graph, output) for output in listed]
     chosen = graph.default_program if program is None else as_program(program)
     check_program(chosen, graph)

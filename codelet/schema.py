@@ -110,9 +110,7 @@ class Schema:
         for name, value in (*zip(self._by_place, args, strict=False), *kwargs.items()):
             kind, default = self._kinds.get(name, (None, None))
             if kind is not None and value is not default and not kind.accepts(value):
-                raise self._error(
-                    f"{name} of {self._name} is not what it may be", given=f"{value!r:.80}", expected=kind.text
-                )
+                raise self._error(f"{name} of {self._name} is invalid", given=f"{value!r:.80}", expected=kind.text)
 
 
 def accepts(error: type[CodeletError], **kinds: Kind) -> Callable[[F], F]:

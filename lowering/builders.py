@@ -198,7 +198,7 @@ class LoweredFunction(Unchanging):
                     f"the function {self.__name__!r} builds a program that takes values of a stream",
                     given=stream,
                     expected="values that are arguments of the function",
-                    fix="an argument with a first axis of turns, or cl.lower(graph, program, inputs=..., outputs=...)",
+                    fix="an argument with an axis of iterations, or cl.lower(graph, program, inputs=..., outputs=...)",
                 )
         for output in outputs:
             if isinstance(output, Stream) and output not in plan.streams:
@@ -306,7 +306,7 @@ def _names_of(shared: Any) -> list[str]:
     listed = several(shared)
     if listed is None or not all(isinstance(own, (str, Tensor, Stream)) for own in listed):
         raise ProgramError(
-            "shared names something that is no input",
+            "shared names something other than an input",
             given=f"shared={shared!r:.80}",
             expected="tensors or streams of the graph, or their names, in a list",
         )

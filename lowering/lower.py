@@ -270,7 +270,7 @@ def _listed(given: Any, what: str) -> list[Any]:
     found = several(given)
     if found is None:
         raise ProgramError(
-            f"the {what} are no list", given=f"{given!r:.80}", expected=f"{what}=[x, ...], or by name {what}=['x']"
+            f"the {what} are not a list", given=f"{given!r:.80}", expected=f"{what}=[x, ...], or by name {what}=['x']"
         )
     return found
 

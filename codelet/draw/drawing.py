@@ -178,7 +178,7 @@ def _of_traced(traced: Any, program: object) -> tuple[Graph, object, Callable[[s
     graph = getattr(traced, "graph", None)
     if not isinstance(graph, Graph):
         raise DrawError(
-            "something is drawn that is no graph", given=f"{traced!r:.80}", expected="a graph, or what cl.trace gives"
+            "something other than a graph is drawn", given=f"{traced!r:.80}", expected="a graph, or what cl.trace gives"
         )
     return graph, getattr(traced, "program", None) if program is None else program, getattr(traced, "layer_of", None)
 

@@ -412,7 +412,7 @@ def jit(
         return functools.partial(Jitted, named=named, options=options)
     if not callable(function):
         raise TraceError(
-            "something is to run as a graph that is no function",
+            "something other than a function is to run as a graph",
             given=f"{function!r:.80}",
             expected="cl.jit(function), of a function that takes arrays",
         )

@@ -101,7 +101,7 @@ def trace(
     """
     if not callable(function):
         raise TraceError(
-            "something is traced that is no function",
+            "something other than a function is traced",
             given=f"{function!r:.80}",
             expected="cl.trace(function, *examples), of a function that takes arrays",
         )

@@ -378,13 +378,13 @@ def find_vertex(graph: Graph, compute_set: ComputeSet | str, number: int | None,
     """One vertex of a compute set; see `Graph.vertex`."""
     if not isinstance(compute_set, str) and not hasattr(compute_set, "name"):
         raise NotInGraphError(
-            "a vertex is looked up in something that is no compute set",
+            "a vertex is looked up in something other than a compute set",
             given=f"{compute_set!r:.80}",
             expected="a compute set or its name: " + ", ".join(own.name for own in graph.compute_sets),
         )
     if number is not None and not is_whole(number):
         raise NotInGraphError(
-            "a vertex is looked up by something that is no number",
+            "a vertex is looked up by something other than a number",
             given=f"{number!r:.80}",
             expected="its number in the order of adding",
             fix="the values of symbols are given by name: graph.vertex(compute_set, i=3)",

@@ -32,8 +32,8 @@ def _check_index(count: int, index: object) -> None:
     if count and count - 1 > np.iinfo(index.dtype).max:
         raise ProgramError(
             "a repeat's index cannot count so far",
-            given=f"{count} turns, counted by {index}",
-            expected=f"at most {int(np.iinfo(index.dtype).max) + 1} turns",
+            given=f"{count} iterations, counted by {index}",
+            expected=f"at most {int(np.iinfo(index.dtype).max) + 1} iterations",
             fix="a wider dtype, int32 say, or a Repeat in a Repeat",
         )
 
@@ -139,9 +139,9 @@ class Repeat(Program):
             _check_index(int(count), index)
         if not (recompute is None or isinstance(recompute, Revolve) or is_whole(recompute, 1)):
             raise ProgramError(
-                "a repeat's recompute= is no number of turns",
+                "a repeat's recompute= is not a number of iterations",
                 given=repr(recompute),
-                expected="a positive integer: cl.Repeat(100, body, recompute=10) keeps the state of every tenth turn",
+                expected="a positive integer: cl.Repeat(100, body, recompute=10) saves every tenth state",
                 fix="cl.Revolve(10), for ten states at once",
             )
         object.__setattr__(self, "count", int(count))
@@ -164,16 +164,16 @@ def _check_trip_count(trip_count: object, max_iterations: int | None) -> None:
         return
     if not is_whole(trip_count, 0) or trip_count > _MOST_TURNS:
         raise ProgramError(
-            "a loop's turns are not a number of times",
+            "a loop's trip_count is not a number of iterations",
             given=f"trip_count={trip_count!r:.60}",
             expected=f"a whole number from 0 to {_MOST_TURNS:,}, which a profile counts",
             fix="leave it off where nobody knows: max_iterations, or else a guess, is counted",
         )
     if max_iterations is not None and trip_count > max_iterations:
         raise ProgramError(
-            "a loop has more turns than it may have",
+            "a loop's trip_count exceeds its max_iterations",
             given=f"trip_count={trip_count}, max_iterations={max_iterations}",
-            expected=f"at most {max_iterations} turns",
+            expected=f"at most {max_iterations} iterations",
             fix="a larger max_iterations, since the program aborts beyond it",
         )
 
@@ -238,7 +238,7 @@ class RepeatWhile(Program):
         check_predicate(predicate, "the predicate of a loop")
         if max_iterations is not None and not is_whole(max_iterations, 1):
             raise ProgramError(
-                "max_iterations is not a number of turns", given=max_iterations, expected="a positive integer"
+                "max_iterations is not a number of iterations", given=max_iterations, expected="a positive integer"
             )
         if max_iterations is not None and max_iterations > _MOST_TURNS:
             raise ProgramError(

@@ -100,7 +100,7 @@ class Call(Program):
     def __init__(self, function: Function, /, *positional: object, **arguments: Tensor):
         if not isinstance(function, Function):
             raise ProgramError(
-                "something is called that is no function",
+                "something other than a function is called",
                 given=f"{function!r:.80}",
                 expected="what graph.add_function returns",
                 fix="a program without parameters is put where it runs, without Call",
@@ -160,7 +160,7 @@ def named_parameters(parameters: Mapping[str, Tensor] | Iterable[Tensor]) -> dic
     """
     if isinstance(parameters, (str, Tensor)) or not isinstance(parameters, Iterable):
         raise ProgramError(
-            "the parameters of a function are no list",
+            "the parameters of a function are not a list",
             given=f"{parameters!r:.80}",
             expected="a list of variables, [x, y], or a dict of them by name",
         )
@@ -194,7 +194,7 @@ def checked_derivative(derivative: object, parameters: Mapping[str, Tensor]) -> 
         return None
     if not isinstance(derivative, Codelet):
         raise ProgramError(
-            "the derivative of a function is no codelet",
+            "the derivative of a function is not a codelet",
             given=f"{derivative!r:.80}",
             expected="a codelet that computes of the function's parameters what its body writes to them",
             fix="cl.codelet(function)",
@@ -207,7 +207,7 @@ def checked_derivative(derivative: object, parameters: Mapping[str, Tensor]) -> 
         if unknown is None:
             return traced
     raise ProgramError(
-        "the derivative of a function has a field that is none of its parameters, or of another type",
+        "the derivative of a function has a field that is not a parameter of it, or is of another type",
         given=f"field {unknown!r} of {derivative!r}",
         expected=", ".join(f"{name}: {type_text(own.dtype, own.shape)}" for name, own in parameters.items()),
     )

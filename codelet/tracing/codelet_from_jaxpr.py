@@ -179,7 +179,7 @@ def _listed(jaxprs: Any) -> list[jax_core.ClosedJaxpr]:
     elif callable(wrong):
         fix = f"{fix}, or cl.codelet(function), which traces it for the fields of each vertex"
     raise CodeletDefinitionError(
-        "a codelet is made of something that is no jaxpr",
+        "a codelet is made of something other than a jaxpr",
         given=f"{wrong!r:.80}" if found else "an empty list",
         expected="a closed jaxpr, or a list of them, one for each combination of types",
         fix=fix,

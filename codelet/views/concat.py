@@ -54,7 +54,7 @@ def concat(tensors: Sequence[Tensor], dimension: int = 0) -> Tensor:
     for tensor in listed:
         if not isinstance(tensor, Tensor):
             raise ViewError(
-                "something that is no tensor is joined",
+                "something other than a tensor is concatenated",
                 given=f"{tensor!r:.80}",
                 expected="a list of tensors: cl.concat([x, y])",
                 fix="graph.add_constant makes an array a tensor",

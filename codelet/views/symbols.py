@@ -188,7 +188,7 @@ def _both(function: str, a: object, b: object) -> tuple[Index, Index]:
     for value, operand in zip((a, b), operands, strict=True):
         if operand is None:
             raise SymbolError(
-                f"cl.{function} is given something that is no integer",
+                f"cl.{function} is given something other than an integer",
                 given=shown(value),
                 expected="integers, symbols, index expressions or tables",
             )
@@ -266,7 +266,7 @@ def where(condition: object, a: object, b: object) -> Any:
         condition = Condition(as_index(np.asarray(condition).astype(np.int32)))  # type: ignore[arg-type]
     if not isinstance(condition, Condition):
         raise SymbolError(
-            "cl.where is given something that is no condition",
+            "cl.where is given something other than a condition",
             given=shown(condition),
             expected="a comparison of index expressions, as in cl.where(i < 3, a, b)",
         )

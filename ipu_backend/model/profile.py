@@ -621,7 +621,7 @@ class Profile(CountedByKind):
             raise FigureError("a profile has no such figure", given=figure, expected=", ".join(figures))
         if axes is not None and not hasattr(axes, "stairs"):
             raise FigureError(
-                "a figure is drawn into something that is no axes",
+                "a figure is drawn into something other than axes",
                 given=f"{type(axes).__name__}: {axes!r:.80}",
                 expected="axes of matplotlib",
                 fix="figure, axes = matplotlib.pyplot.subplots()",

@@ -208,7 +208,7 @@ class Checkpoints:
                 raise ValueError("a path has no null character")
         except (TypeError, ValueError) as error:
             raise CheckpointError(
-                "checkpoints are kept at something that is no path",
+                "checkpoints are saved at something other than a path",
                 given=f"{directory!r:.80}: {error}",
                 expected="a directory, which need not be there yet",
             ) from error
@@ -231,7 +231,7 @@ class Checkpoints:
 
     def _path(self, step: object) -> Path:
         if not is_whole(step, 0):
-            raise CheckpointError("a step is no number", given=f"{step=!r}", expected="a whole number from 0 on")
+            raise CheckpointError("a step is not an integer", given=f"{step=!r}", expected="a whole number from 0 on")
         return self.directory / str(operator.index(step))
 
     # --- saving -------------------------------------------------------------------------------------------

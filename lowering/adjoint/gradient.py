@@ -100,12 +100,12 @@ class Gradient:
                 return made
         if isinstance(wanted, Tensor) and wanted.graph is not self.of.graph:
             raise ForeignGraphError(
-                "the gradient by a tensor of another graph was not asked for",
+                "the gradient with respect to a tensor of another graph was not asked for",
                 given=wanted,
                 expected="a tensor of the graph of the gradient",
             )
         raise ProgramError(
-            "the gradient by this tensor was not asked for",
+            "the gradient with respect to this tensor was not asked for",
             given=f"{tensor!r:.80}",
             expected=", ".join(map(str, self.tensors)),
             fix="cl.gradient(graph, of=..., wrt=...) with it in `wrt`; of a part of x, found[x][...]",
@@ -184,7 +184,7 @@ def gradient(
     checks = None if check is None else importlib.import_module("lowering.equality.checks").for_word(check)
     chosen = graph.default_program if program is None else as_program(program)
     check_program(chosen, graph)
-    target = tensor_of_floats(graph, of, "what is differentiated")
+    target = tensor_of_floats(graph, of, "the tensor of=")
     by = differentiated_by(graph, wrt)
     check_is_policy(recompute)
     seed, num_before = cotangent_of(target, cotangent), len(graph.sources)

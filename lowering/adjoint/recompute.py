@@ -160,7 +160,9 @@ class Recompute:
         1048576
         """
         if not is_whole(budget, 0):
-            raise ProgramError("a budget is no number of bytes", given=repr(budget), expected="a whole number of bytes")
+            raise ProgramError(
+                "a budget is not a number of bytes", given=repr(budget), expected="a whole number of bytes"
+            )
         return Recompute("bytes", budget=int(budget))
 
 

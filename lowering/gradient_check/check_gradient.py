@@ -42,7 +42,8 @@ def _error(report: GradientCheck, ignored: Sequence[object]) -> GradientError:
     more = f", and {len(report.wrong) - 1} more" if len(report.wrong) > 1 else ""
     if vertex is None:
         return GradientError(
-            f"the gradient by {finding.field} is wrong, while those of all vertices looked at are right{more}",
+            f"the gradient with respect to {finding.field} is wrong, while those of all checked vertices are right"
+            + more,
             report,
             given=f"{finding.quantity} is {gradient}",
             expected=f"{differences}, to which differences of what the program computes converge",
@@ -54,7 +55,7 @@ def _error(report: GradientCheck, ignored: Sequence[object]) -> GradientError:
     name = repr([*(getattr(own, "name", own) for own in ignored), codelet.name])
     mend = f"correct the {rules} in it" if rules else "see where it stops or replaces a gradient: jax.lax.stop_gradient"
     return GradientError(
-        f"codelet {codelet.name!r} has a wrong gradient by its field {finding.field!r}{more}",
+        f"codelet {codelet.name!r} has a wrong gradient with respect to its field {finding.field!r}{more}",
         report,
         given=f"{finding.quantity} is {gradient}, at {vertex!r}",
         expected=f"{differences}, to which differences of what it computes converge",
@@ -156,7 +157,7 @@ def check_gradient(
     >>> graph.add_vertex("energies", energy, x=x[i], out=y[i])
     >>> cl.check_gradient(graph, of=y, wrt=x, values={x: jnp.arange(1.0, 7).reshape(3, 2)})   # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    codelet.errors.GradientError: codelet 'energy' has a wrong gradient by its field 'x', and 2 more
+    codelet.errors.GradientError: codelet 'energy' has a wrong gradient with respect to its field 'x', and 2 more
       given:    d out / d x[1] is 2, at vertex of energies / energy at i=0
       expected: 4, to which differences of what it computes converge
       fix:      correct the jax.custom_vjp in it; where it is meant to differ, ignore=['energy']
@@ -168,7 +169,7 @@ def check_gradient(
     check_form(chosen, graph)
     values = by_name(graph, values)
     check_names(graph, values)
-    target = tensor_of_floats(graph, of, "what is differentiated")
+    target = tensor_of_floats(graph, of, "the tensor of=")
     by = [*differentiated_by(graph, wrt).values()]
     weights = _weights(target, cotangent, seed)
     inputs = [variable for variable in graph.sources if variable.name in values]
@@ -187,7 +188,9 @@ def check_gradient(
     variables = {variable for tensor in by for variable in source_variables(tensor.source)}
     sites = sites_of(plan, variables, source_variables(target.source), options)
     checked, findings = check_families(plan, sites, values, options)
-    title = f"gradient of {source_text(target.source)} by {', '.join(source_text(own.source) for own in by)}"
+    title = (
+        f"gradient of {source_text(target.source)} with respect to {', '.join(source_text(own.source) for own in by)}"
+    )
     if not any(own.kind == "wrong" for own in findings) and not ignore and directions:
         whole, more = check_program(graph, target, by, values, chosen, weights, directions, options)
         checked.append(whole)

@@ -119,7 +119,7 @@ class GradientCheck:
     >>> graph.add_vertex("square", cl.codelet(lambda x: x * x), x=x, out=y)
     >>> found = cl.check_gradient(graph, of=y, wrt=x, values={x: 3.0})
     >>> found, found.wrong, found.kinks, found.unstable
-    (<GradientCheck: gradient of y by x: right>, (), (), ())
+    (<GradientCheck: gradient of y with respect to x: right>, (), (), ())
     """
 
     title: str

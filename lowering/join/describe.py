@@ -316,7 +316,7 @@ def describe(graph: Graph, program: object = None) -> tuple[Description | Refuse
     out[i, j] = sum over i2 of a[i, i2] * b[i2, j]
     """
     if not isinstance(graph, Graph):
-        raise ProgramError("something is described that is no graph", given=f"{graph!r:.80}", expected="a cl.Graph")
+        raise ProgramError("something other than a graph is described", given=f"{graph!r:.80}", expected="a cl.Graph")
     chosen = graph.compute_sets if program is None else _compute_sets(as_program(program))
     if any(own.graph is not graph for own in chosen):
         raise ForeignGraphError("a compute set of another graph is described", given=chosen, expected=graph)

@@ -222,7 +222,7 @@ def compare(before: Profile, after: Profile) -> Comparison:
     for own in (before, after):
         if not isinstance(own, Profile):
             raise ComparisonError(
-                "something is compared that is no profile",
+                "something other than a profile is compared",
                 given=f"{own!r:.80}",
                 expected="two profiles",
                 fix="cl.compare(cl.Engine(graph).profile(), cl.Engine(other).profile())",
