@@ -1,7 +1,7 @@
-"""The mistakes a user can make, one class for each, and the one way in which all of them are worded.
+"""The mistakes a user can make, one class for each, and the one form of their messages.
 
-Every message says what is wrong, what was given, what was expected, how to mend it, and which of the
-user's lines it concerns. A bug of codelet's own is an assertion, never one of these.
+Every message states the mistake, the offending value, a valid value, a fix, and the user's line. A bug of codelet
+itself is an assertion, never one of these.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def without_folders(file: str) -> str:
 
 
 def _notebook_cell(filename: str) -> str | None:
-    """What IPython calls the notebook cell that it runs as a file of this name; None for other files."""
+    """IPython's name of the notebook cell that it runs as a file of this name; `None` for other files."""
     if "IPython" not in sys.modules:
         return None
     shell = sys.modules["IPython"].get_ipython()
@@ -150,7 +150,7 @@ _NOT_THE_USERS = ("codelet", "lowering", "ipu_backend", "jax", "equinox", "conte
 
 
 def _is_the_users(frame: FrameType) -> bool:
-    """Whether a user wrote what a frame runs. Models that ship with codelet are written as a user writes."""
+    """True if a frame runs code of the user. Models that ship with codelet are written as a user writes."""
     module = frame.f_globals.get("__name__", "")
     return module.split(".")[0] not in _NOT_THE_USERS or module.startswith("codelet.models")
 

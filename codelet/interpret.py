@@ -1,4 +1,4 @@
-"""The meaning of a graph: one vertex at a time, with NumPy and the codelets' own functions or jaxprs.
+"""The meaning of a graph: one vertex at a time, with NumPy and the codelets' functions or jaxprs.
 
 Every other way of running is tested against this one. It is never optimised: it must be plainly right.
 """
@@ -324,7 +324,7 @@ class Interpreter:
 
 
 def _output(graph: Graph, given: object) -> Tensor | Stream:
-    """What an output names: a view without symbols, or an output stream."""
+    """The view without symbols, or the output stream, that an output names."""
     streams = {stream.name: stream for stream in graph.streams}
     found = given
     if isinstance(given, str):

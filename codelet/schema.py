@@ -1,7 +1,6 @@
-"""The schema of arguments: what a public function may be given, looked at before it does anything.
+"""The schema of arguments: the kinds of values that a public function accepts, checked before it runs.
 
-`accepts(error, size=COUNT, ...)` puts the kinds of its arguments before a function, whose own checks go on from there:
-of what belongs together, and of what only it knows.
+`accepts(error, size=COUNT, ...)` checks arguments one by one. The function itself checks combinations of them.
 """
 
 from __future__ import annotations

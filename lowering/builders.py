@@ -39,12 +39,12 @@ from lowering.plan.streams import copied_by_stream
 
 
 class _Built(NamedTuple):
-    """What a function has built.
+    """A graph that a function has built.
 
     Attributes:
-        lowered: what runs: from all arguments to the tensors that were returned, and what streams send.
-        returned: what was returned, tensors and streams, in order.
-        tree: how it was returned.
+        lowered: from all arguments to the returned tensors, and the values of streams.
+        returned: the returned tensors and streams, in order.
+        tree: their structure.
     """
 
     lowered: Lowered
@@ -143,7 +143,7 @@ class LoweredFunction(Unchanging):
             ) from None
 
     def _key(self, tree: Any, types: Any, static: Mapping[str, Any]) -> Hashable:
-        """What a graph is built for: the structure of the arguments, and the static values."""
+        """The key of a graph: the structure of the arguments, and the static values."""
         named = f"of the function {self.__name__!r}"
         otherwise = "arrays are positional arguments"
         values = tuple(
@@ -212,7 +212,7 @@ class LoweredFunction(Unchanging):
         return _Built(checks.check_lowered(made, replicas) if self.check else made, tuple(outputs), tree)
 
     def _check_output(self, graph: Graph, output: object) -> None:
-        """See that what the function returns is of its graph."""
+        """Check that a result of the function is of its graph."""
         sent = isinstance(output, Stream) and not output.is_input
         if not sent and (not isinstance(output, Tensor) or output.axes):
             raise FieldTypeError(

@@ -42,7 +42,7 @@ from lowering.plan.structure import structure
 
 
 class _Compiled:
-    """What of a lowered graph is fixed: equal where the plans are equal in structure."""
+    """The static part of a lowered graph: equal if the plans are equal in structure."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class _Compiled:
 
     @functools.cached_property
     def told(self) -> Plan:
-        """What runs, with how much is moved for each compute set."""
+        """The plan that runs, with the amount of data that each compute set moves."""
         if self.how != "fused":
             return self.runs
         return replace(self.runs, work={name: str(own) for name, own in work_of(self.runs, self.jaxpr).items()})

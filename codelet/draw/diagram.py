@@ -1,7 +1,7 @@
 """Diagrams of small graphs: a box for each vertex with its fields, a line for each link, as SVG.
 
-Vertices stand in columns, each to the right of all that it reads; within a column near what they are linked with.
-Hovering a line says what it carries.
+Vertices stand in columns, each to the right of all that it reads, and near its links within a column. Hovering a line
+shows its source and target.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _GROUNDS = {"dark": ("#101014", "#f0f0f4", "#1c1c24"), "light": ("#ffffff", "#18
 
 @dataclass(frozen=True)
 class _DiagramBox:
-    """A box of the diagram: what stands in it, its fields, and where it is."""
+    """A box of the diagram: its text, its fields, and its place."""
 
     title: str
     about: str
@@ -114,7 +114,7 @@ class _FieldSearch(LinkSearch):
 
 
 def _columns(first: np.ndarray, source: np.ndarray, num_points: int) -> list[int]:
-    """The column of every point: to the right of all that it reads, but for what comes round in a loop."""
+    """The column of every point: to the right of all that it reads, except through loops."""
     count = len(first) - 1
     column = [0] * num_points
     # Vertices are numbered about as they run: links from later ones are those of loops.
@@ -163,7 +163,7 @@ def _heights(columns: list[list[int]], tall: list[int], linked: dict[int, list[i
 
 
 def _field_text(vertex: Vertex, field: Field) -> str:
-    """A field, which way its values go, and what it is connected to."""
+    """A field, its direction, and its elements."""
     runs = [edge for edge in vertex.iter_edges() if edge.field == field.name]
     text = _run_text(runs[0].variable.name, runs[0].start, runs[0].length) if runs else "nothing"
     return f"{_ARROWS[field.kind]} {field.name}: {text}{', ...' * (len(runs) > 1)}"
@@ -180,7 +180,7 @@ def _run_text(name: str, start: int, length: int) -> str:
 
 
 def _about(vertex: Vertex, tile: int) -> str:
-    """What is told of a vertex: where it is placed, too, where the graph does not say it but a profile does."""
+    """The tooltip of a vertex, with its tile if the profile placed it."""
     placed = f"\nplaced on tile {tile}" if vertex.tile is None and tile >= 0 else ""
     return f"{vertex}\n{vertex.family.compute_set.name}{placed}"
 
@@ -249,7 +249,7 @@ def draw_diagram(
 
 
 def _fitted(text: str) -> str:
-    """What of a text has room in a box."""
+    """The part of a text that fits in a box."""
     return html.escape(text if len(text) <= _LETTERS else text[: _LETTERS - 1] + "…")
 
 

@@ -166,7 +166,7 @@ def draw_small(
 
 
 def _parts_of(graph: Any, program: object) -> tuple[Graph, object, Callable[[str], str] | None]:
-    """What is drawn: a graph with vertices, its program, and the layers of its compute sets where these are known."""
+    """The graph to draw, its program, and its function from compute sets to layers, if known."""
     own, given, layer_of = (graph, program, None) if isinstance(graph, Graph) else _of_traced(graph, program)
     if not own.num_vertices:
         raise DrawError("a graph without vertices is drawn", given=own)
@@ -174,7 +174,7 @@ def _parts_of(graph: Any, program: object) -> tuple[Graph, object, Callable[[str
 
 
 def _of_traced(traced: Any, program: object) -> tuple[Graph, object, Callable[[str], str] | None]:
-    """The graph and program of what a traced function has."""
+    """The graph and program of a traced function."""
     graph = getattr(traced, "graph", None)
     if not isinstance(graph, Graph):
         raise DrawError(
@@ -184,7 +184,7 @@ def _of_traced(traced: Any, program: object) -> tuple[Graph, object, Callable[[s
 
 
 def _weights(links: Any) -> np.ndarray:
-    """The light of each point: of vertices by their cycles, of what nobody wrote as of the lightest vertices."""
+    """The light of each point: of vertices by their cycles; unwritten elements are like the lightest vertices."""
     cycles = cycles_of(links).astype(float)
     middle = max(1.0, float(np.median(cycles))) if len(cycles) else 1.0
     weight = np.full(links.num_points, 0.3, np.float32)

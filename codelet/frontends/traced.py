@@ -1,4 +1,4 @@
-"""Traced: a function as a graph, with what goes in and what comes out."""
+"""Traced: a JAX function as a graph, with its inputs and outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values by tensor or by name: what is given to a graph, what comes back of it, and where one will do for a list.
+"""Values by tensor or by name: inputs of a graph, its outputs, and single items in place of lists.
 
 A variable is named by its name or by a view of all of it, a stream by its name or by itself.
 """
@@ -35,9 +35,9 @@ def key_of(given: Any) -> Any:
 
 
 def by_name(graph: Graph, values: Any) -> Any:
-    """Values by name that were given by tensors, streams or names.
+    """Values by name, from values by tensors, streams or names.
 
-    Keys that are none of these stay as they are, as does what is no mapping: who asks for a value finds them.
+    Other keys are unchanged, as are values that are not a mapping: the caller reports them.
 
     Raises:
         ForeignGraphError: a tensor or a stream of another graph.
@@ -60,7 +60,7 @@ def by_name(graph: Graph, values: Any) -> Any:
 
 
 def several(given: Any) -> list[Any] | None:
-    """What is given one by one, or as one alone, as a list; None of what is neither."""
+    """One item, or several, as a list; `None` for anything else."""
     if isinstance(given, (str, Tensor, Stream)):
         return [given]
     return list(given) if isinstance(given, Iterable) else None

@@ -62,7 +62,7 @@ FieldKind = Literal["in", "out", "inout", "state"]
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """A field of a family, and what it is connected to: a tensor over the family's axes, or vertex state."""
+    """A field of a family, and its connection: a tensor over the family's axes, or vertex state."""
 
     name: str
     kind: FieldKind
@@ -227,9 +227,9 @@ class Family:
 
 
 class ColumnField(NamedTuple):
-    """A field of vertices added one at a time: `column` is its place among the integers, if it has one there.
+    """A field of vertices added one at a time: `column` is its place among the integers, or `None`.
 
-    What is no single integer, a position array or another number, is kept in `objects`, one a vertex.
+    Values that are not single integers, position arrays or other numbers, are in `objects`, one per vertex.
     """
 
     field: Field
@@ -241,15 +241,14 @@ class Columns:
     """Vertices added one at a time that are alike in all but their offsets, numbers, tiles and lines.
 
     Attributes:
-        compute_set: what the vertices belong to.
-        codelet: what they run.
+        compute_set: the compute set of the vertices.
+        codelet: their codelet.
         fields: in the order in which the user's calls name them.
-        has_tile: whether the vertices were given tiles.
-        integers: for each vertex the offsets and whole numbers of its fields, and its tile, if they have tiles.
+        has_tile: True if the vertices were given tiles.
+        integers: for each vertex the offsets and integers of its fields, and its tile, if they have tiles.
         line: the number of the line that added the last vertex.
-        padded_outputs: the fields written through a source with padding, which each vertex must keep off.
-        joins: what fields of the first vertex are given that joins parts of an array; of several vertices, their places
-            in that array are listed.
+        padded_outputs: the fields written through a source with padding, which each vertex must avoid.
+        joins: the concatenated tensors of fields of the first vertex; for several vertices, positions are listed.
     """
 
     __slots__ = (
@@ -313,7 +312,7 @@ class Columns:
         self._line_starts.append(self.num_vertices)
 
     def add(self, integers: list[int], objects: list[object], line: int) -> None:
-        """Add a vertex: its integers, and what its other fields hold, both in the order of `fields`; and its line."""
+        """Add a vertex: its integers, and the values of its other fields, in the order of `fields`; and its line."""
         if line != self.line:
             self.begin_line(line)
         self.integers.fromlist(integers)

@@ -1,4 +1,4 @@
-"""Compute sets: what programs execute, and what vertices are added to."""
+"""Compute sets: programs execute them, and vertices are added to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Control: loops, and choices between programs."""
+"""Control flow: loops and branches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_TURNS = 2**31 - 1  # JAX counts turns in int32
 
 
 def _check_index(count: int, index: object) -> None:
-    """See that a variable can count the turns of a repeat, up to the last one."""
+    """Check that a variable can count the iterations of a repeat, up to the last one."""
     if not (isinstance(index, Tensor) and index.is_whole_variable and index.shape == () and index.dtype.kind in "iu"):
         raise ProgramError(
             "a repeat's index cannot count",
@@ -159,7 +159,7 @@ class Repeat(Program):
 
 
 def _check_trip_count(trip_count: object, max_iterations: int | None) -> None:
-    """See that a profile can count so many turns of a loop on a condition."""
+    """Check the trip count of a loop on a condition."""
     if trip_count is None:
         return
     if not is_whole(trip_count, 0) or trip_count > _MOST_TURNS:

@@ -1,4 +1,4 @@
-"""Copies: what moves values from view to view, and between views and the streams of the host."""
+"""Copies: between views, and between views and the streams of the host."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _check_side(side: object, is_source: bool) -> None:
 
 
 class _Destination(NamedTuple):
-    """What numbers are copied to, without its shape: they may be broadcast."""
+    """The destination of copied numbers, without its shape: they may be broadcast."""
 
     name: str
     shape: tuple[int, ...]
@@ -97,7 +97,7 @@ def _is_numbers(value: object) -> bool:
 
 
 def _constant(value: Any, destination: Tensor | Stream) -> Tensor:
-    """Numbers as a constant of the graph, broadcast to the shape of what they are copied to."""
+    """Numbers as a constant of the graph, broadcast to the shape of their destination."""
     if isinstance(value, Tracer):
         raise ProgramError(
             "a traced value is copied",

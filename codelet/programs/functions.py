@@ -153,10 +153,10 @@ def _base_name(tensor: object) -> str:
 
 
 def named_parameters(parameters: Mapping[str, Tensor] | Iterable[Tensor]) -> dict[str, Tensor]:
-    """The parameters of a function by name: as given, or by the variables' own names without scopes.
+    """The parameters of a function by name: as given, or by the variables' names without scopes.
 
     Raises:
-        ProgramError: a parameter that is no variable, or two that are one.
+        ProgramError: a parameter that is not a whole variable, or one that is given twice.
     """
     if isinstance(parameters, (str, Tensor)) or not isinstance(parameters, Iterable):
         raise ProgramError(

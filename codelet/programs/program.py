@@ -1,6 +1,6 @@
-"""Programs: what runs when. They name compute sets and tensors of one graph and are made of one another.
+"""Programs: control flow. They name compute sets and tensors of one graph, and contain one another.
 
-Copies are in `copies.py`, functions and their calls in `functions.py`; `walk.py` looks through all of them.
+Copies are in `copies.py`, functions and their calls in `functions.py`; `walk.py` walks over all of them.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _advice(value: object) -> str | None:
 
 
 def _flattened(programs: Iterable[object]) -> tuple[Program, ...]:
-    """Programs, and what stands for programs, in lists however deep, one after another."""
+    """The parts of nested lists of programs, in order."""
     found: list[Program] = []
     inside: list[tuple[Iterator[object], object]] = [(iter(programs), None)]
     while inside:

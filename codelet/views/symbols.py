@@ -1,4 +1,4 @@
-"""Symbols: what users write instead of loops."""
+"""Symbols: in place of loops over vertices."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _symbol_of(value: object) -> Axis | None:
 def symbol_names(axes: Sequence[Axis], variables: Mapping[str, object]) -> SymbolNames:
     """The names of the symbols of `axes`.
 
-    They are those given to `grid`; else what the user's `variables` call them; else i0, i1, ...
+    They are those given to `grid`; else the names in the user's `variables`; else i0, i1, ...
     """
     if not axes:
         return SymbolNames((), ())

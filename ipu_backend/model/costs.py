@@ -1,4 +1,4 @@
-"""What parts of a vertex take, and how the vertex runs: what every rule for cycles is given, and what it gives."""
+"""The cost of parts of a vertex, and how the vertex runs: arguments and results of every rule for cycles."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The profile: what a plan costs on the machine, in cycles by step and in bytes by tile.
+"""The profile: the cost of a plan on the machine, in cycles by step and in bytes by tile.
 
-A `Profile` is what `ipu_backend/model/profile_plan.py` has counted. Its summary says what Poplar's printProfileSummary
-says; it is also frames of columns, a trace for Perfetto, and figures (`ipu_backend/model/figures.py`).
+`ipu_backend/model/profile_plan.py` counts it. Its summary has the figures of Poplar's printProfileSummary. It is also
+frames of columns, a trace for Perfetto, and figures (`ipu_backend/model/figures.py`).
 """
 
 from __future__ import annotations

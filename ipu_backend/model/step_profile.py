@@ -1,4 +1,4 @@
-"""What one step of a program costs on the machine, for all its turns; and what is told of it and of a whole program."""
+"""The cost of one step of a program on the machine, for all its iterations, and figures of steps and programs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The tables of a machine: what elementwise operations take, by JAX's names for them, and rules of its own.
+"""The tables of a machine: cycles of elementwise operations, by JAX's names for them, and rules of the machine.
 
-PopLibs' tables (`poplibs_tables.py`) by JAX's names, with guesses for what PopLibs lacks.
+PopLibs' tables (`poplibs_tables.py`) by JAX's names, with guesses for operations that PopLibs lacks.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ regularized_incomplete_beta  float half 2000/1
 
 
 def _rows(name: str, column: str) -> Rows | None:
-    """What PopLibs' tables have of an operation, by its name there, for a dtype."""
+    """The entry of PopLibs' tables for an operation and a dtype."""
     pair = unary_table.get(name, binary_table.get(name, {})).get(column)
     return None if pair is None else Rows(*pair, *by_scalar_table.get(name, {}).get(column, (None, None)))
 

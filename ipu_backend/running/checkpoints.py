@@ -1,9 +1,9 @@
-"""Checkpoints: the state of an engine in files, from which engines of other devices or executions go on.
+"""Checkpoints: the state of an engine in files, from which engines of other devices or executions continue.
 
-A checkpoint of step n is a directory named n. In it are the arrays, in logical order, written by Orbax, each part by
-the process that holds it, and what `checkpoint_files.py` tells. It is written as `n.writing` and renamed once all of it
-is there, so that it is there whole or not at all. What goes wrong in one of several processes is told to all: each
-raises, and none waits for another that will not come.
+A checkpoint of step n is a directory named n. It has the arrays, in logical order, written by Orbax, each part by the
+process that stores it, and the description of `checkpoint_files.py`. It is written as `n.writing` and renamed when it
+is complete, so that it exists whole or not at all. An error in one of several processes is reported to all: each
+raises, and none waits for another.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Gradients: the backward pass of a program, added to its graph.
 
-In come a graph, a program, what is differentiated and by what. Out come the gradients, as tensors of the graph, and two
-programs: the forward pass, which keeps what the backward pass reads of it, and the backward pass.
+In come a graph, a program, a tensor, and the tensors to differentiate with respect to. Out come the gradients, as
+tensors of the graph, and two programs: the forward pass, which also saves residuals, and the backward pass.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Recompute: values of the forward pass that are not kept, but made again when the backward pass comes to them.
+"""Recompute: residuals of the forward pass that are recomputed in the backward pass instead of saved.
 
-In come a policy, and what the backward pass is made of: what goes back through each step of the forward pass. Out comes
-the backward pass, with steps of the forward pass among it that run again (`again.py`).
+In come a policy, and the backward pass of each step. Out comes the backward pass, with recomputed steps of the forward
+pass in it (`again.py`).
 
-The steps of a program are cut into segments. What crosses from one segment to the next is kept; before the backward
-pass goes back through a segment, those of its steps run again that make what is read there. For a number of bytes
-segments lie within segments, as deep as it takes (`stages.py`, `budget.py`).
+The steps of a program are partitioned into segments. Values that cross from one segment to the next are saved. Before
+the backward pass of a segment, those of its steps run again that compute its residuals. For a number of bytes
+segments are nested, as deep as necessary (`stages.py`, `budget.py`).
 
 Source: T. Chen, B. Xu, C. Zhang and C. Guestrin, Training Deep Nets with Sublinear Memory Cost (2016).
 """
@@ -224,7 +224,9 @@ def _of_scopes(patterns: Collection[str], steps: Sequence[Step]) -> Iterator[Seg
 
 
 def _cheapest(chain: Chain) -> list[int]:
-    """Where to cut steps so that what crosses, and what the largest segment makes, take least memory together."""
+    """The partition of steps for which saved values, and residuals of the largest segment, need the least memory
+    together.
+    """
     count = len(chain.steps)
     across = [num_bytes(own) for own in crossing(chain)]
     sizes = [0, *accumulate(num_bytes(own) for own in chain.writes)]

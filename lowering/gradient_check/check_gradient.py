@@ -1,4 +1,4 @@
-"""Gradients of users checked: the one function for it, and what it raises."""
+"""Checks of gradients against finite differences: the public function, and its errors."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def check_gradient(
 
 
 def _weights(target: Tensor, cotangent: Any, seed: int) -> np.ndarray:
-    """The cotangent of what is differentiated."""
+    """The cotangent of the tensor that is differentiated."""
     if cotangent is None:
         random = np.random.default_rng(seed)
         return drawn(random, target.shape, target.dtype) if target.shape else np.ones((), target.dtype)

@@ -1,4 +1,4 @@
-"""Reports: what a check of gradients found, as a table that prints and shows in notebooks."""
+"""Reports: the result of a check of gradients, as a table that prints and shows in notebooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparisons of two programs: what differs by kind of cycles and memory, step, layer, codelet, variable and tile."""
+"""Comparisons of two programs: differences by kind of cycles and memory, step, layer, codelet, variable and tile."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MEASURES = {
 
 
 def _summed(table: Columns, name: str, value: str) -> dict[str, int]:
-    """Sums of a column by the names in another; of what has an empty name none."""
+    """Sums of a column by the names in another; rows without a name are skipped."""
     found: dict[str, int] = {}
     for key, own in zip(table[name].tolist(), table[value].tolist(), strict=True):
         if key:

@@ -1,7 +1,7 @@
-"""Records: what a report shows, as tables of columns, which others may build on.
+"""Records: the data of a report, as tables of columns, which others may build on.
 
-A record is all that a page of a report is made from; nothing is shown that is not in it. Its JSON has a version and a
-schema, of `ipu_backend/model/report/schema.py`.
+A page of a report shows nothing that is not in its record. Its JSON has a version and a schema, of
+`ipu_backend/model/report/schema.py`.
 """
 
 from __future__ import annotations
