@@ -196,7 +196,7 @@ class _CalledList(list[Any]):
 
 
 def callable_still(value: Any, old: str) -> Any:
-    """A dict or a list, which a property gives, that may also be called, as what the method `old` returned."""
+    """A dict or a list of a property, which may also be called, as the former method `old`."""
     made: Any = _CalledDict(value) if isinstance(value, Mapping) else _CalledList(value)
     made.old = old
     return made

@@ -1,7 +1,7 @@
-"""The mistakes a user can make, one class for each, and the one way in which all of them are worded.
+"""The mistakes a user can make, one class for each, and the one form of their messages.
 
-Every message says what is wrong, what was given, what was expected, how to mend it, and which of the
-user's lines it concerns. A bug of codelet's own is an assertion, never one of these.
+Every message states the mistake, the offending value, a valid value, a fix, and the user's line. A bug of codelet
+itself is an assertion, never one of these.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ __all__ = [
 
 
 class SavedLine(NamedTuple):
-    """What a line of the user's program was when it was pickled, in place of its code object."""
+    """A line of the user's program after pickling, without its code object."""
 
     place: str
     text: str
 
 
 class Line(NamedTuple):
-    """A line of the user's program: its code object and line number, cheap enough to keep for every vertex."""
+    """A line of the user's program: its code object and line number, cheap enough to store for every vertex."""
 
     code: CodeType | SavedLine
     number: int
@@ -97,13 +97,13 @@ class Line(NamedTuple):
 
     @property
     def written_place(self) -> str:
-        """The place as files have it that others may read: without the folders of this machine."""
+        """The place without the folders of this machine, for files that others may read."""
         file, colon, number = self.place.rpartition(":")
         return f"{without_folders(file)}:{number}" if colon and number.isdigit() else self.place
 
     @property
     def written(self) -> str:
-        """It as files have it that others may read."""
+        """The line without the folders of this machine, for files that others may read."""
         return self._at(self.written_place)
 
     def __str__(self) -> str:
@@ -120,12 +120,12 @@ class Line(NamedTuple):
 
 
 def written(line: Line | None) -> str:
-    """A line as files have it that others may read; "" where none is known."""
+    """A line for files that others may read; "" if it is unknown."""
     return "" if line is None else line.written
 
 
 def without_folders(file: str) -> str:
-    """A source file from where its package is installed, or from the working directory; else its name."""
+    """The path of a source file relative to its installed package, or to the working directory; else its name."""
     if file.startswith("<") or not PurePath(file).is_absolute():
         return file
     path, folders = PurePath(file), sorted(filter(None, sys.path), key=len, reverse=True)
@@ -137,7 +137,7 @@ def without_folders(file: str) -> str:
 
 
 def _notebook_cell(filename: str) -> str | None:
-    """What IPython calls the notebook cell that it runs as a file of this name; None for other files."""
+    """IPython's name of the notebook cell that it runs as a file of this name; `None` for other files."""
     if "IPython" not in sys.modules:
         return None
     shell = sys.modules["IPython"].get_ipython()
@@ -150,7 +150,7 @@ _NOT_THE_USERS = ("codelet", "lowering", "ipu_backend", "jax", "equinox", "conte
 
 
 def _is_the_users(frame: FrameType) -> bool:
-    """Whether a user wrote what a frame runs. Models that ship with codelet are written as a user writes."""
+    """True if a frame runs code of the user. Models that ship with codelet are written as a user writes."""
     module = frame.f_globals.get("__name__", "")
     return module.split(".")[0] not in _NOT_THE_USERS or module.startswith("codelet.models")
 
@@ -166,7 +166,7 @@ _told = _ThreadLine()
 
 @contextlib.contextmanager
 def at_line(line: Line | None) -> Iterator[None]:
-    """What is added to a graph inside is of this line of the user's; None changes nothing."""
+    """Attribute additions to a graph inside to this line of the user's; `None` changes nothing."""
     before = _told.line
     _told.line = before if line is None else line
     try:
@@ -176,7 +176,7 @@ def at_line(line: Line | None) -> Iterator[None]:
 
 
 def user_line() -> Line | None:
-    """The innermost line on the stack that the user wrote, or the one that is told by `at_line`."""
+    """The innermost line of the user's code on the stack, or the line of `at_line`."""
     if _told.line is not None:
         return _told.line
     frame = sys._getframe(1)
@@ -192,7 +192,7 @@ _ADDING = "codelet.ops.", "codelet.graphs.operations", "codelet.graphs.graph"
 
 
 def adding_line(frame: FrameType) -> Line:
-    """Of a frame that adds vertices, the line they are of: of an operation of codelet's, its caller's."""
+    """The user's line for vertices that a frame adds: for an operation of codelet, the line of its caller."""
     if _told.line is not None:
         return _told.line
     caller: FrameType | None = frame
@@ -203,14 +203,24 @@ def adding_line(frame: FrameType) -> Line:
 
 
 class CodeletError(Exception):
-    """A mistake in the use of codelet.
+    r"""A mistake in the use of codelet. Its message has four parts, each omitted if unknown, and the user's line.
 
     Args:
-        problem: one sentence saying what is wrong.
-        given: what the user gave.
-        expected: what would have been right.
-        fix: what to change.
-        line: the line it concerns; the innermost line of the user's on the stack when left off.
+        problem: the mistake, in one sentence.
+        given: the offending value.
+        expected: a valid value.
+        fix: a correction, as code.
+        line: the user's line. Default: the innermost line of the user's code on the stack.
+
+    >>> import codelet as cl
+    >>> try:
+    ...     cl.IPU(8)
+    ... except cl.CodeletError as error:
+    ...     print("\n".join(str(error).splitlines()[:4]))
+    there is no such chip
+      given:    8
+      expected: mk1, mk2, bow
+      fix:      cl.IPU(num_tiles=8)
     """
 
     def __init__(
@@ -233,15 +243,15 @@ class CodeletError(Exception):
 
 
 class MissingExtraError(CodeletError, ImportError):
-    """A library that an extra brings and that is not installed."""
+    """A library of an optional extra that is not installed."""
 
 
 class DrawError(CodeletError, ValueError):
-    """A picture that cannot be drawn as it was asked for."""
+    """A picture with an invalid option."""
 
 
 class SavingError(CodeletError, pickle.PicklingError):
-    """Something that cannot be pickled, as it holds a function without a name to import it by."""
+    """Something that cannot be pickled: it contains a function that cannot be imported by name."""
 
 
 # --- codelets -----------------------------------------------------------------------------------------
@@ -267,23 +277,23 @@ class SymbolError(CodeletError, TypeError):
 
 
 class ModelError(CodeletError, ValueError):
-    """A file of a model that is none, or that has what nothing here computes."""
+    """An invalid model file, or one with an unsupported operation."""
 
 
 class ViewError(CodeletError, ValueError):
-    """A view that cannot be formed: shapes that do not fit, or a slice of no fixed length."""
+    """An invalid view: shapes that do not fit, or a slice of variable length."""
 
 
 class TensorError(CodeletError, ValueError):
-    """A tensor used as the numbers that it will hold when the program runs.
+    """A tensor used as a number, before the program runs.
 
-    NumPy raises a ValueError as well where an array is asked for one truth value. A TypeError would not reach the user:
-    JAX words those that it meets itself.
+    It is a ValueError, as NumPy's for the truth value of an array. A TypeError would not reach the user, since JAX
+    replaces the message of any that it catches.
     """
 
 
 class UnnamedError(ViewError, AttributeError):
-    """The name asked of a view that is not one whole variable."""
+    """The name of a view that is not one whole variable."""
 
 
 class OutOfBoundsError(ViewError, IndexError):
@@ -291,7 +301,7 @@ class OutOfBoundsError(ViewError, IndexError):
 
 
 class OperationError(CodeletError, ValueError):
-    """An operation of `codelet.ops` given shapes, dtypes, axes or options that do not fit."""
+    """An operation of `cl.ops` with shapes, dtypes, axes or options that do not fit."""
 
 
 # --- vertices and graphs ------------------------------------------------------------------------------
@@ -302,11 +312,11 @@ class UnknownFieldError(CodeletError, TypeError):
 
 
 class MissingFieldError(CodeletError, TypeError):
-    """A field of the codelet that was given nothing."""
+    """A field of the codelet without a value."""
 
 
 class FieldTypeError(CodeletError, TypeError):
-    """A field whose shape, dtype or kind does not fit what it was given."""
+    """A field whose value has another shape, dtype or kind."""
 
 
 class TileError(CodeletError, ValueError):
@@ -318,7 +328,7 @@ class PartlyMappedError(CodeletError, ValueError):
 
 
 class StaticFamiliesWarning(UserWarning):
-    """A codelet with so many static values in one compute set that compiling a family for each takes long."""
+    """A codelet with so many static values in one compute set that compiling a family for each is slow."""
 
 
 class TraceError(CodeletError, TypeError):
@@ -326,19 +336,19 @@ class TraceError(CodeletError, TypeError):
 
 
 class NotEqualError(CodeletError, ArithmeticError):
-    """What the library made of a program computes something else; see `cl.equal`."""
+    """A graph or lowered function that does not compute the same as the original program; see `cl.equal`."""
 
 
 class UndecidedWarning(UserWarning):
-    """Nothing can be said of whether two programs are equal, where that was to be checked; see `cl.equal`."""
+    """An inconclusive check of equality; see `cl.equal`."""
 
 
 class OneVertexWarning(UserWarning):
-    """A primitive of a traced function that one vertex runs on one tile, since no rule spreads it."""
+    """A primitive of a traced function without a tiling rule, which one vertex on one tile runs."""
 
 
 class CollectiveError(CodeletError, NotImplementedError):
-    """A function, traced as a graph, that speaks to other devices along a named axis."""
+    """A traced function that communicates with other devices along a named axis."""
 
 
 class DuplicateNameError(CodeletError, ValueError):
@@ -354,14 +364,14 @@ class NotInGraphError(CodeletError, LookupError):
 
 
 class VariableError(CodeletError, ValueError):
-    """A variable or constant that cannot be made as asked."""
+    """A variable, constant or stream with an invalid name, shape, dtype or value."""
 
 
 # --- programs and lowering ----------------------------------------------------------------------------
 
 
 class ProgramError(CodeletError, ValueError):
-    """A program that is not well formed."""
+    """An invalid program."""
 
 
 class WriteRaceError(CodeletError, ValueError):
@@ -377,14 +387,14 @@ class SelfAliasError(CodeletError, ValueError):
 
 
 class UninitializedReadError(CodeletError, RuntimeError):
-    """An element that is read before anything has given it a value."""
+    """An element that is read before it is written."""
 
 
 class GradientError(CodeletError, ArithmeticError):
-    """A gradient that is not the slope of what is computed.
+    """A gradient that differs from finite differences.
 
     Attributes:
-        check: all that was found, a `GradientCheck`.
+        check: all findings, a `cl.GradientCheck`.
     """
 
     def __init__(self, problem: str, check: Any, **said: Any):
@@ -396,22 +406,22 @@ class GradientError(CodeletError, ArithmeticError):
 
 
 class OutOfTileMemoryError(CodeletError, MemoryError):
-    """A tile that would have to hold more than its memory."""
+    """A tile that needs more than its memory."""
 
 
 class OutOfInterleavedMemoryError(OutOfTileMemoryError):
-    """A tile that would have to hold more in interleaved memory than it has of it."""
+    """A tile that needs more interleaved memory than it has."""
 
 
 class SizeError(CodeletError, MemoryError):
-    """Something that this computer's memory does not hold, told before it is tried."""
+    """A computation too large for the memory of this computer, refused before it starts."""
 
 
 # --- running ------------------------------------------------------------------------------------------
 
 
 class ProgramAbortedError(CodeletError, RuntimeError):
-    """A program that aborted, with the message of its `AbortOn`, or a loop that went on beyond its `max_iterations`."""
+    """A program that aborted, with the message of its `AbortOn`, or a loop that exceeded its `max_iterations`."""
 
 
 class StreamError(CodeletError, RuntimeError):
@@ -423,24 +433,24 @@ class ArrayError(CodeletError, ValueError):
 
 
 class NotFiniteError(CodeletError, FloatingPointError):
-    """Host data or results that hold NaN or infinity where finiteness is checked."""
+    """NaN or infinity in host data or results, with `check_finite`."""
 
 
 class EngineInUseError(CodeletError, RuntimeError):
-    """An engine that is used by what it calls itself: by a function connected to a stream, or a codelet's callback."""
+    """An engine used from a function that its run calls: one connected to a stream, or a codelet's callback."""
 
 
 class StateLostError(CodeletError, RuntimeError):
-    """A run that failed in the machine, and took values of the engine's state with it."""
+    """A run that failed on the device while it was overwriting the engine's state."""
 
 
 class ProcessesError(CodeletError, RuntimeError):
-    """Processes that are to run one graph together and do not run the same."""
+    """Processes that should run the same graph together and run different ones."""
 
 
 class CheckpointError(CodeletError, ValueError):
-    """A checkpoint that is not there, is damaged, or is of something else."""
+    """A checkpoint that is missing, damaged, or of another graph."""
 
 
 class FileError(CodeletError, OSError):
-    """A file that cannot be written where it was to be."""
+    """A file that cannot be written."""

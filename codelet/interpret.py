@@ -1,4 +1,4 @@
-"""The meaning of a graph: one vertex at a time, with NumPy and the codelets' own functions or jaxprs.
+"""The meaning of a graph: one vertex at a time, with NumPy and the codelets' functions or jaxprs.
 
 Every other way of running is tested against this one. It is never optimised: it must be plainly right.
 """
@@ -119,14 +119,14 @@ def _target(copy: Copy) -> str:
 
 
 class Interpreter:
-    """Runs programs of a graph: the values of all elements, and whether anything has given them one.
+    """Runs programs of a graph on NumPy arrays, and tracks which elements have a value.
 
-    What numbers are is up to a few methods: here they are NumPy's.
+    Subclasses replace NumPy's numbers by overriding a few methods.
 
     Attributes:
         graph: the graph.
         arrays: the values of each variable, by the number of its first element.
-        written: of each element, whether anything has given it a value.
+        written: True for each element that has a value.
     """
 
     def __init__(self, graph: Graph, values: Mapping[str, Any]):
@@ -154,7 +154,7 @@ class Interpreter:
     # --- what numbers are -----------------------------------------------------------------------------------
 
     def held(self, variable: Variable, given: Any) -> Any:
-        """The flat array of a variable: of what is given, or of nothing."""
+        """The flat array of a variable: of the given values, or empty."""
         array = np.zeros(variable.size, variable.dtype)
         if given is not None:
             array[:] = np.asarray(given).reshape(-1)
@@ -171,15 +171,15 @@ class Interpreter:
             self.arrays[variable.first_element][position] = value
 
     def number(self, tensor: Tensor, by: str, line: Line | None) -> int:
-        """The value of a single element, which decides what runs."""
+        """The value of a single element, which controls a branch or a loop."""
         return int(self.read(tensor, by, line))
 
     def step(self, families: Sequence[Family], checked: set[Family]) -> None:
-        """Run the vertices of families: all read the state as it was before; then all write.
+        """Run the vertices of families: all read the state before the step, then all write.
 
         Args:
             families: of a compute set.
-            checked: those of which one vertex is to be seen to compute what was traced.
+            checked: families with one vertex whose result is compared with the trace.
         """
         vertices = [vertex for family in families for vertex in family_vertices(family)]
         _check_vertices(self.graph, vertices)
@@ -195,10 +195,10 @@ class Interpreter:
     # --- what there is --------------------------------------------------------------------------------------
 
     def read(self, tensor: Tensor, by: object, line: Line | None = None) -> Any:
-        """The values of a view, of which all elements have one.
+        """The values of a view.
 
         Raises:
-            UninitializedReadError: some have none.
+            UninitializedReadError: an element has no value.
         """
         elements = tensor.elements()
         elements = elements[elements >= 0]  # padding holds its value from the start
@@ -324,7 +324,7 @@ class Interpreter:
 
 
 def _output(graph: Graph, given: object) -> Tensor | Stream:
-    """What an output names: a view without symbols, or an output stream."""
+    """The view without symbols, or the output stream, that an output names."""
     streams = {stream.name: stream for stream in graph.streams}
     found = given
     if isinstance(given, str):
@@ -349,24 +349,23 @@ def interpret(
     values: Mapping[Any, Any],
     outputs: Named | Iterable[Named],
 ) -> Results:
-    """Run a graph one vertex at a time.
+    """Run a graph one vertex at a time, in NumPy: the definition of every other way of running it.
 
     Args:
-        graph: what to run.
-        program: what to run when: a program, a compute set, or a list of them; all compute sets in the order they
-            were added when left off.
-        values: an array for each variable that is given a value, by tensor or name; for each input stream its values,
-            stacked along a first axis.
-        outputs: what to return, one or several: views, by tensor or name; and output streams, for all their values.
+        graph: the graph.
+        program: a program, a compute set, or a list of them. Default: all compute sets in the order they were added.
+        values: initial values: an array for each variable that has one, by tensor or name. For each input stream its
+            values, stacked along a first axis.
+        outputs: one or several results: views, by tensor or name, and output streams.
 
     Returns:
-        The values of the outputs, by tensor or name; of a stream all that was sent, stacked along a first axis.
+        The values of the outputs, by tensor or name; those of a stream stacked along a first axis.
 
     Raises:
-        ProgramError, ForeignGraphError: a program or an output that is none of this graph.
-        ArrayError, NotInGraphError: values of the wrong shape or dtype, or for what is not there.
-        UninitializedReadError, WriteRaceError, ReadWriteRaceError, SelfAliasError: as the graph deserves.
-        ProgramAbortedError, StreamError: as the program does.
+        ProgramError, ForeignGraphError: a program or an output that is not of this graph.
+        ArrayError, NotInGraphError: values of the wrong shape or dtype, or for an unknown name.
+        UninitializedReadError, WriteRaceError, ReadWriteRaceError, SelfAliasError: the checks of `cl.lower`.
+        ProgramAbortedError, StreamError: the program aborts, or a stream has too few values.
 
     >>> import codelet as cl, numpy as np
     >>> @cl.codelet
@@ -389,7 +388,7 @@ def interpret(
         )
     listed = several(outputs)
     if listed is None:
-        raise ProgramError("the outputs are no list", given=f"{outputs!r:.80}", expected="a list: [y], or ['y']")
+        raise ProgramError("the outputs are not a list", given=f"{outputs!r:.80}", expected="a list: [y], or ['y']")
     wanted = [_output(graph, output) for output in listed]
     chosen = graph.default_program if program is None else as_program(program)
     check_program(chosen, graph)

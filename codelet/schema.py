@@ -1,7 +1,6 @@
-"""The schema of arguments: what a public function may be given, looked at before it does anything.
+"""The schema of arguments: the kinds of values that a public function accepts, checked before it runs.
 
-`accepts(error, size=COUNT, ...)` puts the kinds of its arguments before a function, whose own checks go on from there:
-of what belongs together, and of what only it knows.
+`accepts(error, size=COUNT, ...)` checks arguments one by one. The function itself checks combinations of them.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Kind(NamedTuple):
-    """What an argument may be.
+    """A kind of argument.
 
     Attributes:
-        text: what is expected, for errors.
-        accepts: whether a value is that.
+        text: the expected values, for errors.
+        accepts: True for a value of this kind.
     """
 
     text: str
@@ -33,12 +32,12 @@ class Kind(NamedTuple):
 
 
 def is_whole(value: Any, least: float = -math.inf) -> TypeGuard[int]:
-    """Whether a value is a whole number, Python's or NumPy's and no truth value, from some number on."""
+    """True if a value is an integer of Python or NumPy, not a boolean, and at least `least`."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= least)
 
 
 def is_index(value: Any, least: float = -math.inf) -> TypeGuard[SupportsIndex]:
-    """Whether a value counts as a whole number, as an array of one does, from some number on; truth values do not."""
+    """True if a value may be used as an integer, as an array of one may, and is at least `least`; booleans may not."""
     if isinstance(value, (bool, np.bool_)):
         return False
     try:
@@ -49,14 +48,14 @@ def is_index(value: Any, least: float = -math.inf) -> TypeGuard[SupportsIndex]:
 
 
 def is_number(value: Any, least: float = -math.inf, most: float = math.inf) -> bool:
-    """Whether a value is a finite number between two."""
+    """True if a value is a finite number from `least` to `most`."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
         return False
     return math.isfinite(value) and bool(least <= value <= most)
 
 
 def are_wholes(value: Any, least: int) -> bool:
-    """Whether a value is a sequence of whole numbers."""
+    """True if a value is a sequence of integers."""
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         return False
     try:
@@ -86,13 +85,13 @@ def of_class(text: str, *classes: type) -> Kind:
 
 
 class Schema:
-    """What the arguments of a function may be, by name. What a parameter is when left off is accepted.
+    """The kinds of a function's arguments, by name. The default of a parameter is always accepted.
 
     Args:
-        function: of what its arguments are looked at.
-        name: of the function, for errors.
-        kinds: of some of its arguments.
-        error: what is raised.
+        function: the function.
+        name: its name, for errors.
+        kinds: those of some of its arguments.
+        error: the class of errors to raise.
     """
 
     def __init__(self, function: Callable[..., Any], name: str, kinds: Mapping[str, Kind], error: type[CodeletError]):
@@ -102,24 +101,22 @@ class Schema:
         self._kinds = {own: (kind, parameters[own].default) for own, kind in kinds.items() if own in parameters}
 
     def check(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """See that arguments are what they may be; of what else is wrong with a call, Python tells.
+        """Check the kinds of arguments. Python itself reports other mistakes of a call.
 
         Raises:
-            The error of the schema: one that is not.
+            The error of the schema: an argument of another kind.
         """
         for name, value in (*zip(self._by_place, args, strict=False), *kwargs.items()):
             kind, default = self._kinds.get(name, (None, None))
             if kind is not None and value is not default and not kind.accepts(value):
-                raise self._error(
-                    f"{name} of {self._name} is not what it may be", given=f"{value!r:.80}", expected=kind.text
-                )
+                raise self._error(f"{name} of {self._name} is invalid", given=f"{value!r:.80}", expected=kind.text)
 
 
 def accepts(error: type[CodeletError], **kinds: Kind) -> Callable[[F], F]:
-    """A function, or a method, behind the schema of some of its arguments.
+    """Check some arguments of a function, or a method, before it runs.
 
     Raises:
-        The error: when it is called with an argument that is not what its kind says.
+        The error: an argument of another kind.
     """
 
     def behind(function: F) -> F:

@@ -39,12 +39,12 @@ from lowering.plan.streams import copied_by_stream
 
 
 class _Built(NamedTuple):
-    """What a function has built.
+    """A graph that a function has built.
 
     Attributes:
-        lowered: what runs: from all arguments to the tensors that were returned, and what streams send.
-        returned: what was returned, tensors and streams, in order.
-        tree: how it was returned.
+        lowered: from all arguments to the returned tensors, and the values of streams.
+        returned: the returned tensors and streams, in order.
+        tree: their structure.
     """
 
     lowered: Lowered
@@ -60,10 +60,25 @@ def _is_program(value: object) -> bool:
 
 
 class LoweredFunction(Unchanging):
-    """A function that builds a graph, as a pure function of arrays: pytrees in, pytrees out.
+    """A function that builds a graph, as a pure function of arrays: pytrees in, pytrees out. Made by `cl.lower`.
 
-    The graph is built once for each structure, shapes and dtypes of the arguments, and each combination
-    of keyword arguments, which are static. Two that were made of one function, for one target, are equal.
+    The graph is built once for each structure, shapes and dtypes of the arguments, and for each combination of keyword
+    arguments, which are static. Two that were made of the same function, for the same target, are equal.
+
+    Args:
+        build: the function of a graph and tensors.
+        target: the machine of its graphs. Default: `cl.IPU()`.
+        mesh: as of `cl.lower`.
+        replicas: as of `cl.lower`.
+        check: as of `cl.lower`.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> def doubles(graph, x, *, factor=2.0):
+    ...     i = cl.grid(*x.shape)
+    ...     return graph.add_vertex("scale", cl.codelet(lambda x, *, factor: factor * x), x=x[i], factor=factor)
+    >>> layer = cl.lower(doubles)
+    >>> layer(jnp.arange(3.0)).tolist(), layer(jnp.arange(2.0), factor=5.0).tolist()
+    ([0.0, 2.0, 4.0], [0.0, 5.0])
     """
 
     def __init__(
@@ -128,7 +143,7 @@ class LoweredFunction(Unchanging):
             ) from None
 
     def _key(self, tree: Any, types: Any, static: Mapping[str, Any]) -> Hashable:
-        """What a graph is built for: the structure of the arguments, and the static values."""
+        """The key of a graph: the structure of the arguments, and the static values."""
         named = f"of the function {self.__name__!r}"
         otherwise = "arrays are positional arguments"
         values = tuple(
@@ -183,7 +198,7 @@ class LoweredFunction(Unchanging):
                     f"the function {self.__name__!r} builds a program that takes values of a stream",
                     given=stream,
                     expected="values that are arguments of the function",
-                    fix="an argument with a first axis of turns, or cl.lower(graph, program, inputs=..., outputs=...)",
+                    fix="an argument with an axis of iterations, or cl.lower(graph, program, inputs=..., outputs=...)",
                 )
         for output in outputs:
             if isinstance(output, Stream) and output not in plan.streams:
@@ -197,7 +212,7 @@ class LoweredFunction(Unchanging):
         return _Built(checks.check_lowered(made, replicas) if self.check else made, tuple(outputs), tree)
 
     def _check_output(self, graph: Graph, output: object) -> None:
-        """See that what the function returns is of its graph."""
+        """Check that a result of the function is of its graph."""
         sent = isinstance(output, Stream) and not output.is_input
         if not sent and (not isinstance(output, Tensor) or output.axes):
             raise FieldTypeError(
@@ -210,7 +225,15 @@ class LoweredFunction(Unchanging):
             raise ForeignGraphError(f"the function {self.__name__!r} returns a tensor of another graph", given=output)
 
     def __call__(self, *args: Any, **static: Hashable) -> Any:
-        """Run the graph on arrays: pytrees of them as arguments, static values as keyword arguments."""
+        """Run the graph on arrays.
+
+        Args:
+            args: pytrees of arrays.
+            static: static values, by keyword.
+
+        Raises:
+            ProgramError, ArrayError and others: those of `cl.lower`, for the graph that is built.
+        """
         lowered, returned, tree = self._built(args, static)
         leaves = jax.tree.leaves(args)
         arrays = [as_array(leaf, place) for leaf, place in zip(leaves, lowered.arguments, strict=True)]
@@ -221,7 +244,24 @@ class LoweredFunction(Unchanging):
         return jax.tree.unflatten(tree, values)
 
     def at(self, *args: Any, **static: Hashable) -> Lowered:
-        """What runs for arguments of these shapes and dtypes: its `graph`, `program`, `plan`, `families`, `jaxpr`."""
+        """The lowered graph for arguments of these shapes and dtypes: a `cl.Lowered`.
+
+        Its `graph`, `program`, `plan`, `families` and `jaxpr` print.
+
+        Args:
+            args: pytrees of arrays, or of `jax.ShapeDtypeStruct`.
+            static: static values, by keyword.
+
+        Raises:
+            ProgramError and others: those of `cl.lower`, for the graph that is built.
+
+        >>> import codelet as cl, jax
+        >>> def double(graph, x):
+        ...     return graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[cl.grid(*x.shape)])
+        >>> run = cl.lower(double).at(jax.ShapeDtypeStruct((3,), "float32"))
+        >>> run, run.graph
+        (<Lowered: x: float32[3] -> double/out>, <Graph: 3 vertices, 2 variables>)
+        """
         return self._built(args, static).lowered
 
     def __eq__(self, other: object) -> bool:
@@ -266,7 +306,7 @@ def _names_of(shared: Any) -> list[str]:
     listed = several(shared)
     if listed is None or not all(isinstance(own, (str, Tensor, Stream)) for own in listed):
         raise ProgramError(
-            "shared names something that is no input",
+            "shared names something other than an input",
             given=f"shared={shared!r:.80}",
             expected="tensors or streams of the graph, or their names, in a list",
         )
@@ -307,41 +347,49 @@ def lower(
     shared: Named | Iterable[Named] = (),
     check: str | None = None,
 ) -> Lowered | LoweredFunction:
-    """A graph, or a function that builds one, as a pure JAX function.
+    """Lower a graph, or a function that builds one, to a pure JAX function.
+
+    The result works under `jax.jit`, `jax.grad`, `jax.vmap` and inside `lax.scan`, and is not jitted itself.
 
     Args:
-        graph: a graph; or a function that takes a graph and tensors (in any pytrees) and returns
-            tensors (in any pytree), and output streams among them, for what is sent. If it returns a pair whose
-            second part is a program, a compute set or a list of these, this is what runs, and the first part is
-            what comes out; without one, all compute sets run in the order in which they were added.
-        program: what runs when; all compute sets in the order they were added when left off.
-        inputs: the variables that are arguments, one or several, for a graph. The program's input streams are
-            arguments in any case, and may be named among them or not.
-        outputs: the views that are results, one or several, for a graph. The program's output streams are in any case.
-        target: the machine that graphs are built for by a function; `cl.Engine(layer.at(x).graph, layer.at(x).program)`
-            plans them on it.
-        mesh: a `jax.sharding.Mesh` of devices of this process, all its axes taken together; one device when left off.
-            Variables are cut over them by the tiles that the graph gives, or as costs least, and vertices run where
-            what they write lives. Before each compute set what its vertices read of other devices' crosses, and nothing
-            else. An argument that is cut evenly, and sharded so, is not moved; results come sharded as they are cut.
-        replicas: an axis of the mesh along which the graph runs as often as the axis is long, each replica over
-            the devices of the other axes. Arguments and results have a first axis more, a row for each replica.
-        shared: the inputs (the arguments of a function) that are one value for all replicas, without that axis. Their
-            gradients are the sums of those of the replicas.
-        check: "equal", to see that what is lowered computes what the graph means, one family of vertices at a time;
-            see `cl.equal`.
+        graph: a graph; or a function of a graph and tensors (in any pytrees) that returns tensors (in any pytree), and
+            output streams for values sent. A returned pair `(results, program)` sets the program. Otherwise all compute
+            sets run in the order in which they were added.
+        program: the program of a graph. Default: all compute sets in the order they were added.
+        inputs: for a graph, the variables that are arguments, one or several, by tensor or name. The program's input
+            streams are arguments in any case, and may be listed or not.
+        outputs: for a graph, the views that are results, one or several, by tensor or name. The program's output
+            streams are results in any case.
+        target: for a function, the machine of its graphs. `cl.Engine(layer.at(x).graph, layer.at(x).program)` plans
+            them on it.
+        mesh: a `jax.sharding.Mesh` of devices of this process; its axes are used as one. Default: one device. Variables
+            are sharded by the graph's tile mapping, or at the lowest modelled cost. A vertex runs on the device that
+            owns its output. Devices exchange only elements that vertices read. An argument that is already sharded so
+            is not moved; results are returned sharded.
+        replicas: an axis of the mesh for data parallelism. The graph runs once per position along it, each replica on
+            the devices of the other axes. Arguments and results have an additional first axis, with one row per
+            replica.
+        shared: the inputs (the arguments of a function) with one value for all replicas, without that axis. Their
+            gradients are summed over the replicas.
+        check: "equal", to check each family of vertices: that the lowered function computes what the graph means; see
+            `cl.equal`.
+
+    Returns:
+        A `cl.Lowered` of a graph: a dict of arrays by tensor or name in, a `cl.Results` by tensor or name out. A
+        `cl.LoweredFunction` of a function: arrays in, arrays out.
 
     Raises:
-        NotEqualError: it does not, where that is to be checked.
-        ProgramError: a graph without inputs and outputs, or ones that are none of it; something that is no mesh, or
-            replicas along no axis of it.
+        NotEqualError: the check fails.
+        ProgramError: a graph without inputs or outputs, ones that are not of it, an invalid mesh, or replicas along no
+            axis of it.
         ForeignGraphError: a program, input or output of another graph.
-        WriteRaceError, ReadWriteRaceError, SelfAliasError: vertices of a compute set that meet.
-        UninitializedReadError: an element that is read before anything writes it.
-        PartlyMappedError: elements with tiles beside elements without.
+        WriteRaceError, ReadWriteRaceError, SelfAliasError: vertices of a compute set write an element twice, or one
+            reads it while another writes it.
+        UninitializedReadError: an element is read before it is written.
+        PartlyMappedError: some elements have tiles, others none.
 
     Warns:
-        UndecidedWarning: nothing can be said of whether it does.
+        UndecidedWarning: the check is inconclusive.
 
     >>> import codelet as cl, jax
     >>> @cl.codelet
@@ -354,17 +402,17 @@ def lower(
     >>> jax.grad(lambda x: layer(x).sum())(jax.numpy.arange(3.0)).tolist()
     [0.0, 2.0, 4.0]
 
-    With a program: what is built runs as it says.
+    A function that returns a program as well:
 
     >>> @cl.codelet
     ... def newton(y, x):
     ...     return {"y": (y + x / y) / 2}
-    >>> def roots(graph, x, *, turns):
+    >>> def roots(graph, x, *, iterations):
     ...     y, i = graph.add_variable("y", x.shape), cl.grid(*x.shape)
     ...     with graph.record() as step:
     ...         graph.add_vertex("step", newton, y=y[i], x=x[i])
-    ...     return y, [cl.Copy(1.0, y), cl.Repeat(turns, step)]
-    >>> cl.lower(roots)(jax.numpy.array([4.0, 9.0]), turns=8).tolist()
+    ...     return y, [cl.Copy(1.0, y), cl.Repeat(iterations, step)]
+    >>> cl.lower(roots)(jax.numpy.array([4.0, 9.0]), iterations=8).tolist()
     [2.0, 3.0]
     """
     is_checked, mesh = checks.for_word(check) is not None, checked_mesh(mesh)

@@ -42,7 +42,7 @@ from lowering.plan.structure import structure
 
 
 class _Compiled:
-    """What of a lowered graph is fixed: equal where the plans are equal in structure."""
+    """The static part of a lowered graph: equal if the plans are equal in structure."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class _Compiled:
 
     @functools.cached_property
     def told(self) -> Plan:
-        """What runs, with how much is moved for each compute set."""
+        """The plan that runs, with the amount of data that each compute set moves."""
         if self.how != "fused":
             return self.runs
         return replace(self.runs, work={name: str(own) for name, own in work_of(self.runs, self.jaxpr).items()})
@@ -83,13 +83,22 @@ class _Compiled:
 class Lowered(Unchanging):
     """A graph as a pure function: a dict of arrays by tensor or name in, a `Results` by tensor or name out.
 
-    It is good under `jax.jit`, `jax.grad`, `jax.vmap` and inside `lax.scan`, and is not jitted itself.
-    Two that were lowered from graphs of equal structure are equal, so that neither JAX nor Equinox
-    traces the second anew.
+    Made by `cl.lower`. It works under `jax.jit`, `jax.grad`, `jax.vmap` and inside `lax.scan`, and is not jitted
+    itself. Two that were lowered from graphs of equal structure are equal, so JAX and Equinox trace only the first.
 
-    The tables and large constants of the graph are the leaves of it as a pytree. Handed to a jitted
-    function as an argument, as `eqx.filter_jit(run)` does, they stay arguments of what is compiled;
-    under plain `jax.jit(run)` XLA embeds them, which costs compile time where they are large.
+    As a pytree its leaves are the tables and large constants of the graph. `eqx.filter_jit(run)` passes them as
+    arguments. `jax.jit(run)` closes over them, and XLA embeds them as constants, which slows compilation if they are
+    large.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> graph = cl.Graph()
+    >>> x, i = graph.add_variable("x", (3,)), cl.grid(3)
+    >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+    >>> run = cl.lower(graph, inputs=x, outputs=y)
+    >>> run
+    <Lowered: x: float32[3] -> double/out>
+    >>> run({"x": jnp.arange(3.0)})[y].tolist()
+    [0.0, 2.0, 4.0]
     """
 
     def __init__(self, compiled: _Compiled, tables: Sequence[Any]):
@@ -97,12 +106,17 @@ class Lowered(Unchanging):
         self._tables = tuple(tables)
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], _Compiled]:
-        """The tables, and the rest."""
+        """Its leaves and its static part, for JAX."""
         return self._tables, self._compiled
 
     @classmethod
     def tree_unflatten(cls, compiled: _Compiled, tables: Sequence[Any]) -> Lowered:
-        """The inverse of `tree_flatten`."""
+        """The inverse of `tree_flatten`, for JAX.
+
+        Args:
+            compiled: the static part.
+            tables: the leaves.
+        """
         return cls(compiled, tables)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -125,7 +139,21 @@ class Lowered(Unchanging):
         return _lowered_again, (compiled.plan, compiled.outputs, compiled.settings, None if own else self._tables)
 
     def flat(self, arrays: Sequence[Any]) -> list[Any]:
-        """The outputs, in order, from the inputs, in order."""
+        """The function from lists to lists.
+
+        Args:
+            arrays: the inputs, in the order of `arguments`.
+
+        Returns:
+            The outputs, in order, then the values of output streams.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (3,)), cl.grid(3)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> [each.tolist() for each in cl.lower(graph, inputs=x, outputs=y).flat([jnp.arange(3.0)])]
+        [[0.0, 2.0, 4.0]]
+        """
         results = list(self._compiled.function(*self._tables, *arrays))
         return raising(results, self._compiled.plan.messages) if self._compiled.has_flag else results
 
@@ -134,14 +162,14 @@ class Lowered(Unchanging):
 
         Args:
             values: an array for every input, by name or tensor, and for every input stream its values, stacked along a
-                first axis. What is given to `jax.jit`, which sorts the keys of a dict, is given by name.
+                first axis. As an argument of `jax.jit`, which sorts the keys of a dict, use names.
 
         Returns:
-            The outputs by tensor or name, and for every output stream its values, stacked along a first axis. Where
-            data decide how many values are sent, in a choice or a loop, they come as `Sent(values, count)`: room for
-            the most there may be, filled up with zeros behind the first `count`, which were sent. Where data decide
-            how many values of an input stream are taken, the most there may be are given, and `Taken(count)` comes
-            under its name: the values behind the first `count` were not looked at.
+            The outputs by tensor or name, and the values of every output stream, stacked along a first axis. If data
+                decide how many values are sent, in a branch or a loop, they are `Sent(values, count)`, padded with
+                zeros to the maximum length. If data decide how many values of an input stream are read, pass the
+                maximum number; `Taken(count)` is returned under its name, and the values after the first `count` were
+                not used.
 
         Raises:
             ArrayError: inputs missing or unknown, or of the wrong shape or dtype.
@@ -164,33 +192,41 @@ class Lowered(Unchanging):
 
     @property
     def arguments(self) -> list[Place]:
-        """What its arrays are for, in order: the inputs, and all values of each input stream."""
+        """The inputs, then the input streams, in order: names, shapes and dtypes."""
         return list(self._compiled.arguments)
 
     @property
     def graph(self) -> Graph:
-        """What was lowered."""
+        """The graph that was lowered."""
         return self._compiled.plan.graph
 
     @property
     def plan(self) -> Plan:
-        """What runs and how, why so, as the passes decided it, and how much that moves; it prints."""
+        """The plan of all passes: each step, how it runs and why, and how much data it moves. It prints."""
         return self._compiled.told
 
     @property
     def program(self) -> Program:
-        """What runs when; it prints. `cl.Engine(run.graph, run.program)` loads the same on the machine."""
+        """The program. It prints. `cl.Engine(run.graph, run.program)` loads it on the machine."""
         assert self._compiled.runs.program is not None
         return self._compiled.runs.program
 
     @property
     def families(self) -> tuple[Family, ...]:
-        """Its vertices, as families in normal form; each prints."""
+        """Its families of vertices in normal form. Each prints."""
         return self._compiled.plan.families
 
     @property
     def jaxpr(self) -> jax_core.ClosedJaxpr:
-        """What runs; it prints."""
+        """The jaxpr of the lowered function. It prints.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (3,)), cl.grid(3)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> cl.lower(graph, inputs=x, outputs=y).jaxpr
+        { lambda ; a:f32[3]. let b:f32[3] = mul 2.0:f32[] a in (b,) }
+        """
         return self._compiled.jaxpr
 
     def __eq__(self, other: object) -> bool:
@@ -234,7 +270,7 @@ def _listed(given: Any, what: str) -> list[Any]:
     found = several(given)
     if found is None:
         raise ProgramError(
-            f"the {what} are no list", given=f"{given!r:.80}", expected=f"{what}=[x, ...], or by name {what}=['x']"
+            f"the {what} are not a list", given=f"{given!r:.80}", expected=f"{what}=[x, ...], or by name {what}=['x']"
         )
     return found
 
@@ -262,13 +298,13 @@ def _viewed(graph: Graph, given: Tensor | str) -> Tensor:
 def named_ends(
     graph: Graph, inputs: Named | Iterable[Named], outputs: Named | Iterable[Named]
 ) -> tuple[tuple[Variable, ...], tuple[Tensor, ...]]:
-    """The variables that a graph's inputs name, and the views that its outputs are, one or several of each.
+    """The variables of a graph's inputs, and the views of its outputs, one or several of each.
 
-    Streams, which are arguments and results anyway, are passed over.
+    Streams are skipped, since they are arguments and results in any case.
 
     Raises:
         ForeignGraphError: a tensor of another graph.
-        ProgramError: an input that is not all of a variable or is a constant, or an output that depends on symbols.
+        ProgramError: an input that is not a whole variable or is a constant, or an output that depends on symbols.
     """
     inputs, outputs = _listed(inputs, "inputs"), _listed(outputs, "outputs")
     streams = {stream.name: stream for stream in graph.streams}
@@ -308,12 +344,12 @@ def lower_plan(
     """A checked plan as a pure function.
 
     Args:
-        plan: what to run.
-        outputs: what its outputs are called; None where `flat` alone is called.
-        closed: what runs, from its inputs to its outputs; what `compile_plan` makes of it when left off.
-        how: tells apart what differs in `closed` for plans of one structure.
-        places: what its arrays are for; the plan's arguments when left off.
-        raises: whether what runs raises by itself where it aborts, and gives nothing that says so.
+        plan: the plan.
+        outputs: the names of its outputs; `None` if only `flat` is called.
+        closed: the jaxpr from its inputs to its outputs. Default: `compile_plan(plan)`.
+        how: distinguishes different `closed` of plans of one structure.
+        places: the places of its arrays. Default: the plan's arguments.
+        raises: True if the jaxpr itself raises on an abort, and returns no flag.
     """
     compiled = _Compiled(plan, outputs, closed, how, places, raises)
     return Lowered(compiled, compiled.consts)

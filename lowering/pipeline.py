@@ -120,14 +120,14 @@ def plan_part(
     made: Collection[Variable] = (),
     left: Collection[Variable] = (),
 ) -> Plan:
-    """Some steps of a plan on state that is kept: all that they touch goes in, all that they write comes out.
+    """Some steps of a plan, on state: all variables that they touch are inputs, all that they write outputs.
 
     Args:
         plan: the plan.
-        steps: some of it.
+        steps: some of its steps.
         given: more inputs, which need not be variables of the graph.
-        made: variables that do not go in: the steps write all of each before they read any of it.
-        left: those of them that do not come out either.
+        made: variables that are not inputs: the steps write all of each before they read any of it.
+        left: those of them that are not outputs either.
     """
     writes = {variable for step in steps for variable in step.writes}
     touched = writes | {variable for step in steps for variable in step.reads}
@@ -139,16 +139,17 @@ def plan_part(
 
 
 def plan_engine(graph: Graph, program: Program) -> Plan:
-    """A checked plan of a graph and program on state that is kept: all that it touches in, all it writes out.
+    """A checked plan of a graph and program on state: all variables that it touches are inputs, all that it writes
+    outputs.
 
-    Which elements the host has given a value is not known yet, and not checked.
+    Initialisation is not checked, since the host may write any element.
     """
     plan = flow(collect(graph, program, (), ()))
     return check_graph(plan_part(plan, plan.steps))
 
 
 def plan_fast(plan: Plan) -> Plan:
-    """What fast execution runs of a checked plan, and how each compute set and copy of it runs; it prints."""
+    """The plan that fast execution runs, with the way of running each compute set and copy. It prints."""
     with nesting_told(plan.steps), collecting_seldom():
         pruned = prune(rotate(prune(plan)))
         fast = choose_kernels(join(pruned))
@@ -157,7 +158,7 @@ def plan_fast(plan: Plan) -> Plan:
 
 
 def compile_fast(plan: Plan) -> jax_core.ClosedJaxpr:
-    """The jaxpr of what `plan_fast` gives: of the function that `emit` makes of it, its tables its constants."""
+    """The jaxpr of a plan of `plan_fast`, with its tables as constants."""
     structs = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in plan.inputs]
     with nesting_told(plan.steps), collecting_seldom():
         return trace_simplified(emit(plan), *structs, *fed_types(plan), inputs="apart")
@@ -170,7 +171,25 @@ def compile_plan(plan: Plan) -> jax_core.ClosedJaxpr:
 
 @dataclass(frozen=True, eq=False)
 class MachinePlan:
-    """A plan on the machine: what each pass found."""
+    """A plan on the machine: the result of each pass. Made by `Engine.machine`; it and its parts print.
+
+    Attributes:
+        placement: the tile of every element and vertex.
+        exchange: the words that each tile sends and receives, by step.
+        liveness: the live range of every variable.
+        memory: the address of every variable and other occupant of each tile, in bytes.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+    >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+    >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+    >>> plan = cl.Engine(graph).machine()
+    >>> print(plan.exchange)
+    exchange between 2 tiles
+      0 execute double
+    >>> print(str(plan.memory).splitlines()[0])
+    memory of 2 tiles: 7,972 bytes
+    """
 
     placement: Placement
     exchange: Exchange
@@ -199,14 +218,14 @@ def plan_machine(
 
     Args:
         plan: the unfused plan.
-        placement: where everything lives, of the plan without calls; or how `place` chooses it.
+        placement: a placement of the plan without calls, or a method of `place`.
         keep: the variables that hold a value before and after the program; see `live_ranges`.
-        allow_out_of_memory: report what a tile cannot hold rather than refuse it.
+        allow_out_of_memory: report a tile that is out of memory instead of raising.
 
     Raises:
-        OutOfTileMemoryError: a tile would have to hold more than its memory.
-        SizeError: planning it would take more memory than this computer has.
-        CyclesError: a codelet's own `cycles=` fails.
+        OutOfTileMemoryError: a tile needs more than its memory.
+        SizeError: planning would need more memory than this computer has.
+        CyclesError: a codelet's `cycles=` fails.
     """
     if not allow_out_of_memory:
         check_machine_size(plan, keep)

@@ -113,7 +113,7 @@ MISTAKES = {
         cl.ForeignGraphError,
         "another graph",
     ),
-    "an input stream": (lambda: cl.lower(fed)(X), cl.ProgramError, "an argument with a first axis of turns"),
+    "an input stream": (lambda: cl.lower(fed)(X), cl.ProgramError, "an argument with a first axis of iterations"),
     "a stream that is not sent to": (
         lambda: cl.lower(lambda graph, x: graph.add_output_stream("s", ()))(X),
         cl.ProgramError,

@@ -112,7 +112,7 @@ class TestRight:
         values = {"x": np.float32(0.3), "is so": False}
         report = cl.check_gradient(graph, of=x, wrt=[x], values=values, program=program)
         rows = {own.compute_set: own for own in report.checked}
-        assert rows["turn"].notes == ("values of the first turn",)
+        assert rows["turn"].notes == ("values of the first iteration",)
         assert (rows["other"].count, rows["other"].notes) == (0, ("not run",))
         report = cl.check_gradient(graph, of=x, wrt=[x], values={**values, "is so": True}, program=program)
         assert [own.count for own in report.checked] == [1, 1, 2]
@@ -157,7 +157,9 @@ class TestRight:
         wrong = graph.add_function(graph.compute_sets[-1], [a, b], derivative=other)
         with pytest.raises(cl.GradientError) as error:
             cl.check_gradient(graph, of=y, wrt=[x], values={"x": np.float32(1)}, program=cl.Call(wrong, a=x, b=y))
-        assert "the gradient by x is wrong, while those of all vertices looked at are right" in str(error.value)
+        assert "the gradient with respect to x is wrong, while those of all checked vertices are right" in str(
+            error.value
+        )
         assert "of a function with derivative=, see that its codelet computes what its body does" in str(error.value)
 
     def test_64_bits(self):
@@ -245,7 +247,7 @@ class TestWrong:
     def test_what_it_says(self):
         message = str(found(doubled_wrongly, [1.0]))
         assert message.split("\n")[:4] == [
-            "codelet '<lambda>' has a wrong gradient by its field 'x'",
+            "codelet '<lambda>' has a wrong gradient with respect to its field 'x'",
             "  given:    d out / d x is 2.02, at vertex of own / <lambda> at i=0",
             "  expected: 2, to which differences of what it computes converge",
             "  fix:      correct the jax.custom_vjp in it; where it is meant to differ, ignore=['<lambda>']",
@@ -460,20 +462,20 @@ class TestReport:
     def test_it_prints(self):
         report = check(cl.codelet(jax.nn.relu), [-1.0, 0.0, 2.0], directions=0)
         heading, heads, row, kink = str(report).split("\n")
-        assert heading == "gradient of result by x: right"
+        assert heading == "gradient of result with respect to x: right"
         assert " ".join(heads.split()) == "compute set codelet checked in greatest error kinks unstable wrong notes"
         assert row.split()[:7] == ["own", "relu", "3", "of", "3", "float64", row.split()[6]]
         assert row.split()[7:] == ["1", "0", "0"]
         assert kink == (
             "kink: vertex of own / relu at i=1: d out / d x is 0 by the gradient, 0 from the left, 1 from the right"
         )
-        assert repr(report) == "<GradientCheck: gradient of result by x: right>"
+        assert repr(report) == "<GradientCheck: gradient of result with respect to x: right>"
         assert "<table>" in report._repr_html_()
         assert "<summary>1 finding</summary>" in report._repr_html_()
 
     def test_numbers_that_are_none_confirm_nothing(self):
         report = check(cl.codelet(jax.nn.relu), [np.nan, np.nan], directions=0)
-        assert str(report).startswith("gradient of result by x: not to be told\n")
+        assert str(report).startswith("gradient of result with respect to x: not to be told\n")
 
     def test_what_has_no_forward_derivative(self):
         own = cl.codelet(with_rule(lambda x: 2 * x, lambda x, g: (2 * g,)))

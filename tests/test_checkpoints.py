@@ -249,7 +249,7 @@ def test_steps_that_are_not_there_or_there_already(tmp_path):
     with refused("there is a checkpoint of step 7 already", expected="another step", fix="save under another step"):
         checkpoints.save(engine, 7)
     for step in (-1, 1.5, "7", True):
-        with refused("a step is no number", given=f"step={step!r}", expected="a whole number from 0 on"):
+        with refused("a step is not an integer", given=f"step={step!r}", expected="a whole number from 0 on"):
             checkpoints.save(engine, step)  # type: ignore[arg-type]
     (tmp_path / "9").mkdir()
     with refused("is no checkpoint of codelet", given="no file codelet.json in it"):
@@ -427,5 +427,5 @@ def test_a_checkpoint_of_the_first_format_is_read(tmp_path):
 
 @pytest.mark.parametrize("directory", [None, 3, "nul\0", object(), ["a"]])
 def test_a_directory_is_a_path(directory):
-    with pytest.raises(cl.CheckpointError, match="something that is no path"):
+    with pytest.raises(cl.CheckpointError, match="something other than a path"):
         cl.Checkpoints(directory)

@@ -415,7 +415,7 @@ def test_lost_digits_are_found_where_they_are_asked_for():
         (lambda x: x, lambda x: (x,), "not of the same structure"),
         (lambda x: x, lambda x: x[1:], "not of the same shapes and dtypes"),
         (lambda x: x, lambda x: 1 / 0, "the second of two programs raises: ZeroDivisionError"),
-        (3, lambda x: x, "the first of two programs is none"),
+        (3, lambda x: x, "the first of two programs is not a program"),
         (lambda x: x, lambda x: jax.debug.print("{}", x) or x, "does something else than to compute"),
     ],
 )

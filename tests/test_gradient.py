@@ -289,7 +289,7 @@ class TestRecompute:
             cl.Recompute.every(0)
 
     def test_a_budget_that_counts_no_bytes(self):
-        with pytest.raises(cl.ProgramError, match="a budget is no number of bytes"):
+        with pytest.raises(cl.ProgramError, match="a budget is not a number of bytes"):
             cl.Recompute.bytes(-1)
 
     def test_what_is_read_and_then_overwritten_is_not_made_again(self):

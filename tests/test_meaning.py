@@ -142,7 +142,7 @@ def test_an_index_counts_as_far_as_its_dtype():
             ):
                 with pytest.raises(cl.ProgramError) as caught:
                     make()
-                for word in ("cannot count so far", f"at most {most} turns", "a wider dtype", "test_meaning.py"):
+                for word in ("cannot count so far", f"at most {most} iterations", "a wider dtype", "test_meaning.py"):
                     assert word in str(caught.value)
         for view in (last[0], last[:1], last):
             with pytest.raises(cl.ProgramError, match="cannot count"):
@@ -239,7 +239,7 @@ NOT_INTERPRETED = {
     "a number as output": (
         lambda g, x: cl.interpret(g, values={}, outputs=3),  # type: ignore[arg-type]
         cl.ProgramError,
-        "the outputs are no list",
+        "the outputs are not a list",
     ),
     "a program elsewhere": (
         lambda g, x: cl.interpret(g, values={}, outputs=[x], program=cl.Copy(0.0, OTHER_X)),

@@ -286,7 +286,7 @@ SYMBOLS = [
         "a choice without a condition",
         lambda w: cl.where(cl.grid(4), 0, 1),
         cl.SymbolError,
-        "no condition",
+        "other than a condition",
         "cl.where(i < 3, a, b)",
     ),
     Mistake(
@@ -732,7 +732,7 @@ TENSORS = [
         "a join of arrays",
         lambda w: cl.concatenate([w.x, np.ones(4)]),  # type: ignore[list-item]
         cl.ViewError,
-        "no tensor is joined",
+        "other than a tensor is concatenated",
         "graph.add_constant",
     ),
     Mistake(
@@ -1677,7 +1677,7 @@ LOWERING = [
         "a rule with another slope",
         differentiated_wrongly,
         cl.GradientError,
-        "has a wrong gradient by its field 'a'\n  given:    d out[0] / d a[0] is 2, at vertex of thrice",
+        "has a wrong gradient with respect to its field 'a'\n  given:    d out[0] / d a[0] is 2, at vertex of thrice",
         "correct the jax.custom_vjp in it; where it is meant to differ, ignore=['<lambda>']",
     ),
     Mistake("a check of no vertices", checked(vertices=0), cl.ProgramError, "0", "a whole number, 1 or more"),
@@ -1711,21 +1711,21 @@ LOWERING = [
         "a gradient of a loop without a bound",
         _slope_of_a_loop,
         cl.ProgramError,
-        "a loop without a bound is differentiated: what its turns overwrite has to be kept",
+        "a loop without a bound is differentiated: values that its iterations overwrite must be saved",
         "cl.RepeatWhile(..., max_iterations=...), or cl.Repeat",
     ),
     Mistake(
         "a gradient of an integer",
         lambda w: cl.gradient(w.graph, of=w.graph.add_variable("n", (), "int32"), wrt=[w.x]),
         cl.ProgramError,
-        "what is differentiated is not of floats",
+        "the tensor of= is not of floats",
         "hold it in a variable of floats",
     ),
     Mistake(
         "a gradient by a boolean",
         lambda w: cl.gradient(w.graph, of=w.x, wrt=[w.graph.add_variable("n", (), "bool")], cotangent=1),
         cl.ProgramError,
-        "what is differentiated by is not of floats",
+        "a tensor in wrt= is not of floats",
         "integers and booleans have none",
     ),
     Mistake(
@@ -1739,7 +1739,7 @@ LOWERING = [
         "a gradient of several numbers",
         lambda w: cl.gradient(w.graph, of=w.x, wrt=[w.x]),
         cl.ProgramError,
-        "what is differentiated is no single number, and no cotangent is given",
+        "`of` is not a single number, and no cotangent is given",
         "cotangent=..., of the same shape",
     ),
     Mistake(
@@ -1753,7 +1753,7 @@ LOWERING = [
         "a cotangent of integers",
         lambda w: cl.gradient(w.graph, of=w.x, wrt=[w.x], cotangent=w.graph.add_variable("n", (4,), "int32")),
         cl.ProgramError,
-        "the cotangent is not of the type of what is differentiated",
+        "the cotangent is not of the type of `of`",
         "a tensor of float32[4]",
     ),
     Mistake(
@@ -1774,7 +1774,7 @@ LOWERING = [
         "a gradient by what is no tensor",
         lambda w: cl.gradient(w.graph, of=w.x, wrt={"x": w.x, "y": 3.0}, cotangent=1),
         cl.ProgramError,
-        "by is no tensor",
+        "a tensor in wrt= is not a tensor",
         "or a variable's name",
     ),
     Mistake(
@@ -1854,7 +1854,9 @@ def _engine_mistakes() -> Iterator[Mistake]:
     e: type[cl.CodeletError] = cl.ProgramError
     yield Mistake("no graph", lambda w: cl.Engine(None), e, "NoneType: None", "a cl.Graph")
     yield Mistake("a graph's name", lambda w: cl.Engine("x"), e, "str: 'x'", "a cl.Graph")
-    yield Mistake("a builder for a graph", lambda w: cl.Engine(_one_more), e, "no graph", "call what builds it first")
+    yield Mistake(
+        "a builder for a graph", lambda w: cl.Engine(_one_more), e, "other than a graph", "call what builds it first"
+    )
     yield Mistake("no programs", lambda w: cl.Engine(w.graph, {}), e, "no programs", "at least one, by name")
     yield Mistake("programs without names", lambda w: cl.Engine(w.graph, {1: []}), e, "no names", "by name")
     yield Mistake("an unknown execution", lambda w: cl.Engine(w.graph, execution="gpu"), e, "'gpu'", "'fused', 'tiles'")
@@ -1863,7 +1865,7 @@ def _engine_mistakes() -> Iterator[Mistake]:
     yield Mistake("a number of devices for a mesh", over(4), e, "int: 4", "a jax.sharding.Mesh of devices")
     yield Mistake("a mesh without devices", over(abstract), e, "no devices", "jax.make_mesh(")
     lower = lambda mesh: lambda w: cl.lower(w.graph, inputs=[], outputs=[], mesh=mesh)  # noqa: E731
-    yield Mistake("lowered over a number", lower(4), e, "a mesh is none", "jax.make_mesh(")
+    yield Mistake("lowered over a number", lower(4), e, "a mesh is not a mesh", "jax.make_mesh(")
     yield Mistake("lowered over a mesh without devices", lower(abstract), e, "no devices", "jax.make_mesh(")
     run = lambda **how: lambda w: cl.lower(w.graph, inputs=[w.x], outputs=[], mesh=mesh, **how)  # noqa: E731
     yield Mistake(
@@ -2137,7 +2139,7 @@ GRADIENTS: list[Mistake] = [
         "a gradient in what is traced",
         gradient_of_traced,
         cl.ProgramError,
-        "is no graph",
+        "other than a graph",
         "traced.graph, traced.program",
     ),
     Mistake("a gradient by numbers", graded(wrt=[np.ones(4)]), cl.ProgramError, "array([1.", "a variable's name"),
@@ -2147,19 +2149,19 @@ GRADIENTS: list[Mistake] = [
         "a gradient by what is elsewhere",
         graded(own=lambda w: {"wrt": [_elsewhere()]}),
         cl.ForeignGraphError,
-        "differentiated by belongs to another graph",
+        "a tensor in wrt= belongs to another graph",
         "a tensor of this graph",
     ),
     Mistake(
         "a gradient by what depends on a symbol",
         graded(own=lambda w: {"wrt": [w.x[cl.grid(4)]]}),
         cl.ProgramError,
-        "differentiated by depends on a symbol",
+        "a tensor in wrt= depends on a symbol",
         "name the whole range: x, and not x[i]",
     ),
     Mistake("a gradient of numbers", graded(of=np.ones(())), cl.ProgramError, "array(1.)", "a tensor of the graph"),
     Mistake(
-        "a gradient of several", graded(cotangent=None), cl.ProgramError, "no single number", "cotangent=..., of the"
+        "a gradient of several", graded(cotangent=None), cl.ProgramError, "not a single number", "cotangent=..., of the"
     ),
     Mistake(
         "a cotangent of other numbers",
@@ -2183,7 +2185,7 @@ GRADIENTS: list[Mistake] = [
         "a cotangent of whole numbers",
         graded(own=lambda w: {"cotangent": w.whole}),
         cl.ProgramError,
-        "not of the type of what is differentiated",
+        "not of the type of `of`",
         "a tensor of float32[4]",
     ),
     Mistake(

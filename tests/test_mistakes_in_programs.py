@@ -106,8 +106,8 @@ MISTAKES = [
         "an index that cannot count so far",
         lambda w: cl.Repeat(257, [], index=w.graph.add_variable("k", (), "uint8")),
         cl.ProgramError,
-        "257 turns, counted by",
-        "at most 256 turns",
+        "257 iterations, counted by",
+        "at most 256 iterations",
     ),
     # loops on conditions, and choices
     Mistake(

@@ -77,6 +77,6 @@ def test_what_the_schema_refuses_is_told_by_its_words(operation):
                 others[parameters.index(name)] = value
             if value is inspect.signature(getattr(cl.ops, operation)).parameters[name].default:
                 continue
-            with pytest.raises(cl.OperationError, match=f"^{name} of ops.{operation} is not what it may be") as caught:
+            with pytest.raises(cl.OperationError, match=f"^{name} of ops.{operation} is invalid") as caught:
                 getattr(cl.ops, operation)(*others, **changed)
             assert KINDS[name].text in str(caught.value)

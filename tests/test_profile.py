@@ -274,7 +274,7 @@ Memory, in bytes
   tile 2             0     0      0       0.0%
 Cycles
   2,977 (3.0 us), tile balance 46.2%
-  they rest to 62.9% on what is published or given, to 32.2% on fits, to 4.8% on guesses
+  provenance: 62.9% published or given, 32.2% fitted, 4.8% guessed
                turns  exchange before  compute  exchange after  sync   total  launch  fitted  guessed  balance
   halve           10                0    2,000               0     0   2,000     800     800        0    50.0%
   copy x -> w      1              154      224               0    50     428      80      80      144    25.0%
@@ -367,12 +367,12 @@ def test_of_a_choice_the_longest_branch_counts():
         (
             {"trip_count": 5, "max_iterations": 9},
             5,
-            "the RepeatWhile over p counts for 5 turns, as its trip_count= says",
+            "the RepeatWhile over p counts for 5 iterations, as its trip_count= says",
         ),
-        ({"max_iterations": np.int64(9)}, 9, "the RepeatWhile over p counts for 9 turns, its max_iterations"),
-        ({}, 16, "the RepeatWhile over p counts for 16 turns, a guess: RepeatWhile(..., trip_count=) says it"),
-        ({"trip_count": 1}, 1, "the RepeatWhile over p counts for 1 turn, as its trip_count= says"),
-        ({"trip_count": 0}, 0, "the RepeatWhile over p counts for 0 turns, as its trip_count= says"),
+        ({"max_iterations": np.int64(9)}, 9, "the RepeatWhile over p counts for 9 iterations, its max_iterations"),
+        ({}, 16, "the RepeatWhile over p counts for 16 iterations, a guess: RepeatWhile(..., trip_count=) says it"),
+        ({"trip_count": 1}, 1, "the RepeatWhile over p counts for 1 iteration, as its trip_count= says"),
+        ({"trip_count": 0}, 0, "the RepeatWhile over p counts for 0 iterations, as its trip_count= says"),
     ],
 )
 def test_a_loop_on_a_condition_counts_for_its_turns(given, turns, said):

@@ -330,7 +330,10 @@ MISTAKES = {
         ["not numbered", "expected: {0: program, 1: program, ...}"],
     ),
     "cases with names": (lambda s: cl.Switch(s.n, {"a": s.halve}), ["the cases of a Switch are not numbered"]),  # type: ignore[arg-type]
-    "call of a program": (lambda s: cl.Call(s.halve), ["called that is no function", "expected: graph.add_function"]),
+    "call of a program": (
+        lambda s: cl.Call(s.halve),
+        ["other than a function is called", "expected: graph.add_function"],
+    ),
     "arguments": (
         lambda s: cl.Call(s.function, a=s.x, c=s.x),
         ["are not the parameters of 'add'", "given:    a, c", "expected: a, b"],
@@ -611,7 +614,7 @@ def test_gradients_through_loops_on_conditions(kind):
         told(
             reverse,
             cl.ProgramError,
-            "differentiated in reverse mode without a bound on its turns",
+            "differentiated in reverse mode without a bound on its iterations",
             "given:    Tensor(bool[] of big: 0)",
             "expected: forward mode (jax.jvp, jax.jacfwd), or a bound",
             "fix:      RepeatWhile(..., max_iterations=...)",

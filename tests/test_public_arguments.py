@@ -125,16 +125,16 @@ def _told(name: str, place: int | str, value: object) -> cl.CodeletError:
 @pytest.mark.parametrize(
     ("name", "place", "value", "problem", "expected"),
     [
-        ("draw", "packed", 2, "packed of draw is not what it may be", "a number from 0 to 1"),
-        ("draw", "title", None, "title of draw is not what it may be", "text"),
-        ("Engine.run", "wait", "yes", "wait of Engine.run is not what it may be", "True or False"),
-        ("Engine.machine", "allow_out_of_memory", 1, "allow_out_of_memory of Engine.machine is not", "True or False"),
-        ("Checkpoints.save", 0, "engine", "engine of Checkpoints.save is not what it may be", "a cl.Engine"),
-        ("Profile.advice", 0, -1, "most of Profile.advice is not what it may be", "a whole number from 0"),
-        ("Profile.tables", "layer_of", "conv", "layer_of of Profile.tables is not what it may be", "a function"),
+        ("draw", "packed", 2, "packed of draw is invalid", "a number from 0 to 1"),
+        ("draw", "title", None, "title of draw is invalid", "text"),
+        ("Engine.run", "wait", "yes", "wait of Engine.run is invalid", "True or False"),
+        ("Engine.machine", "allow_out_of_memory", 1, "of Engine.machine is invalid", "True or False"),
+        ("Checkpoints.save", 0, "engine", "engine of Checkpoints.save is invalid", "a cl.Engine"),
+        ("Profile.advice", 0, -1, "most of Profile.advice is invalid", "a whole number from 0"),
+        ("Profile.tables", "layer_of", "conv", "layer_of of Profile.tables is invalid", "a function"),
         ("Profile.cycles_of", 0, "compue", "a profile has no such kind of phase", "compute"),
-        ("Traced.layer_of", 0, 3, "name of Traced.layer_of is not what it may be", "text"),
-        ("lower", "shared", 3, "shared names something that is no input", "in a list"),
+        ("Traced.layer_of", 0, 3, "name of Traced.layer_of is invalid", "text"),
+        ("lower", "shared", 3, "shared names something other than an input", "in a list"),
         ("trace", "donate_argnums", 1, "donate_argnums numbers no arguments", "of the 1 arguments"),
         ("trace", "donate_argnums", "x", "donate_argnums numbers no arguments", "from 0"),
         ("where", 2, 2**63, "cl.where is given a number that no index holds", "64 bits"),
@@ -184,7 +184,7 @@ def test_what_is_left_off_is_accepted_and_what_is_not_in_the_schema_is_pythons()
 )
 def test_what_the_schema_refuses_is_named(given):
     name = next(reversed(given))
-    with pytest.raises(cl.OperationError, match=f"^{name} of Own.method is not what it may be\n"):
+    with pytest.raises(cl.OperationError, match=f"^{name} of Own.method is invalid\n"):
         Own().method(**given)
 
 

@@ -319,7 +319,7 @@ def test_packed_columns_are_exact():
 
 
 def test_something_that_is_no_profile():
-    with pytest.raises(ComparisonError, match=r"compared that is no profile\n  given:    3\n  expected: two profiles"):
+    with pytest.raises(ComparisonError, match=r"other than a profile is compared\n  given:    3\n  expected: two"):
         cl.compare(cl.Engine(product()).profile(), 3)
 
 

@@ -216,7 +216,7 @@ def test_loops_end_rows_of_steps_and_guessed_turns_are_guesses(turns):
     if turns is None:
         assert profile.guessed_cycles == profile.total_cycles
         assert profile.fitted_cycles == 0
-        assert "they rest to 100.0% on guesses" in str(profile)
+        assert "provenance: 100.0% guessed" in str(profile)
     else:
         assert profile.guessed_cycles == 0
         assert profile.fitted_cycles == profile.launch_cycles == 8 * (4 * count + 2)
@@ -397,4 +397,4 @@ def test_what_cycles_rest_on_is_told_by_step_and_in_all():
     assert "passed  600  100.0%          420" in said
     assert "of the 600 cycles on one worker 600 are theirs, which as assembly would be 420" in said
     total = profile.total_cycles
-    assert f"{100 * 210 / total:.1f}% on fits, to {100 * 300 / total:.1f}% on guesses" in said
+    assert f"{100 * 210 / total:.1f}% fitted, {100 * 300 / total:.1f}% guessed" in said

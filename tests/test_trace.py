@@ -319,7 +319,7 @@ def _captured():
 @pytest.mark.parametrize(
     ("mistake", "error", "words"),
     [
-        (lambda: cl.trace(5), cl.TraceError, r"no function\n +given: +5\n"),  # type: ignore[arg-type]
+        (lambda: cl.trace(5), cl.TraceError, r"other than a function is traced\n +given: +5\n"),  # type: ignore[arg-type]
         (lambda: cl.trace(jnp.sin, ROW, grain=0), cl.OperationError, "not a whole number from 1"),
         (_captured, cl.CapturedTracerError, "closes over a value of an enclosing JAX transformation"),
         (lambda: cl.trace(lambda x, m: x, ROW, "a")(ROW, "b"), cl.ArrayError, "static value.*another one"),
@@ -336,7 +336,7 @@ def test_a_derivative_is_of_the_functions_parameters():
     x, y = graph.add_variable("x", (4,)), graph.add_variable("y", (4,))
     add = lambda derivative: graph.add_function([], [x, y], derivative=derivative)  # noqa: E731
     for wrong, words in (
-        (jnp.sin, "is no codelet"),
+        (jnp.sin, "is not a codelet"),
         (cl.codelet(lambda z: {"y": z}), "field 'z'"),
         (cl.codelet(lambda x: {"y": x[:2]}), "field 'y'"),
     ):

@@ -111,8 +111,8 @@ def test_what_is_differentiated_is_another_function():
     ("replace", "told"),
     [
         ({"blocks": rows}, r"no function of this name(?s:.*)given: +'blocks'(?s:.*)expected: one of block"),
-        ({3: rows}, r"is no function, or by none(?s:.*)given: +3"),
-        ({"block": 3}, r"is no function, or by none(?s:.*)'block': 3"),
+        ({3: rows}, r"something other than a function, or gives no builder(?s:.*)given: +3"),
+        ({"block": 3}, r"something other than a function, or gives no builder(?s:.*)'block': 3"),
         ([rows], "is no dict"),
         ({"block": lambda graph, w, x: w}, r"place of 'block'(?s:.*)given: +Tensor\(float32\[4,4\](?s:.*)float32\[4\]"),
         ({"block": lambda graph, w, x: None}, r"place of 'block'(?s:.*)given: +None"),

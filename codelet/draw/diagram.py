@@ -1,7 +1,7 @@
 """Diagrams of small graphs: a box for each vertex with its fields, a line for each link, as SVG.
 
-Vertices stand in columns, each to the right of all that it reads; within a column near what they are linked with.
-Hovering a line says what it carries.
+Vertices stand in columns, each to the right of all that it reads, and near its links within a column. Hovering a line
+shows its source and target.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _GROUNDS = {"dark": ("#101014", "#f0f0f4", "#1c1c24"), "light": ("#ffffff", "#18
 
 @dataclass(frozen=True)
 class _DiagramBox:
-    """A box of the diagram: what stands in it, its fields, and where it is."""
+    """A box of the diagram: its text, its fields, and its place."""
 
     title: str
     about: str
@@ -53,12 +53,18 @@ class _DiagramBox:
 
 @dataclass(frozen=True, eq=False)
 class Diagram:
-    """A diagram of a small graph. Shows itself in a notebook; made by `graph.diagram`.
+    """A diagram of a small graph, which notebooks show. Made by `graph.diagram`.
 
     Attributes:
-        svg: the diagram.
+        svg: the diagram, as text.
         num_vertices: how many boxes of vertices it has.
         num_links: how many lines.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+    >>> graph.diagram().svg[:4]
+    '<svg'
     """
 
     svg: str
@@ -68,11 +74,20 @@ class Diagram:
     save = old_attribute("Diagram.save", "write_picture")
 
     def write_picture(self, path: str | os.PathLike[str]) -> None:
-        """Write the diagram to a file, whose name ends in .svg.
+        """Write the diagram to a file.
+
+        Args:
+            path: the file; its name ends in .svg.
 
         Raises:
             DrawError: another ending.
-            FileError: a path at which no file can be written.
+            FileError: the file cannot be written.
+
+        >>> import codelet as cl, pathlib, tempfile
+        >>> graph = cl.Graph()
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     graph.diagram().write_picture(pathlib.Path(directory) / "double.svg")
         """
         check_path(path, diagram=True)
         with written_whole(path) as file:
@@ -99,7 +114,7 @@ class _FieldSearch(LinkSearch):
 
 
 def _columns(first: np.ndarray, source: np.ndarray, num_points: int) -> list[int]:
-    """The column of every point: to the right of all that it reads, but for what comes round in a loop."""
+    """The column of every point: to the right of all that it reads, except through loops."""
     count = len(first) - 1
     column = [0] * num_points
     # Vertices are numbered about as they run: links from later ones are those of loops.
@@ -148,7 +163,7 @@ def _heights(columns: list[list[int]], tall: list[int], linked: dict[int, list[i
 
 
 def _field_text(vertex: Vertex, field: Field) -> str:
-    """A field, which way its values go, and what it is connected to."""
+    """A field, its direction, and its elements."""
     runs = [edge for edge in vertex.iter_edges() if edge.field == field.name]
     text = _run_text(runs[0].variable.name, runs[0].start, runs[0].length) if runs else "nothing"
     return f"{_ARROWS[field.kind]} {field.name}: {text}{', ...' * (len(runs) > 1)}"
@@ -165,7 +180,7 @@ def _run_text(name: str, start: int, length: int) -> str:
 
 
 def _about(vertex: Vertex, tile: int) -> str:
-    """What is told of a vertex: where it is placed, too, where the graph does not say it but a profile does."""
+    """The tooltip of a vertex, with its tile if the profile placed it."""
     placed = f"\nplaced on tile {tile}" if vertex.tile is None and tile >= 0 else ""
     return f"{vertex}\n{vertex.family.compute_set.name}{placed}"
 
@@ -180,7 +195,7 @@ def draw_diagram(
     layer_of: LayerOf | None,
     tile: np.ndarray | None,
 ) -> Diagram:
-    """The diagram of a graph as a program runs it; its arguments are those of `cl.draw`, and what `tiles_of` gives."""
+    """The diagram of a graph and program; the arguments are those of `cl.draw`, and the result of `tiles_of`."""
     search = _FieldSearch(graph)
     links = search.links(program)
     groups = group_points(links, layer_of)
@@ -234,7 +249,7 @@ def draw_diagram(
 
 
 def _fitted(text: str) -> str:
-    """What of a text has room in a box."""
+    """The part of a text that fits in a box."""
     return html.escape(text if len(text) <= _LETTERS else text[: _LETTERS - 1] + "…")
 
 

@@ -63,32 +63,41 @@ def draw(
 ) -> Picture:
     """Draw every vertex of a graph and every link between two.
 
-    A link goes from the vertex that last wrote an element to each that reads it, through whatever copies, calls and
-    loops of the program; what no vertex wrote (weights, inputs) is a point for each stretch that is read together.
-    Links pull their ends together, points push each other apart. Light is drawn, and toned so that faint links are
-    seen beside dense cores. `graph.diagram()` draws small graphs by boxes and lines, which can be read.
+    A link joins the last writer of an element to each of its readers; copies, calls and loops are traced through.
+    Weights and inputs, which no vertex writes, are points, one for each run of elements that is read together. A
+    force-directed layout places the points; brightness is density, toned so that faint links are visible beside dense
+    cores. For a readable diagram of a small graph use `graph.diagram()`.
 
     Args:
-        graph: a graph, or what `cl.trace` gives.
-        program: what runs when; all compute sets in the order they were added, or the traced program, when left off.
-        path: where the picture is written, if it is; see `Picture.write_picture`.
-        profile: what `Engine.profile` gives: it says on which tiles vertices are that the graph gives none.
+        graph: a graph, or a `cl.Traced`.
+        program: the program that links follow. Default: all compute sets in the order they were added, or the traced
+            program.
+        path: the file to write, if any; see `Picture.write_picture`.
+        profile: the result of `Engine.profile`, for the tiles of vertices that the graph does not place.
         size: height and width in pixels, a multiple of 64.
         style: "dark", or "light" for paper.
-        colour: what is told apart by colour: "layer", "codelet", "tile" or "cycles".
+        colour: what colours distinguish: "layer", "codelet", "tile" or "cycles".
         palette: "hue", or "colour-blind".
-        highlight: a pattern for names of compute sets, such as "conv2/*": all else is grey.
-        title: what is written on it.
-        packed: from 0 to 1, how strongly all is held together.
-        diagram: deprecated: `graph.diagram()` draws a diagram, and this function none.
-        note: told what is done, as `STAGES` has it.
+        highlight: a pattern for names of compute sets, such as "conv2/*"; all others are grey.
+        title: a heading on the picture.
+        packed: from 0 to 1, how strongly all points attract each other.
+        diagram: deprecated; `graph.diagram()` draws a diagram.
+        note: called with each stage of the drawing: `STAGES`.
 
     Raises:
-        DrawError: a size, style, colour, palette or highlight that there is none of, a graph without vertices, a
-            profile that is none, or colours of tiles where nobody says where any vertex is.
-        FileError: a path at which no file can be written.
-        ProgramError, ForeignGraphError: a program that is none of this graph, or a profile of another.
-        MissingExtraError: a library that the extra `draw` brings is not installed.
+        DrawError: an unknown size, style, colour, palette or highlight, a graph without vertices, an invalid profile,
+            or colours by tile if no tiles are known.
+        FileError: the file cannot be written.
+        ProgramError, ForeignGraphError: a program that is not of this graph, or a profile of another.
+        MissingExtraError: a library of the extra `draw` is not installed.
+
+    >>> import codelet as cl, pathlib, tempfile
+    >>> graph = cl.Graph()
+    >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+    >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     print(cl.draw(graph, path=pathlib.Path(directory) / "graph.png", size=256))
+    <Picture of 4 vertices   ·   4 links, 256 x 256>
     """
     if diagram is not None:
         warn_old(f"draw(diagram={diagram})", "graph.diagram()" if diagram else "what draw does without it")
@@ -132,19 +141,19 @@ def draw_small(
     palette: str = "hue",
     title: str = "",
 ) -> Diagram:
-    """Draw a small graph as a diagram, by boxes and lines that can be read; see `Graph.diagram`.
+    """Draw a small graph as a readable diagram of boxes and lines; see `Graph.diagram`.
 
     Args:
-        graph: a graph, or what `cl.trace` gives.
-        program: as of `draw`, as are the others.
-        path: where the diagram is written, as SVG, if it is.
+        graph: a graph, or a `cl.Traced`.
+        program: as of `draw`.
+        path: the file to write, which ends in .svg, if any.
         profile: as of `draw`.
         style: as of `draw`.
         palette: as of `draw`.
         title: as of `draw`.
 
     Raises:
-        DrawError, FileError, ProgramError, ForeignGraphError: as `draw` does.
+        DrawError, FileError, ProgramError, ForeignGraphError: those of `draw`.
     """
     own, given, layer_of = _parts_of(graph, program)
     if path is not None:
@@ -157,7 +166,7 @@ def draw_small(
 
 
 def _parts_of(graph: Any, program: object) -> tuple[Graph, object, Callable[[str], str] | None]:
-    """What is drawn: a graph with vertices, its program, and the layers of its compute sets where these are known."""
+    """The graph to draw, its program, and its function from compute sets to layers, if known."""
     own, given, layer_of = (graph, program, None) if isinstance(graph, Graph) else _of_traced(graph, program)
     if not own.num_vertices:
         raise DrawError("a graph without vertices is drawn", given=own)
@@ -165,17 +174,17 @@ def _parts_of(graph: Any, program: object) -> tuple[Graph, object, Callable[[str
 
 
 def _of_traced(traced: Any, program: object) -> tuple[Graph, object, Callable[[str], str] | None]:
-    """The graph and program of what a traced function has."""
+    """The graph and program of a traced function."""
     graph = getattr(traced, "graph", None)
     if not isinstance(graph, Graph):
         raise DrawError(
-            "something is drawn that is no graph", given=f"{traced!r:.80}", expected="a graph, or what cl.trace gives"
+            "something other than a graph is drawn", given=f"{traced!r:.80}", expected="a graph, or what cl.trace gives"
         )
     return graph, getattr(traced, "program", None) if program is None else program, getattr(traced, "layer_of", None)
 
 
 def _weights(links: Any) -> np.ndarray:
-    """The light of each point: of vertices by their cycles, of what nobody wrote as of the lightest vertices."""
+    """The light of each point: of vertices by their cycles; unwritten elements are like the lightest vertices."""
     cycles = cycles_of(links).astype(float)
     middle = max(1.0, float(np.median(cycles))) if len(cycles) else 1.0
     weight = np.full(links.num_points, 0.3, np.float32)

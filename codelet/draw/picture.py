@@ -34,7 +34,7 @@ SEEN = 1 << 23
 
 
 class Viewport(NamedTuple):
-    """What of the layout is seen: its left and upper edge and its side, of the whole's, which is from 0 to 1."""
+    """The visible part of the layout: left edge, top edge and side, as fractions of the whole, from 0 to 1."""
 
     left: float = 0.0
     top: float = 0.0
@@ -43,19 +43,27 @@ class Viewport(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """A drawn graph. Shows itself in a notebook; made by `cl.draw` and `graph.draw`.
+    """A drawn graph, which notebooks show. Made by `cl.draw` and `graph.draw`.
 
     Attributes:
-        layout: where its points lie.
+        layout: the positions of its points.
         colouring: the classes and colours of the points.
         weight: float32, the light of each point.
         size: height and width in pixels.
         style: "dark" or "light".
-        title: what is written on it.
-        window: what of the layout it shows.
-        exposures: those of points and links that its tone rests on.
+        title: the heading.
+        window: the visible part of the layout.
+        exposures: of points and links, for the tone.
         pixels: uint8 of shape (size, size, 3), sRGB, without text.
-        part: what the part that it shows was asked for by, if it was by name.
+        part: the pattern of `zoom_to`, if the visible part was chosen by name.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+    >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+    >>> picture = cl.draw(graph, size=256)
+    >>> picture, picture.pixels.shape, picture.zoom_to("double").size
+    (<Picture of 4 vertices   ·   4 links, 256 x 256>, (256, 256, 3), 256)
     """
 
     layout: Layout
@@ -71,13 +79,13 @@ class Picture:
 
     @property
     def counts(self) -> str:
-        """What it is a picture of, in numbers."""
+        """The numbers of vertices and links, as text."""
         links = self.layout.links
         return f"{links.num_vertices:,} vertices   ·   {links.num_links:,} links"
 
     @property
     def about(self) -> str:
-        """What is seen of it: the counts of the whole, or which part of it is seen."""
+        """The counts of the whole, or the name of the visible part, as text."""
         if self.window == Viewport():
             return self.counts
         place, window = self.layout.place, self.window
@@ -88,20 +96,33 @@ class Picture:
         return f"{part}{enlarged} x   ·   {seen:,} of {len(place):,} points"
 
     def image(self) -> Any:
-        """The picture as an image of PIL, with the names of what is seen, the title, and what part it is."""
+        """The picture as an image of PIL, with the names of the visible layers and the title.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> cl.draw(graph, size=256).image().size
+        (256, 256)
+        """
         image = need("PIL.Image").fromarray(self.pixels)
         colours = {"ink": INKS[self.style], "ground": GROUNDS[self.style]}
         write_labels(image, self.layout, self.window, self.title, self.about, **colours)
         return image
 
     def zoom(self, left: float, top: float, side: float, size: int | None = None) -> Picture:
-        """A part of the picture, drawn anew from the graph, as brightly as in the whole.
+        """A part of the picture, rendered again from the graph, at the brightness of the whole.
 
         Args:
-            left: of the part, as a share of the whole's side.
-            top: as `left`.
-            side: as `left`.
-            size: in pixels; the picture's when left off.
+            left: its left edge, as a fraction of the whole's side.
+            top: its top edge, as a fraction of the whole's side.
+            side: its side, as a fraction of the whole's side.
+            size: in pixels. Default: the picture's.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> cl.draw(graph, size=256).zoom(0.0, 0.5, 0.5).window
+        Viewport(left=0.0, top=0.5, side=0.5)
         """
         seen = replace(self, window=Viewport(left, top, side), size=size or self.size, part="")
         points, lines = light_of(seen.layout, seen.colouring, seen.weight, seen.size, seen.window)
@@ -111,14 +132,20 @@ class Picture:
         return replace(seen, pixels=develop(points, lines, shown, self.style))
 
     def zoom_to(self, pattern: str, size: int | None = None) -> Picture:
-        """The part around all vertices of compute sets, or layers, that a pattern names, drawn anew.
+        """The part around all vertices of compute sets, or layers, whose names match a pattern, rendered again.
 
         Args:
-            pattern: for names, in which `*` stands for anything.
-            size: in pixels; the picture's when left off.
+            pattern: for names, in which `*` matches anything.
+            size: in pixels. Default: the picture's.
 
         Raises:
-            DrawError: no compute set or layer has such a name.
+            DrawError: no compute set or layer matches.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> cl.draw(graph, size=256).zoom_to("doub*", size=320).size
+        320
         """
         layout = self.layout
         families, groups = layout.links.graph.families, layout.groups
@@ -139,13 +166,22 @@ class Picture:
     save = old_attribute("Picture.save", "write_picture")
 
     def write_picture(self, path: str | os.PathLike[str]) -> None:
-        """Write the picture to a file, whose name ends in what it is: .png, .webp, .jpg, or .html.
+        """Write the picture to a file.
 
-        A file of HTML is a view of the whole, which needs nothing else: moved, enlarged, layer by layer, with names.
+        An .html file is an interactive view of the whole, in one file: pan, zoom, layers, names.
+
+        Args:
+            path: the file; its name ends in .png, .webp, .jpg or .html.
 
         Raises:
             DrawError: another ending.
-            FileError: a path at which no file can be written.
+            FileError: the file cannot be written.
+
+        >>> import codelet as cl, pathlib, tempfile
+        >>> graph = cl.Graph()
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     cl.draw(graph, size=256).write_picture(pathlib.Path(directory) / "graph.png")
         """
         ending = check_path(path)
         if ending == "html":
@@ -154,9 +190,12 @@ class Picture:
         self.image().save(path, **({"compress_level": 1} if ending == "png" else {"quality": 92}))
 
     def widget(self, height: int = 600) -> Any:
-        """A view for a notebook, of some height in pixels: what is seen of the picture is drawn anew from the graph.
+        """An interactive view for a notebook, which renders the visible part again from the graph.
 
-        Where no script runs, the notebook shows the picture itself.
+        Without scripts the notebook shows the picture itself.
+
+        Args:
+            height: in pixels.
 
         Raises:
             MissingExtraError: anywidget is not installed.
@@ -178,7 +217,7 @@ class Picture:
 def light_of(
     layout: Layout, colouring: Colouring, weight: np.ndarray, size: int, window: Viewport
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The light of points, and that of links, that falls into a window."""
+    """The light of points, and that of links, inside a window."""
     # Links first: while many are drawn there is room for little else.
     lines = _light_of_links(layout, colouring, size, window)
     # Few points are discs, as wide as leaves room between them; in parts of a picture they grow a little.

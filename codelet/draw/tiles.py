@@ -31,7 +31,7 @@ def tiles_of(graph: Graph, profile: KnowsTiles | None = None) -> np.ndarray | No
     """
     if profile is not None and not callable(getattr(profile, "tiles_of_vertices", None)):
         raise DrawError(
-            "a picture is given a profile that is none",
+            "a picture is given an invalid profile",
             given=f"{type(profile).__name__}: {profile!r:.80}",
             expected="what an engine of the graph says",
             fix="cl.draw(graph, profile=cl.Engine(graph).profile())",

@@ -1,8 +1,8 @@
-"""`cl.jit`: a function that runs as a graph of vertices, in the place of `jax.jit`.
+"""`cl.jit`: a function that runs as a graph of vertices, in place of `jax.jit`.
 
-JAX's own `jit` keeps what was traced and compiled, for each signature and under each setting of its own; what it is
-given to trace is not the function but its graph. So all that it does with static and donated arguments, and all that
-`jax.grad`, `jax.vmap` and `jax.lax.scan` do with a jitted function, is as it was.
+JAX's own `jit` caches traces and compiled functions, for each signature and configuration. It traces the graph rather
+than the function. Static and donated arguments, `jax.grad`, `jax.vmap` and `jax.lax.scan` therefore work as with any
+jitted function.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LIKE_JAX = ("lower", "trace", "eval_shape")
 
 @jax.tree_util.register_static
 class _Static:
-    """Something that is no array, told from others by a key."""
+    """A hashable wrapper of something that is not an array."""
 
     def __init__(self, held: Any, key: Hashable):
         self.held, self._key = held, key
@@ -80,15 +80,15 @@ class _Which(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """What a function is given in a call.
+    """The arguments of a call.
 
     Attributes:
         static: static arguments, by position or name.
-        donated: the positions of those that are.
-        places: the positions of those that are given so and not static.
-        positional: these.
-        keywords: and those that are given by name.
-        flat: these two, taken apart.
+        donated: the positions of donated arguments.
+        places: the positions of positional arguments that are not static.
+        positional: these arguments.
+        keywords: keyword arguments that are not static.
+        flat: both, flattened.
     """
 
     static: dict[Any, Any]
@@ -112,7 +112,7 @@ class _Given(NamedTuple):
         )
 
     def function_of(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of what is not static."""
+        """The function of the arguments that are not static."""
         if not self.static:
             return function
         count = len(self.places) + sum(isinstance(k, int) for k in self.static)
@@ -134,14 +134,14 @@ class _Given(NamedTuple):
 
 
 class _CompiledCalls(NamedTuple):
-    """Functions of `jax.jit`: of static arguments and arrays, and of what holds others too."""
+    """Functions of `jax.jit`: one for static arguments and arrays, and one for pytrees with other leaves."""
 
     of_arrays: Any
     of_others: Any
 
 
 class Jitted:
-    """A function that runs as a graph of vertices. Made by `cl.jit`; called, and transformed, as the function is.
+    """A function that runs as a graph of vertices. Made by `cl.jit`; called, and transformed, as the function itself.
 
     It has `lower`, `trace` and `eval_shape`, as a function of `jax.jit` does.
     """
@@ -174,7 +174,7 @@ class Jitted:
     # --- calls ------------------------------------------------------------------------------------------------
 
     def _compiled(self, run: Callable[[_Given], Any], named: Mapping[str, Any]) -> _CompiledCalls:
-        """What JAX compiles of a way to run it: of static arguments and arrays, and of what holds others too."""
+        """Both functions of `jax.jit` for a way to run it."""
 
         @functools.wraps(self._function)
         def of_arrays(*arguments: Any, **keywords: Any) -> Any:
@@ -189,7 +189,7 @@ class Jitted:
         return _CompiledCalls(jax.jit(of_arrays, **named), jax.jit(of_others, static_argnums=0, donate_argnums=1))
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """What the function gives, computed by its graph."""
+        """The result of the function, computed by its graph."""
         compiled = self._plain if is_tracing() else self._graphs  # there it is a part of the graph that is made
         if not self._has_others:
             try:
@@ -211,7 +211,7 @@ class Jitted:
         return rest.held.filled(arrays)
 
     def _donates(self, given: _Given, path: str) -> bool:
-        """Whether an array is of an argument that is donated, by where it is in what is not static."""
+        """True if an array belongs to a donated argument, by its path among the arguments that are not static."""
         place, _, rest = path.partition("/")
         if int(place) < len(given.places):
             return given.places[int(place)] in given.donated
@@ -226,7 +226,7 @@ class Jitted:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def clear_cache(self) -> None:
-        """Forget what was traced and compiled."""
+        """Clear the caches of traces and compiled functions."""
         self._kept.clear()
         for own in (*self._graphs, *self._plain):
             own.clear_cache()
@@ -237,21 +237,30 @@ class Jitted:
     # --- graphs -----------------------------------------------------------------------------------------------
 
     def traced(self, *arguments: Any, **keywords: Any) -> Traced:
-        """The graph that runs for arguments like these: arrays, or `jax.ShapeDtypeStruct`s.
+        """The graph for arguments like these: arrays, or `jax.ShapeDtypeStruct`s.
 
         Raises:
-            TraceError: what cannot be traced.
+            TraceError: something that cannot be traced.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> cl.jit(jnp.tanh).traced(jnp.ones(3)).graph
+        <Graph: 3 vertices, 2 variables>
         """
         given = self._given(arguments, keywords)
         key = self._key(given)
         return self._kept[key] if key in self._kept else self._trace(given, key)
 
     def profile(self, *arguments: Any, **keywords: Any) -> Any:
-        """What the graph for arguments like these costs on its machine; with options, `traced(...).profile(...)`."""
+        """The cost of the graph for arguments like these on its machine. For options use `traced(...).profile(...)`.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> cl.jit(jnp.tanh, target=cl.IPU(num_tiles=4)).profile(jnp.ones(3)).num_vertices
+        3
+        """
         return self.traced(*arguments, **keywords).profile()
 
     def draw(self, *arguments: Any, **keywords: Any) -> Any:
-        """A picture of the graph for arguments like these; to a file, `traced(...).draw(path)`."""
+        """A picture of the graph for arguments like these. To write a file use `traced(...).draw(path)`."""
         return self.traced(*arguments, **keywords).draw()
 
     def _given(self, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> _Given:
@@ -265,17 +274,17 @@ class Jitted:
         return _Given(static, donated, places, positional, rest, flatten(together(positional, rest)))
 
     def _key(self, given: _Given) -> Hashable:
-        """All that a trace depends on.
+        """The key of a trace: all that it depends on.
 
         Raises:
-            TraceError: something that is no array, and cannot be told from others.
+            TraceError: a leaf that is neither an array nor hashable.
         """
         types = tuple((own.shape, str(own.dtype), own.weak_type) for own in map(type_of, given.flat.arrays))
         settings = tuple(str(getattr(jax.config, name, None)) for name in _SETTINGS)
         return types, settings, self._key_of_others(given)
 
     def _key_of_others(self, given: _Given) -> Hashable:
-        """What tells apart that which is no array, and how the arrays lie in it."""
+        """The key of leaves that are not arrays, and the tree of the arguments."""
         others = [(k, leaf.value) for k, leaf in enumerate(given.flat.leaves) if not leaf.is_array]
         try:
             return given.flat.tree, static_key((*given.static.items(), *others))
@@ -295,7 +304,7 @@ class Jitted:
         return self._kept[key]
 
     def _run(self, given: _Given) -> Any:
-        """What the graph gives, while JAX traces it."""
+        """The result of the graph, while JAX traces it."""
         try:
             traced = self._trace(given, self._key(given))
         except CapturedTracerError:
@@ -323,7 +332,7 @@ class _BoundMethod:
 
 
 def _with_captured(given: _Given, function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
-    """What the graph of a function gives that uses values of an enclosing transformation: these are inputs of it."""
+    """The result of a graph whose function captures tracers of an enclosing transformation, as its inputs."""
     arrays_given, kept = given.flat.arrays, []
 
     def of_arrays(*arrays: Any) -> list[Any]:
@@ -356,29 +365,29 @@ def jit(
     grain: int | None = None,
     replace: Mapping[Any, Callable[..., Any]] | None = None,
 ) -> Any:
-    """A function that runs as a graph of vertices: `jax.jit` of what `cl.trace` makes of it.
+    """Run a JAX function as a graph of vertices: `jax.jit` of the result of `cl.trace`.
 
-    It is traced for each new signature: the shapes and dtypes of its arguments, and its static values. Arguments may be
-    pytrees; what is no array in them, as the functions in an Equinox module, is static. Within `cl.trace`, and within
-    another such function, it is a part of the graph that is made there.
+    The function is traced for each new signature: the shapes and dtypes of its arguments, and its static values.
+    Arguments may be pytrees; leaves that are not arrays, such as functions in an Equinox module, are static. Inside
+    `cl.trace`, and inside another such function, it becomes part of that graph.
 
     Args:
-        function: any function that JAX traces; where it is left off, a decorator.
+        function: any function that JAX traces. If omitted, `cl.jit(...)` is a decorator.
         static_argnums: as of `jax.jit`.
         static_argnames: as of `jax.jit`.
-        donate_argnums: as of `jax.jit`; on the machine, results may take the memory of these arguments, too.
+        donate_argnums: as of `jax.jit`; on the machine, results may use the memory of these arguments.
         donate_argnames: as of `jax.jit`.
-        target: the machine that the graphs are for.
+        target: the machine of the graphs. Default: `cl.IPU()`.
         grain: as of `cl.trace`.
         replace: as of `cl.trace`.
 
     Returns:
-        The function. `traced(*arguments)` is the graph for arguments like these, `profile(*arguments)` what it costs,
+        The function. `traced(*arguments)` is the graph for arguments like these, `profile(*arguments)` its cost,
         `draw(*arguments)` a picture of it.
 
     Raises:
-        TraceError: no function, or it has none of the arguments that are to be static or donated; in calls, what cannot
-            be traced.
+        TraceError: not a function, or it has no such static or donated arguments; in calls, something that cannot be
+            traced.
 
     >>> import codelet as cl, jax, jax.numpy as jnp
     >>> @cl.jit
@@ -403,7 +412,7 @@ def jit(
         return functools.partial(Jitted, named=named, options=options)
     if not callable(function):
         raise TraceError(
-            "something is to run as a graph that is no function",
+            "something other than a function is to run as a graph",
             given=f"{function!r:.80}",
             expected="cl.jit(function), of a function that takes arrays",
         )

@@ -87,7 +87,7 @@ class Replacements:
             name = key if isinstance(key, str) else getattr(key, "__name__", None)
             if not isinstance(name, str) or not callable(builder):
                 raise TraceError(
-                    "what is replaced in a traced function is no function, or by none",
+                    "replace= names something other than a function, or gives no builder",
                     given=f"{key!r:.60}: {builder!r:.60}",
                     expected="a jitted function or its name, and a function builder(graph, *tensors)",
                 )

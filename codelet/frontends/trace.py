@@ -48,7 +48,7 @@ _is_tracing: ContextVar[bool] = ContextVar("is_tracing", default=False)
 
 
 def is_tracing() -> bool:
-    """Whether a function is just being traced, so that what it calls becomes a part of its graph."""
+    """True while a function is being traced, so that functions called by it become part of its graph."""
     return _is_tracing.get()
 
 
@@ -62,34 +62,35 @@ def trace(
     replace: Mapping[Any, Callable[..., Any]] | None = None,
     check: str | None = None,
 ) -> Traced:
-    """A function of JAX as a graph of vertices: the inverse of `cl.lower`.
+    """A JAX function as a graph of vertices: the inverse of `cl.lower`.
 
     Args:
         function: any function that JAX traces.
-        examples: its arguments: arrays, or `jax.ShapeDtypeStruct`s, in any pytrees. What is no array is static, as are
+        examples: its arguments: arrays, or `jax.ShapeDtypeStruct`s, in any pytrees. Other leaves are static, as are
             numbers in Equinox modules.
-        kwargs: its keyword arguments by name, likewise. The traced function is called with them as the function is.
-        target: the machine that the graph is for.
-        grain: planning option: about how many elements, or multiply-adds, a vertex has; the planners choose when it
-            is left off.
-        donate_argnums: which arguments are not needed after a run, as in `jax.jit`: on the machine, results may take
+        kwargs: its keyword arguments by name, likewise. Call the traced function with them as well.
+        target: the machine of the graph. Default: `cl.IPU()`.
+        grain: about how many elements, or multiply-adds, a vertex has. Default: the planners choose.
+        donate_argnums: arguments that are not needed after a run, as in `jax.jit`: on the machine, results may use
             their memory. Values are the same.
-        replace: for jitted functions, or their names, what adds them by hand: `builder(graph, *tensors)` is given the
-            tensors of the arguments, as `jax.tree.leaves` has these, and returns those of the results, likewise.
-        check: "equal", to see that the graph, and what it is lowered to, computes what the function does; see
+        replace: `{function: builder}` adds a function by hand. The key is a jitted function, or its name. The builder
+            is called as `builder(graph, *tensors)`, with the tensors of the arguments in the order of
+            `jax.tree.leaves`, and returns those of the results, likewise.
+        check: "equal", to check that the graph, and its lowered function, compute the same as the function; see
             `cl.equal`.
 
     Returns:
-        The graph, its program, what goes in and what comes out; it can be called as the function itself.
+        A `cl.Traced`: the graph, its program, its inputs and outputs. Call it as the function itself.
 
     Raises:
-        TraceError: what cannot be traced.
-        CollectiveError: it speaks to other devices.
-        NotEqualError: the graph computes something else, where that is to be checked.
+        TraceError: something that cannot be traced.
+        CollectiveError: the function communicates with other devices.
+        CapturedTracerError: the function uses a traced value of an enclosing transformation.
+        NotEqualError: the check fails.
 
     Warns:
-        OneVertexWarning: of each primitive that has no rule, and is run by one vertex.
-        UndecidedWarning: nothing can be said of whether the graph computes what the function does.
+        OneVertexWarning: a primitive without a tiling rule, which one vertex on one tile runs.
+        UndecidedWarning: the check is inconclusive.
 
     >>> import codelet as cl, jax, jax.numpy as jnp
     >>> def layer(w, x):
@@ -100,7 +101,7 @@ def trace(
     """
     if not callable(function):
         raise TraceError(
-            "something is traced that is no function",
+            "something other than a function is traced",
             given=f"{function!r:.80}",
             expected="cl.trace(function, *examples), of a function that takes arrays",
         )

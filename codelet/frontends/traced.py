@@ -1,4 +1,4 @@
-"""Traced: a function as a graph, with what goes in and what comes out."""
+"""Traced: a JAX function as a graph, with its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -26,13 +26,33 @@ if TYPE_CHECKING:
 
 
 class Traced:
-    """A function of JAX as a graph of vertices. Made by `cl.trace`; called as the function is.
+    """A JAX function as a graph of vertices. Made by `cl.trace`; call it as the function itself.
+
+    Args:
+        function: the function.
+        convention: how it is called.
+        graph: its graph.
+        program: its program.
+        arguments: the structure of the arguments, and their tensors.
+        results: the structure of the results, and their tensors.
+        jaxpr: the traced jaxpr.
+        fusion: the savings of elementwise fusion.
 
     Attributes:
         graph: its vertices.
-        program: what runs when.
-        jaxpr: what was traced.
-        fusion: what was saved by making neighbouring elementwise operations one.
+        program: its program.
+        jaxpr: the traced jaxpr.
+        fusion: the savings of fusing neighbouring elementwise operations.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> traced = cl.trace(lambda w, x: jnp.tanh(w @ x), jnp.ones((2, 3)), jnp.ones(3))
+    >>> traced, traced.outputs.shape
+    (<Traced <lambda>: 4 vertices in 2 compute sets>, (2,))
+    >>> engine = cl.Engine(traced)
+    >>> engine.write(traced.arrays(jnp.ones((2, 3)), jnp.zeros(3)))
+    >>> engine.run()
+    >>> engine.read(traced.outputs).tolist()
+    [0.0, 0.0]
     """
 
     def __init__(
@@ -56,27 +76,43 @@ class Traced:
 
     @property
     def inputs(self) -> Any:
-        """The variables of the arguments, as these lie in them: a tuple, those by keyword in a dictionary behind."""
+        """The variables of the arguments, in their structure: a tuple, followed by a dict if there are keyword
+        arguments.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> cl.trace(lambda p: p["w"] * 2, {"w": jnp.ones(3)}).inputs[0]["w"].shape
+        (3,)
+        """
         return self._arguments.filled(self._inputs)
 
     @property
     def outputs(self) -> Any:
-        """The tensors of the results, as these lie in them."""
+        """The tensors of the results, in their structure.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> {name: y.shape for name, y in cl.trace(lambda x: {"y": x * 2}, jnp.ones(3)).outputs.items()}
+        {'y': (3,)}
+        """
         return self._results.filled(self._outputs)
 
     @property
     def flat_inputs(self) -> tuple[Tensor, ...]:
-        """The variables of the arguments, in order."""
+        """The variables of the arguments, as a tuple in the order of `jax.tree.leaves`."""
         return self._inputs
 
     @property
     def flat_outputs(self) -> tuple[Tensor, ...]:
-        """The tensors of the results, in order."""
+        """The tensors of the results, as a tuple in the order of `jax.tree.leaves`."""
         return self._outputs
 
     @property
     def lowered(self) -> Any:
-        """What runs: the graph as a pure function, by `cl.lower`."""
+        """The graph as a pure function: the `cl.Lowered` that a call runs.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> cl.trace(lambda x: 2 * x, jnp.ones(3)).lowered
+        <Lowered: x: float32[3] -> mul/out>
+        """
         if self._lowered is None:
             import codelet as cl
 
@@ -84,16 +120,25 @@ class Traced:
         return self._lowered
 
     def arrays(self, *arguments: Any, **keywords: Any) -> dict[Tensor, Any]:
-        """What an engine is to write of arguments, by variable: `engine.write(traced.arrays(x, y))`.
+        """The arrays of arguments, by variable, for an engine: `engine.write(traced.arrays(x, y))`.
+
+        Args:
+            arguments: as of a call.
+            keywords: as of a call.
 
         Raises:
-            ArrayError: other arguments than those that were traced.
+            ArrayError: arguments of other structure, shapes or dtypes than those that were traced.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> traced = cl.trace(lambda x: 2 * x, jnp.ones(3))
+        >>> {tensor.name: array.tolist() for tensor, array in traced.arrays(jnp.arange(3.0)).items()}
+        {'x': [0.0, 1.0, 2.0]}
         """
         return dict(zip(self._inputs, self._given(arguments, keywords), strict=True))
 
     @property
     def ends(self) -> tuple[Tensor, ...]:
-        """What goes in and what comes out: what keeps its memory, as it is the host's or the next step's."""
+        """The tensors of arguments and results, which keep their memory: the default of `host_visible`."""
         return (*self._inputs, *self._outputs)
 
     def profile(
@@ -104,7 +149,24 @@ class Traced:
         allow_out_of_memory: bool = False,
         **old: Any,
     ) -> Profile:
-        """What the graph costs on its machine, as an engine of it says; see `cl.Engine.profile` for the arguments."""
+        """The cost of the graph on its machine, as `cl.Engine(traced).profile` gives it.
+
+        Args:
+            placement: as of `cl.Engine.machine`. Default: "balanced".
+            host_visible: as of `cl.Engine.machine`. Default: the arguments and results.
+            allow_out_of_memory: as of `cl.Engine.machine`.
+            old: deprecated options.
+
+        Returns:
+            A `cl.Profile`.
+
+        Raises:
+            OutOfTileMemoryError, NotInGraphError, ProgramError: as of `cl.Engine.profile`.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> cl.trace(lambda x: 2 * x, jnp.ones(3), target=cl.IPU(num_tiles=4)).profile().num_vertices
+        3
+        """
         import codelet as cl
 
         given: dict[str, Any] = {"placement": placement, "allow_out_of_memory": allow_out_of_memory, **old}
@@ -114,7 +176,19 @@ class Traced:
 
     @accepts(TraceError, name=TEXT)
     def layer_of(self, name: str) -> str:
-        """The layer of the model that a compute set is of, by its name; "" where it is of none."""
+        """The layer of a compute set: its `jax.named_scope`, or "".
+
+        Args:
+            name: that of the compute set.
+
+        >>> import codelet as cl, jax, jax.numpy as jnp
+        >>> def head(x):
+        ...     with jax.named_scope("head"):
+        ...         return jnp.tanh(x)
+        >>> traced = cl.trace(head, jnp.ones(3))
+        >>> [(step.name, traced.layer_of(step.name)) for step in traced.graph.compute_sets]
+        [('head/tanh/map', 'head')]
+        """
         return layer_of(name)
 
     def draw(
@@ -132,7 +206,28 @@ class Traced:
         packed: float = 0.5,
         **old: Any,
     ) -> Picture:
-        """A picture of all its vertices and links; see `cl.draw`, which this calls, for the arguments and errors."""
+        """Draw all vertices and links. This calls `cl.draw`.
+
+        Args:
+            path: the file to write, if any.
+            program: the program that links follow. Default: that of the function.
+            profile: the result of `profile`, for the tiles of vertices.
+            size: height and width in pixels, a multiple of 64.
+            style: "dark", or "light" for paper.
+            colour: "layer", "codelet", "tile" or "cycles".
+            palette: "hue", or "colour-blind".
+            highlight: a pattern for names of compute sets; all others are grey.
+            title: a heading on the picture.
+            packed: from 0 to 1, how strongly all points attract each other.
+            old: deprecated options of `cl.draw`.
+
+        Raises:
+            DrawError, FileError, ProgramError, ForeignGraphError, MissingExtraError: those of `cl.draw`.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> cl.trace(lambda w, x: jnp.tanh(w @ x), jnp.ones((2, 3)), jnp.ones(3)).draw(size=256)
+        <Picture of 4 vertices   ·   6 links, 256 x 256>
+        """
         given = {"size": size, "style": style, "colour": colour, "palette": palette, "highlight": highlight}
         given = {**given, "title": title, "packed": packed, **old}
         return importlib.import_module("codelet").draw(self, program, path=path, profile=profile, **given)
@@ -147,18 +242,22 @@ class Traced:
         palette: str = "hue",
         title: str = "",
     ) -> Diagram:
-        """A diagram of a small graph, by boxes and lines that can be read; to a file as SVG.
+        """Draw a small graph as a readable diagram of boxes and lines, in SVG.
 
         Args:
-            path: where it is written, if it is.
-            program: what runs when, as of `cl.draw`.
-            profile: as of `cl.draw`, as are the others.
+            path: the file to write, which ends in .svg, if any.
+            program: the program that links follow. Default: that of the function.
+            profile: the result of `profile`, for the tiles of vertices.
             style: "dark", or "light" for paper.
             palette: "hue", or "colour-blind".
-            title: what is written on it.
+            title: a heading on the diagram.
 
         Raises:
-            DrawError, FileError, ProgramError, ForeignGraphError: as `cl.draw` does.
+            DrawError, FileError, ProgramError, ForeignGraphError: those of `cl.draw`.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> cl.trace(lambda w, x: jnp.tanh(w @ x), jnp.ones((2, 3)), jnp.ones(3)).diagram()
+        <Diagram of 4 vertices and 6 links>
         """
         draw_small = importlib.import_module("codelet.draw.drawing").draw_small
         return draw_small(self, program, path=path, profile=profile, style=style, palette=palette, title=title)
@@ -177,7 +276,15 @@ class Traced:
             ) from None
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """What the function gives, computed by the graph."""
+        """Run the graph on arguments of the function.
+
+        Args:
+            arguments: arrays in pytrees, as those that were traced.
+            keywords: the same, by keyword.
+
+        Raises:
+            ArrayError: arguments of other structure, shapes or dtypes than those that were traced.
+        """
         results = self.lowered.flat(self._given(arguments, keywords))
         avals = self.jaxpr.out_avals
         return self._results.filled([returned(own, aval) for own, aval in zip(results, avals, strict=True)])

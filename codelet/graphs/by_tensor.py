@@ -1,4 +1,4 @@
-"""Values by tensor or by name: what is given to a graph, what comes back of it, and where one will do for a list.
+"""Values by tensor or by name: inputs of a graph, its outputs, and single items in place of lists.
 
 A variable is named by its name or by a view of all of it, a stream by its name or by itself.
 """
@@ -35,9 +35,9 @@ def key_of(given: Any) -> Any:
 
 
 def by_name(graph: Graph, values: Any) -> Any:
-    """Values by name that were given by tensors, streams or names.
+    """Values by name, from values by tensors, streams or names.
 
-    Keys that are none of these stay as they are, as does what is no mapping: who asks for a value finds them.
+    Other keys are unchanged, as are values that are not a mapping: the caller reports them.
 
     Raises:
         ForeignGraphError: a tensor or a stream of another graph.
@@ -60,17 +60,17 @@ def by_name(graph: Graph, values: Any) -> Any:
 
 
 def several(given: Any) -> list[Any] | None:
-    """What is given one by one, or as one alone, as a list; None of what is neither."""
+    """One item, or several, as a list; `None` for anything else."""
     if isinstance(given, (str, Tensor, Stream)):
         return [given]
     return list(given) if isinstance(given, Iterable) else None
 
 
 class Results(dict[str, Any]):
-    """Values by the names of variables and streams, which are also found by tensor: `results[y]`.
+    """Values by the names of variables and streams, which may also be looked up by tensor: `results[y]`.
 
-    A view that is not all of a variable has a text for its name. JAX takes it for a pytree, of a kind of its own: where
-    it asks for a dict, as for the carry of a `lax.scan` that begins as one, `dict(results)` is one.
+    The key of a view of part of a variable is its text. To JAX it is a pytree of its own type. Where JAX expects a
+    dict, as for the carry of a `lax.scan` that begins as one, convert it: `dict(results)`.
 
     >>> import codelet as cl
     >>> graph = cl.Graph()
@@ -87,7 +87,15 @@ class Results(dict[str, Any]):
         return isinstance(own := key_of(key), Hashable) and super().__contains__(own)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The value of a name or a tensor, or another where there is none."""
+        """The value of `key`, a name or a tensor; `default` if there is none.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, y = graph.add_variable("x", ()), graph.add_variable("y", ())
+        >>> found = cl.interpret(graph, values={x: 1.0}, outputs=x)
+        >>> float(found.get(x)), found.get(y, "not asked for")
+        (1.0, 'not asked for')
+        """
         return super().get(key_of(key), default)
 
 

@@ -118,7 +118,7 @@ def own_tensor(graph: Graph, tensor: Tensor, field: str | None = None) -> Tensor
     """
     if not isinstance(tensor, Tensor):
         raise FieldTypeError(
-            "something is used as a tensor that is none",
+            "something other than a tensor is used as one",
             given=f"{tensor!r:.80}",
             expected="what graph.add_variable or graph.variable returns, or a view of it",
             fix=_in_place_of(tensor),
@@ -209,7 +209,7 @@ def _array_state(codelet: Codelet, name: str, value: object, axes: tuple[Axis, .
             values = known_array(value)
     except (TypeError, ValueError):
         raise FieldTypeError(
-            f"field {name!r} of codelet {codelet.name!r} is given something that is no field",
+            f"field {name!r} of codelet {codelet.name!r} is given something that cannot be a field",
             given=f"{value!r:.80}",
             expected="a tensor, an index expression, a number, or an array over the grid",
             fix=_in_place_of(value),

@@ -62,7 +62,7 @@ FieldKind = Literal["in", "out", "inout", "state"]
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """A field of a family, and what it is connected to: a tensor over the family's axes, or vertex state."""
+    """A field of a family, and its connection: a tensor over the family's axes, or vertex state."""
 
     name: str
     kind: FieldKind
@@ -86,16 +86,23 @@ class Family:
     """Vertices of one compute set with one traced codelet, over the grid of `axes`.
 
     Attributes:
-        compute_set: what its vertices belong to.
-        codelet: what its vertices run.
+        compute_set: the compute set of its vertices.
+        codelet: the traced codelet that its vertices run.
         axes: the axes of the grid; vertices are numbered in row-major order over them.
-        axis_names: what the user calls the symbols of the axes.
+        axis_names: the printed names of their symbols.
         fields: in the order of the codelet's fields.
-        tile: the tile of each vertex, as an index of shape () over the axes; None when none is given.
+        tile: the tile of each vertex, as an index of shape () over the axes, or `None`.
         lines: the user's lines that added its vertices.
-        line_of_vertex: for vertices added one at a time, which of `lines` each is from; None when all
-            are from the first.
-        inside: what the user calls the symbols that combined axes stand for.
+        line_of_vertex: for vertices added one at a time, which of `lines` added each; `None` if the first added all.
+        inside: the printed names of the symbols that combined axes stand for.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+    >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+    >>> (family,) = graph.families
+    >>> family.num_vertices, family.extents, [field.name for field in family.inputs], family.is_gathered
+    (4, (4,), ['x'], False)
     """
 
     compute_set: ComputeSet
@@ -150,38 +157,55 @@ class Family:
         return math.prod(self.extents)
 
     def line(self, vertex: int) -> Line:
-        """The user's line that added a vertex, by its number in the family."""
+        """The user's line that added a vertex.
+
+        Args:
+            vertex: its number in the family.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> graph.families[0].line(0).number
+        1
+        """
         return self.lines[0 if self.line_of_vertex is None else int(self.line_of_vertex[vertex])]
 
     @functools.cached_property
     def by_name(self) -> dict[str, Field]:
-        """Its fields, by name."""
+        """Its fields, by name.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> {name: field.kind for name, field in graph.families[0].by_name.items()}
+        {'x': 'in', 'out': 'out'}
+        """
         return {field.name: field for field in self.fields}
 
     @property
     def inputs(self) -> list[Field]:
-        """The fields that the codelet's inputs are, in their order."""
+        """The fields of the codelet's inputs, in order."""
         return [self.by_name[name] for name in self.codelet.inputs]
 
     @property
     def outputs(self) -> list[Field]:
-        """The fields that the codelet's outputs are, in their order."""
+        """The fields of the codelet's outputs, in order."""
         return [self.by_name[name] for name in self.codelet.outputs]
 
     @functools.cached_property
     def rows(self) -> dict[Any, Rows]:
-        """Whose elements are whose in ragged fields, by the symbol that stands for the length of each kind of rows."""
+        """The rows of ragged fields, by the symbol that stands for the length of each kind of rows."""
         ragged = [(field.type, field.tensor) for field in self.fields if field.tensor is not None]
         return {kind.shape[t.ragged_dimension]: t.rows for kind, t in ragged if t.rows is not None}
 
     @functools.cached_property
     def names(self) -> dict[Axis, str]:
-        """What the axes, and the symbols that combined ones stand for, are called in print."""
+        """The printed names of the axes, and of the symbols that combined axes stand for."""
         return {**dict(self.inside), **dict(zip(self.axes, self.axis_names, strict=True))}
 
     @property
     def is_gathered(self) -> bool:
-        """Whether its vertices were added one at a time, so that its axis has no symbol."""
+        """True if its vertices were added one at a time, so that its axis has no symbol."""
         return self.line_of_vertex is not None
 
     def __str__(self) -> str:
@@ -203,9 +227,9 @@ class Family:
 
 
 class ColumnField(NamedTuple):
-    """A field of vertices added one at a time: `column` is its place among the integers, if it has one there.
+    """A field of vertices added one at a time: `column` is its place among the integers, or `None`.
 
-    What is no single integer, a position array or another number, is kept in `objects`, one a vertex.
+    Values that are not single integers, position arrays or other numbers, are in `objects`, one per vertex.
     """
 
     field: Field
@@ -217,15 +241,14 @@ class Columns:
     """Vertices added one at a time that are alike in all but their offsets, numbers, tiles and lines.
 
     Attributes:
-        compute_set: what the vertices belong to.
-        codelet: what they run.
+        compute_set: the compute set of the vertices.
+        codelet: their codelet.
         fields: in the order in which the user's calls name them.
-        has_tile: whether the vertices were given tiles.
-        integers: for each vertex the offsets and whole numbers of its fields, and its tile, if they have tiles.
+        has_tile: True if the vertices were given tiles.
+        integers: for each vertex the offsets and integers of its fields, and its tile, if they have tiles.
         line: the number of the line that added the last vertex.
-        padded_outputs: the fields written through a source with padding, which each vertex must keep off.
-        joins: what fields of the first vertex are given that joins parts of an array; of several vertices, their places
-            in that array are listed.
+        padded_outputs: the fields written through a source with padding, which each vertex must avoid.
+        joins: the concatenated tensors of fields of the first vertex; for several vertices, positions are listed.
     """
 
     __slots__ = (
@@ -289,7 +312,7 @@ class Columns:
         self._line_starts.append(self.num_vertices)
 
     def add(self, integers: list[int], objects: list[object], line: int) -> None:
-        """Add a vertex: its integers, and what its other fields hold, both in the order of `fields`; and its line."""
+        """Add a vertex: its integers, and the values of its other fields, in the order of `fields`; and its line."""
         if line != self.line:
             self.begin_line(line)
         self.integers.fromlist(integers)

@@ -57,10 +57,13 @@ _config = jax.config
 class Graph:
     """Variables, compute sets and vertices, for one target.
 
-    Several threads may build one: scopes and recordings are of the thread that enters them.
+    Several threads may build one graph: scopes and recordings belong to the thread that enters them.
 
     Args:
-        target: the machine; the IPU of the second generation when left off.
+        target: the machine. Default: `cl.IPU()`, the second generation.
+
+    Raises:
+        VariableError: a target that is not a machine, such as `Graph("mk2")`.
 
     >>> import codelet as cl
     >>> @cl.codelet
@@ -97,7 +100,12 @@ class Graph:
 
     @property
     def target(self) -> Target:
-        """The machine the graph is for."""
+        """The machine the graph is for.
+
+        >>> import codelet as cl
+        >>> cl.Graph(cl.IPU(num_tiles=4)).target
+        IPU('mk2', num_tiles=4)
+        """
         if self._target is None:
             self._target = default_target()
         return self._target
@@ -106,12 +114,19 @@ class Graph:
         """Names given inside are prefixed with `name/`.
 
         Args:
-            name: of the scope; the scopes that it is entered in stand before it.
-            unique: take `name_2`, `name_3`, ... where the name is taken, so that a function that builds something may
-                be called again.
+            name: of the scope. Scopes nest: `outer/inner/`.
+            unique: use `name_2`, `name_3`, ... if the name is taken, so that a function that builds something may be
+                called again.
 
         Raises:
-            VariableError: a name that is none.
+            VariableError: an invalid name, such as an empty one.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> with graph.scope("layer"):
+        ...     w = graph.add_variable("w", (3,))
+        >>> w.name
+        'layer/w'
         """
         return self._names.scope(name, unique)
 
@@ -121,7 +136,14 @@ class Graph:
         return self._names.lines
 
     def free_name(self, name: str) -> str:
-        """`name`, or `name_2`, `name_3`, ...: the first that nothing has in the scopes around it."""
+        """The first of `name`, `name_2`, `name_3`, ... that is free in the current scopes.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x = graph.add_variable("x", ())
+        >>> graph.free_name("x"), graph.free_name("y")
+        ('x_2', 'y')
+        """
         with self._lock:
             return self._names.free(name)
 
@@ -139,14 +161,26 @@ class Graph:
     def add_variable(self, name: str, shape: tuple[int, ...] | int, dtype: object = jnp.float32) -> Tensor:
         """Add state of the given shape and dtype, and return a view of all of it.
 
+        The elements hold no value until the host, a vertex or a copy writes them: nothing is zero at the start, and
+        reading an unwritten element is an error.
+
         Args:
             name: unique in the graph, together with the scopes it is added in.
-            shape: its extents.
+            shape: its extents; () for a scalar.
             dtype: anything `jnp.dtype` takes; 64 bits become 32 unless x64 is on, as in `jnp.asarray`.
 
         Raises:
             DuplicateNameError: a name that is taken.
-            VariableError: a shape or dtype that is none.
+            VariableError: an invalid name, shape or dtype.
+
+        Source: Graph::addVariable of Poplar's API reference.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> graph.add_variable("x", (2, 3))
+        Tensor(float32[2,3] of x: 3*f0 + f1)
+        >>> graph.add_variable("count", (), "int32").dtype
+        dtype('int32')
         """
         return self._new_variable(name, shape, dtype, None, "variable")
 
@@ -154,12 +188,12 @@ class Graph:
         """Add a variable for each leaf of a pytree, such as the parameters of a network.
 
         Args:
-            name: before the place of each in the pytree: `parameters/layers/0/w`.
-            like: a pytree of arrays, of `jax.ShapeDtypeStruct`, or of other tensors: what has a shape and a dtype.
-                None and what it may hold besides stays.
+            name: the prefix of the path of each leaf: `parameters/layers/0/w`.
+            like: a pytree of arrays, of `jax.ShapeDtypeStruct`, or of other tensors, of which only shapes and dtypes
+                are used. `None` stays `None`.
 
         Returns:
-            The pytree, of views of them.
+            The same pytree, of views of the variables.
 
         Raises:
             DuplicateNameError: a name that is taken.
@@ -190,23 +224,37 @@ class Graph:
 
         Args:
             name: unique in the graph, together with the scopes it is added in.
-            value: anything `jnp.asarray` takes, with the dtype it would give; of typed keys of random numbers their
-                data, uint32 of a last dimension more.
-            dtype: another dtype to convert to.
+            value: anything `jnp.asarray` takes, with the dtype it would give; of typed random keys their data, uint32
+                with one more dimension at the end.
+            dtype: convert to this dtype. Default: none.
 
         Raises:
             DuplicateNameError: a name that is taken.
-            VariableError: a value that is no array.
+            VariableError: a value that is not an array of numbers.
+
+        Source: Graph::addConstant of Poplar's API reference.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> w = graph.add_constant("w", [[1, 2], [3, 4]], "float16")
+        >>> w.dtype, cl.interpret(graph, values={}, outputs=w)[w].tolist()
+        (dtype('float16'), [[1.0, 2.0], [3.0, 4.0]])
         """
         held = checked_constant(value, dtype, name)
         return self._new_variable(name, held.shape, held.dtype, held, "constant")
 
     def copied_constant(self, value: np.ndarray, destination: Tensor | Stream) -> Tensor:
-        """A constant for numbers that a program copies; one for equal ones.
+        """The constant for numbers that a program copies. Equal numbers share one constant.
 
         Args:
             value: the numbers.
-            destination: what they are copied to first, on whose tile the constant lies.
+            destination: the first destination, whose tile holds the constant.
+
+        >>> import codelet as cl, numpy as np
+        >>> graph = cl.Graph()
+        >>> x = graph.add_variable("x", ())
+        >>> graph.copied_constant(np.float32(1.0), x) is graph.copied_constant(np.float32(1.0), x)
+        True
         """
         with self._lock:
             made = lambda: self.add_constant(self._names.free("copied"), value)  # noqa: E731
@@ -214,32 +262,76 @@ class Graph:
 
     @property
     def variables(self) -> tuple[Tensor, ...]:
-        """Views of all variables and constants, each whole, in the order in which they were added."""
+        """Whole views of all variables and constants, in the order in which they were added.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, y = graph.add_variable("x", ()), graph.add_variable("y", ())
+        >>> [each.name for each in graph.variables]
+        ['x', 'y']
+        """
         return tuple(map(whole_view, self.sources))
 
     @property
     def sources(self) -> tuple[Variable, ...]:
-        """What these views view, which passes are written in: all variables and constants, as `Variable`s."""
+        """All variables and constants, as the `Variable` objects behind these views, in which passes are written."""
         return self._variables.in_order()
 
     @property
     def num_elements(self) -> int:
-        """The number of elements of all variables and constants."""
+        """The number of elements of all variables and constants.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, y = graph.add_variable("x", (2, 3)), graph.add_variable("y", ())
+        >>> graph.num_elements
+        7
+        """
         return sum(own.size for own in self.sources)
 
     def locate(self, element: int) -> tuple[Variable, int]:
-        """The variable of an element, by the graph's number for it, and its flat position there."""
+        """The variable of an element, and its flat position there.
+
+        Args:
+            element: the graph's number of the element, as of `Tensor.elements`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, y = graph.add_variable("x", (4,)), graph.add_variable("y", (4,))
+        >>> variable, position = graph.locate(int(y[3].elements()))
+        >>> variable.name, position
+        ('y', 3)
+        """
         return self._variables.locate(element)
 
     def element_text(self, element: int) -> str:
-        """An element as the user would write it: `y[3, 2]`."""
+        """An element as the user would write it: `y[3, 2]`.
+
+        Args:
+            element: the graph's number of the element, as of `Tensor.elements`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> y = graph.add_variable("y", (4, 3))
+        >>> graph.element_text(int(y[3, 2].elements()))
+        'y[3, 2]'
+        """
         return self._variables.element_text(element)
 
     def variable(self, name: str) -> Tensor:
-        """A view of all of a variable, by its full name.
+        """A view of a whole variable, by its full name.
+
+        Args:
+            name: with its scopes: `layer/w`.
 
         Raises:
-            NotInGraphError: a name no variable has.
+            NotInGraphError: no variable has this name.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x = graph.add_variable("x", (4,))
+        >>> graph.variable("x").shape
+        (4,)
         """
         return self._variables.whole(name)
 
@@ -248,8 +340,20 @@ class Graph:
     def add_compute_set(self, name: str) -> ComputeSet:
         """Add an empty compute set.
 
+        Args:
+            name: unique in the graph, together with the scopes it is added in.
+
         Raises:
             DuplicateNameError: a name that is taken.
+
+        Source: Graph::addComputeSet of Poplar's API reference.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> step = graph.add_compute_set("step")
+        >>> y = graph.add_vertex(step, cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> step, y.name
+        (compute set step, 'step/out')
         """
         with self._lock:
             full, recording = self._names.claim(name, "compute set"), self._recordings.current
@@ -262,27 +366,44 @@ class Graph:
 
     @property
     def compute_sets(self) -> tuple[ComputeSet, ...]:
-        """All compute sets, in the order in which they were added."""
+        """All compute sets, in the order in which they were added.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> first, second = graph.add_compute_set("first"), graph.add_compute_set("second")
+        >>> graph.compute_sets
+        (compute set first, compute set second)
+        """
         return tuple(self._compute_sets.values())
 
     @property
     def operations(self) -> OperationList:
-        """The calls of operations that added vertices, in order; those that one is made of are its parts. They print.
+        """The calls of operations that added vertices, in order. A call inside another is one of its parts. They print.
 
-        After these, vertices that no call added, as operations by what they are found to compute: see `cl.describe`.
-        Operations stand for no vertices. A copy of the graph, or one that was saved, has no calls.
+        They are followed by vertices that no call added, as operations that `cl.describe` recognises. Operations add no
+        vertices. A copied or saved graph has no calls.
 
         >>> import codelet as cl
         >>> graph = cl.Graph(cl.IPU(num_tiles=2))
         >>> a, b = graph.add_variable("a", (4, 6)), graph.add_variable("b", (6, 2))
         >>> c = cl.ops.matmul(graph, a, b)
-        >>> [own.kind for own in graph.operations], graph.operations[0].operands["b"].shape
+        >>> [operation.kind for operation in graph.operations], graph.operations[0].operands["b"].shape
         (['matmul'], (6, 2))
         """
         return OperationList([*recorded(self), *recognised(self)])
 
     def operation_of(self, compute_set: ComputeSet) -> Operation | None:
-        """The innermost call that made a compute set; None where none did."""
+        """The innermost operation whose call made a compute set, or `None`.
+
+        Args:
+            compute_set: one of `graph.compute_sets`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = cl.ops.softmax(graph, graph.add_variable("x", (4,)))
+        >>> graph.operation_of(graph.compute_sets[0]).kind
+        'softmax'
+        """
         found: Operation | None = None
         inside: Iterable[Operation] = recorded(self)
         while (own := next((own for own in inside if compute_set in own.compute_sets), None)) is not None:
@@ -290,22 +411,55 @@ class Graph:
         return found
 
     def note_stage(self, stage: Stage) -> None:
-        """Note how the vertices that were added last are cut, for the operations that they are added by."""
+        """Note how the vertices added last partition an operation: a `Stage`. Operations call it, users need not.
+
+        Args:
+            stage: along which axes of the operation each field moves.
+        """
         self._operations.staged(self._vertices.entries[-1].compute_set, stage)
 
     def note_intermediates(self, **tensors: Tensor) -> None:
-        """Note what an operation, within which this is called, has made on the way that its gradient may read."""
+        """Note intermediate tensors of the current operation that its gradient may read, by name.
+
+        Args:
+            tensors: the intermediates, by keyword.
+        """
         self._operations.made_on_the_way(tensors)
 
     def call(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call an operation, a function of a graph and of what follows, and remember it if it adds vertices."""
+        """Call an operation as `operation(graph, *args, **kwargs)`, and record it if it adds vertices.
+
+        Args:
+            operation: a function of a graph, then of tensors and options.
+            args: its positional arguments, without the graph.
+            kwargs: its keyword arguments.
+
+        >>> import codelet as cl
+        >>> def double(graph, x):
+        ...     return cl.ops.map(graph, cl.codelet(lambda x: 2 * x), x)
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.call(double, graph.add_variable("x", (4,)))
+        >>> [operation.kind for operation in graph.operations]
+        ['double']
+        """
         return self._operations.call(operation, self, args, kwargs)
 
     def record(self, *, aside: bool = False) -> contextlib.AbstractContextManager[Recording]:
-        """The compute sets made inside become a program: run them in the order in which they were made.
+        """Record the compute sets made inside as a program, which runs them in the order in which they were made.
+
+        Compute sets and vertices may be added inside, by name or by operations. Vertices may not be added to a compute
+        set that was made outside.
 
         Args:
-            aside: whether they run only where a program names them, and are not part of what runs when none is given.
+            aside: exclude them from `default_program`, so that they run only where a program names them.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> n = graph.add_variable("n", (), "int32")
+        >>> with graph.record() as step:
+        ...     graph.add_vertex("count", cl.codelet(lambda n: {"n": n + 1}), n=n)
+        >>> int(cl.interpret(graph, cl.Repeat(10, step), values={n: 0}, outputs=n)[n])
+        10
         """
         return self._recordings.record(aside)
 
@@ -323,21 +477,33 @@ class Graph:
 
         Args:
             body: a program or a compute set. It may read and write other variables of the graph as well.
-            parameters: the variables in it that stand for arguments: by the names that calls use, or in a list,
-                and then by the variables' own names, without scopes.
-            name: what it is called in print.
-            derivative: a codelet that computes of the parameters, as its fields, what the body writes to them, and
-                whose derivatives are those of the function, as JAX gives them: where the body's own are not what is
-                wanted. The body then may touch no other variables that hold something before it.
-            same_values: where derivatives are asked for, take the values of that codelet for the body's as well, which
-                would else be computed beside them.
+            parameters: the variables of the body that stand for arguments. A mapping gives the names that calls use; in
+                a list they have the variables' own names, without scopes.
+            name: its printed name.
+            derivative: a codelet with the parameters as fields that computes what `body` writes. Its JAX derivative
+                replaces that of `body`. The body then may not touch other variables that hold a value before the call.
+            same_values: for gradients, use the values that `derivative` computes for those of the body. Default:
+                compute both.
 
         Raises:
             DuplicateNameError: a name that is taken.
-            ProgramError: a parameter that is no variable, or two that are one; a derivative of another function.
+            ProgramError: a parameter that is not a whole variable, or one that is given twice; a `derivative` whose
+                fields do not match.
             ForeignGraphError: something of another graph.
 
         Source: Graph::addFunction of Poplar's API reference.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> a, x = graph.add_variable("a", ()), graph.add_variable("x", (2,))
+        >>> sign = cl.codelet(lambda a: {"a": abs(a) / a})
+        >>> with graph.record() as body:
+        ...     graph.add_vertex("sign", sign, a=a)
+        >>> straight_through = cl.codelet(lambda a: {"a": a})
+        >>> function = graph.add_function(body, [a], derivative=straight_through)
+        >>> program = [cl.Call(function, a=x[0]), cl.Call(function, a=x[1])]
+        >>> cl.interpret(graph, program, values={x: [3.0, -4.0]}, outputs=x)[x].tolist()
+        [1.0, -1.0]
         """
         program = as_program(body)
         check_program(program, self)
@@ -362,35 +528,72 @@ class Graph:
     def add_input_stream(
         self, name: str, shape: tuple[int, ...] | int, dtype: object = jnp.float32, *, buffering_depth: int = 1
     ) -> Stream:
-        """Add a stream of values from the host: each copy from it takes the next.
+        """Add a stream of values from the host: each copy from it takes the next value.
+
+        The host gives the values as one array of shape `(number of values, *shape)`, or one by one: see
+        `Engine.connect`.
 
         Args:
             name: unique in the graph, together with the scopes it is added in.
             shape: the shape of one value.
             dtype: anything `jnp.dtype` takes.
-            buffering_depth: how many values there is room for on their way. From 2, a profile counts that values move
-                while a loop computes; see `lowering/machine/host.py`. It changes no value.
+            buffering_depth: how many values the buffer holds. From 2, a profile overlaps transfers with the computation
+                of a loop; see `lowering/machine/host.py`. It changes no value.
 
         Raises:
             DuplicateNameError: a name that is taken.
-            VariableError: a shape or dtype that is none, or a depth that is no count.
+            VariableError: an invalid shape or dtype, or a depth that is not a positive integer.
 
         Source: Graph::addHostToDeviceFIFO of Poplar's API reference, with its option bufferingDepth.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> batches, x = graph.add_input_stream("batches", (2,)), graph.add_variable("x", (2,))
+        >>> program = [cl.Copy(batches, x), cl.Copy(batches, x)]
+        >>> cl.interpret(graph, program, values={batches: [[1, 2], [3, 4]]}, outputs=x)[x].tolist()
+        [3.0, 4.0]
         """
         return self._new_stream(name, shape, dtype, True, buffering_depth)
 
     def add_output_stream(
         self, name: str, shape: tuple[int, ...] | int, dtype: object = jnp.float32, *, buffering_depth: int = 1
     ) -> Stream:
-        """Add a stream of values to the host: each copy to it sends one. The arguments are as of `add_input_stream`.
+        """Add a stream of values to the host: each copy to it sends one value.
+
+        The host gets the values as one array of shape `(number of values, *shape)`, or one by one: see
+        `Engine.connect`.
+
+        Args:
+            name: unique in the graph, together with the scopes it is added in.
+            shape: the shape of one value.
+            dtype: anything `jnp.dtype` takes.
+            buffering_depth: how many values the buffer holds, as of `add_input_stream`.
+
+        Raises:
+            DuplicateNameError: a name that is taken.
+            VariableError: an invalid shape or dtype, or a depth that is not a positive integer.
 
         Source: Graph::addDeviceToHostFIFO of Poplar's API reference.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, losses = graph.add_variable("x", ()), graph.add_output_stream("losses", ())
+        >>> program = cl.Repeat(3, cl.Copy(x, losses))
+        >>> cl.interpret(graph, program, values={x: 0.5}, outputs=losses)[losses].tolist()
+        [0.5, 0.5, 0.5]
         """
         return self._new_stream(name, shape, dtype, False, buffering_depth)
 
     @property
     def streams(self) -> tuple[Stream, ...]:
-        """All streams, in the order in which they were added."""
+        """All streams, in the order in which they were added.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> batches, losses = graph.add_input_stream("batches", (2,)), graph.add_output_stream("losses", ())
+        >>> [(stream.name, stream.is_input) for stream in graph.streams]
+        [('batches', True), ('losses', False)]
+        """
         return tuple(self._streams.values())
 
     @property
@@ -400,9 +603,16 @@ class Graph:
 
     @property
     def default_program(self) -> Program:
-        """All compute sets in the order in which they were added: what runs when no program is given.
+        """All compute sets in the order in which they were added: the program if none is given.
 
-        Those of a gradient, and what else is recorded aside, are left out.
+        Compute sets of gradients, and others recorded with `aside=True`, are excluded.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> first, second = graph.add_compute_set("first"), graph.add_compute_set("second")
+        >>> print(graph.default_program)
+        Execute(first)
+        Execute(second)
         """
         return Sequence(*(own for own in self.compute_sets if not getattr(own.recording, "is_aside", False)))
 
@@ -417,30 +627,42 @@ class Graph:
         tile: int | Index | np.ndarray | Any = None,
         **fields: Any,
     ) -> Tensor | Any:
-        """Add a vertex, or with symbols in the fields all vertices of a family at once.
+        """Add a vertex; with symbols in the fields, add all vertices of a family at once.
 
         Args:
-            compute_set: the compute set, or a name, for which one is made if there is none yet.
-            codelet: what the vertex runs.
+            compute_set: the compute set, or its name; a new name makes one.
+            codelet: the codelet of the vertex.
             unnamed: nothing; fields are given by name.
-            tile: where it is placed: a tile number, an index expression, or an array over the grid. The
-                placement pass chooses when it is left off.
-            fields: for an input, a tensor (an edge), or an index expression, a number or an array over
-                the grid (a constant of the vertex, no edge); for an output, a tensor, or nothing, and a
-                variable is made; for a static parameter, its value.
+            tile: its tile: a number, an index expression, or an array over the grid. Default: the placement pass
+                chooses.
+            fields: for an input, a tensor (an edge), or an index expression, a number or an array over the grid (a
+                constant of the vertex, no edge). For an output, a tensor; if omitted, a variable is made. For a static
+                parameter, its value.
 
         Returns:
-            What was made for outputs left off: a tensor, or a dict of them by field where there are
-            several; None when there are none. Its shape is that of the grid, then that of the field.
+            The variable made for an omitted output: a tensor of shape `(*grid, *field)`. A dict of them by field if
+                there are several, and `None` if there is none.
 
         Raises:
             UnknownFieldError, MissingFieldError: fields that do not match the codelet's.
             FieldTypeError: a shape, dtype or kind that does not fit.
-            CodeletTraceError: the codelet does not trace for these fields.
+            CodeletTraceError: JAX cannot trace the codelet for these fields.
             TileError: a tile that does not exist.
             ForeignGraphError: something of another graph.
 
         Source: Graph::addVertex and Graph::connect of Poplar's API reference.
+
+        >>> import codelet as cl
+        >>> add = cl.codelet(lambda a, b: a + b)
+        >>> graph = cl.Graph()
+        >>> x, y = graph.add_variable("x", (4,)), graph.add_variable("y", (4,))
+        >>> one = graph.add_vertex("one", add, a=x[0], b=x[1], tile=0)
+        >>> one.name, one.shape
+        ('one/out', ())
+        >>> i = cl.grid(4)
+        >>> graph.add_vertex("family", add, a=x[i], b=i, out=y[3 - i], tile=i)    # `b` is vertex state
+        >>> graph.num_vertices
+        5
         """
         if not isinstance(codelet, Codelet) or unnamed:
             raise not_a_vertex(compute_set, codelet, unnamed)
@@ -485,7 +707,15 @@ class Graph:
 
     @property
     def families(self) -> tuple[Family, ...]:
-        """All vertices, as families, in the order in which their first vertices were added."""
+        """All vertices, as families, in the order in which their first vertices were added.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> [(family.compute_set.name, family.num_vertices) for family in graph.families]
+        [('double', 4)]
+        """
         return self._vertices.families()
 
     @property
@@ -495,37 +725,59 @@ class Graph:
 
     @property
     def num_edges(self) -> int:
-        """The exact number of edges: maximal runs of consecutive elements of one variable, in fields' order."""
+        """The exact number of edges: maximal runs of consecutive elements of one variable, in the order of a field.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x = graph.add_variable("x", (6,))
+        >>> y = graph.add_vertex("sum", cl.codelet(lambda x: x.sum()), x=x[::2])    # three runs in, one out
+        >>> graph.num_vertices, graph.num_edges
+        (1, 4)
+        """
         return sum(count_edges(family) for family in self.families)
 
     # --- tiles ----------------------------------------------------------------------------------------
 
     def set_tile_mapping(self, tensor: Tensor | str, tile: int | Index | np.ndarray | Any) -> None:
-        """Say on which tiles the elements of a view live. Later mappings of an element replace earlier ones.
+        """Place the elements of a view on tiles. A later mapping of an element replaces an earlier one.
+
+        Either every element of the graph is mapped, or none is: lowering refuses a graph that is mapped in part
+        (PartlyMappedError). Vertices without a tile are placed by the pass in either case.
 
         Args:
             tensor: a view, which may depend on symbols, or the name of a variable.
-            tile: a tile number, an index expression over the view's symbols, or an integer array of the
-                view's shape.
+            tile: a tile number, an index expression over the view's symbols, or an integer array of the view's shape.
 
         Raises:
-            TileError: a tile that does not exist, an array that does not fit, something that is no tensor, or a view
-                of padding.
+            TileError: a tile that does not exist, an array of another shape, not a tensor, or a view of padding.
+
+        Source: Graph::setTileMapping of Poplar's API reference.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+        >>> x, y = graph.add_variable("x", (4,)), graph.add_variable("y", (2,))
+        >>> i = cl.grid(4)
+        >>> graph.set_tile_mapping(x[i], i)        # element i on tile i
+        >>> graph.set_tile_mapping(y, 3)           # all of y on tile 3
+        >>> graph.tile_mapping(x).tolist(), graph.tile_mapping("y").tolist()
+        ([0, 1, 2, 3], [3, 3])
         """
         self._tiles.map(tensor, tile)
 
     def tile_mapping(self, tensor: Tensor | str | None = None) -> np.ndarray:
-        """The tiles that were given to the elements of a view.
+        """The tile of each element of a view, as `set_tile_mapping` gave it.
 
         Args:
             tensor: a view without symbols, or the name of a variable.
 
         Returns:
-            int32 of the view's shape; -1 where none was given, and for padding.
+            int32 of the view's shape; -1 for unmapped elements and for padding.
 
         Raises:
-            TileError: something that is no tensor.
+            TileError: not a tensor.
             ForeignGraphError: a tensor of another graph.
+
+        Source: Graph::getTileMapping of Poplar's API reference.
 
         >>> import codelet as cl
         >>> graph = cl.Graph(cl.IPU(num_tiles=4))
@@ -542,15 +794,30 @@ class Graph:
 
     @property
     def element_tiles(self) -> np.ndarray:
-        """The tile of every element, by the graph's number for it, int32; -1 where none is given.
+        """The tile of every element, by the graph's number for it: int32 of shape (numbers,), -1 where none is given.
 
-        Between two variables one number is left out, so that no run of numbers spans both.
+        One number is skipped after each variable, so that no run of numbers spans two variables.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+        >>> x, y = graph.add_variable("x", (2,)), graph.add_variable("y", (2,))
+        >>> graph.set_tile_mapping(y, 3)
+        >>> graph.element_tiles.tolist()
+        [-1, -1, -1, 3, 3, -1]
         """
         return self._tiles.of_elements(self._variables)
 
     @property
     def has_tile_mapping(self) -> bool:
-        """Whether any element was given a tile."""
+        """True if any element was given a tile.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x = graph.add_variable("x", (2,))
+        >>> graph.set_tile_mapping(x, 0)
+        >>> graph.has_tile_mapping
+        True
+        """
         return bool(self._tiles.mappings)
 
     # --- looking inside -------------------------------------------------------------------------------
@@ -560,17 +827,40 @@ class Graph:
     edge_blocks = old_attribute("Graph.edge_blocks", "iter_edge_blocks")
 
     def iter_vertices(self) -> Iterator[Vertex]:
-        """All vertices, one small `Vertex` at a time, made on demand."""
+        """Iterate over all vertices. Each `Vertex` is made on demand.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (2,)), cl.grid(2)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> [vertex.symbols for vertex in graph.iter_vertices()]
+        [{'i': 0}, {'i': 1}]
+        """
         for family in self.families:
             yield from family_vertices(family)
 
     def iter_edges(self) -> Iterator[Edge]:
-        """All edges, one small `Edge` at a time, made on demand."""
+        """Iterate over all edges. Each `Edge` is made on demand; `Edge` has an example.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> y = graph.add_vertex("sum", cl.codelet(lambda x: x.sum()), x=graph.add_variable("x", (4,))[1:3])
+        >>> [(edge.variable.name, edge.start, edge.length) for edge in graph.iter_edges()]
+        [('x', 1, 2), ('sum/out', 0, 1)]
+        """
         for vertex in self.iter_vertices():
             yield from vertex.iter_edges()
 
     def iter_edge_blocks(self) -> Iterator[EdgeBlock]:
-        """All edges, in columns over many vertices at once; see `EdgeBlock`."""
+        """Iterate over all edges in columns, many vertices at once; see `EdgeBlock`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(2)
+        >>> y = graph.add_vertex("sum", cl.codelet(lambda x: x.sum()), x=x[2 * i : 2 * i + 2])
+        >>> [(block.field.name, block.first.tolist(), block.length.tolist()) for block in graph.iter_edge_blocks()][0]
+        ('x', [0, 2], [[2]])
+        """
         for family in self.families:
             yield from edge_blocks(family)
 
@@ -580,19 +870,55 @@ class Graph:
         Args:
             compute_set: the compute set or its full name.
             number: its place among all vertices of the compute set, in the order they were added.
-            symbols: the value of every symbol of the grid, by the name it has where the vertices are added.
+            symbols: the value of every symbol of the grid, by the name of the Python variable that held the symbol
+                where the vertices were added, or by the name given to `cl.grid`.
 
         Raises:
             NotInGraphError: there is no such vertex, or more than one.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> graph.vertex("double", i=2).symbols, graph.vertex("double", 3).symbols
+        ({'i': 2}, {'i': 3})
         """
         return find_vertex(self, compute_set, number, symbols)
 
     def writers(self, tensor: Tensor) -> list[Vertex]:
-        """The vertices that write any element of a view."""
+        """The vertices that write any element of a view.
+
+        Args:
+            tensor: a view of this graph.
+
+        Raises:
+            ForeignGraphError: a tensor of another graph.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> [vertex.symbols for vertex in graph.writers(y[1:3])]
+        [{'i': 1}, {'i': 2}]
+        """
         return list(touching_vertices(self, own_tensor(self, tensor), written=True))
 
     def readers(self, tensor: Tensor) -> list[Vertex]:
-        """The vertices that read any element of a view."""
+        """The vertices that read any element of a view.
+
+        Args:
+            tensor: a view of this graph.
+
+        Raises:
+            ForeignGraphError: a tensor of another graph.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(3)
+        >>> y = graph.add_vertex("differences", cl.codelet(lambda a, b: b - a), a=x[i], b=x[i + 1])
+        >>> [vertex.symbols for vertex in graph.readers(x[1])]
+        [{'i': 0}, {'i': 1}]
+        """
         return list(touching_vertices(self, own_tensor(self, tensor), written=False))
 
     def draw(
@@ -610,7 +936,31 @@ class Graph:
         packed: float = 0.5,
         **old: Any,
     ) -> Picture:
-        """A picture of all vertices and links; see `cl.draw`, which this calls, for the arguments and errors."""
+        """Draw all vertices and links. This calls `cl.draw`.
+
+        Args:
+            path: the file to write, if any.
+            program: the program that links follow. Default: `default_program`.
+            profile: the result of `Engine.profile`, for the tiles of vertices that the graph does not place.
+            size: height and width in pixels, a multiple of 64.
+            style: "dark", or "light" for paper.
+            colour: "layer", "codelet", "tile" or "cycles".
+            palette: "hue", or "colour-blind".
+            highlight: a pattern for names of compute sets; all others are grey.
+            title: a heading on the picture.
+            packed: from 0 to 1, how strongly all points attract each other.
+            old: deprecated options of `cl.draw`.
+
+        Raises:
+            DrawError, FileError, ProgramError, ForeignGraphError, MissingExtraError: those of `cl.draw`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> graph.draw(size=256, colour="codelet")
+        <Picture of 4 vertices   ·   4 links, 256 x 256>
+        """
         given = {"size": size, "style": style, "colour": colour, "palette": palette, "highlight": highlight}
         given = {**given, "title": title, "packed": packed, **old}
         return importlib.import_module("codelet").draw(self, program, path=path, profile=profile, **given)
@@ -625,18 +975,25 @@ class Graph:
         palette: str = "hue",
         title: str = "",
     ) -> Diagram:
-        """A diagram of a small graph, by boxes and lines that can be read; to a file as SVG.
+        """Draw a small graph as a readable diagram of boxes and lines, in SVG.
 
         Args:
-            path: where it is written, if it is.
-            program: what runs when, as of `cl.draw`.
-            profile: as of `cl.draw`, as are the others.
+            path: the file to write, which ends in .svg, if any.
+            program: the program that links follow. Default: `default_program`.
+            profile: the result of `Engine.profile`, for the tiles of vertices that the graph does not place.
             style: "dark", or "light" for paper.
             palette: "hue", or "colour-blind".
-            title: what is written on it.
+            title: a heading on the diagram.
 
         Raises:
-            DrawError, FileError, ProgramError, ForeignGraphError: as `cl.draw` does.
+            DrawError, FileError, ProgramError, ForeignGraphError: those of `cl.draw`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (2,)), cl.grid(2)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> graph.diagram()
+        <Diagram of 2 vertices and 2 links>
         """
         draw_small = importlib.import_module("codelet.draw.drawing").draw_small
         return draw_small(self, program, path=path, profile=profile, style=style, palette=palette, title=title)

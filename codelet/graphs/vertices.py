@@ -34,7 +34,15 @@ if TYPE_CHECKING:
 
 
 class Edge(NamedTuple):
-    """A maximal run of consecutive elements of one variable, in a field's order."""
+    """A maximal run of consecutive elements of one variable, in the order of a field.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> x, i = graph.add_variable("x", (6,)), cl.grid(2)
+    >>> y = graph.add_vertex("sums", cl.codelet(lambda x: x.sum()), x=x[3 * i : 3 * i + 3])
+    >>> [(edge.field, edge.variable.name, edge.start, edge.length) for edge in graph.iter_edges()][:2]
+    [('x', 'x', 0, 3), ('out', 'sums/out', 0, 1)]
+    """
 
     vertex: Vertex
     field: str
@@ -83,11 +91,21 @@ def _plain_numbers(value: Any) -> jax.Array:
 
 @dataclass(frozen=True, repr=False)
 class Vertex:
-    """One instance of a codelet.
+    """One instance of a codelet. Made by `Graph.vertex` and `Graph.iter_vertices`.
 
     Attributes:
-        family: what it belongs to.
-        number: its place in the family.
+        family: the family it belongs to.
+        number: its place in the family, in row-major order over the grid.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+    >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+    >>> vertex = graph.vertex("double", i=3)
+    >>> vertex.symbols, vertex.fields["x"].elements().tolist(), vertex.tile is None
+    ({'i': 3}, 3, True)
+    >>> float(vertex.run({x: [1, 2, 3, 4]})["out"])
+    8.0
     """
 
     family: Family
@@ -106,7 +124,7 @@ class Vertex:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What every field is connected to here: a tensor without symbols, or the constant it holds."""
+        """The tensor, without symbols, or the constant that each field is connected to, by name."""
         return {field.name: self._field(field) for field in self.family.fields}
 
     def _field(self, field: Field) -> Any:
@@ -129,7 +147,7 @@ class Vertex:
 
     @property
     def tile(self) -> int | None:
-        """Its tile; None when none was given."""
+        """Its tile, or `None`."""
         if self.family.tile is None:
             return None
         return self.family.tile.at(self._position).constant
@@ -142,7 +160,15 @@ class Vertex:
     edges = old_attribute("Vertex.edges", "iter_edges")
 
     def iter_edges(self) -> Iterator[Edge]:
-        """Its edges, field by field; an in-out field is connected once."""
+        """Its edges, field by field; an in-out field is connected once.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x = graph.add_variable("x", (6,))
+        >>> y = graph.add_vertex("sum", cl.codelet(lambda x: x.sum()), x=x[::3])
+        >>> [(edge.field, edge.start) for edge in graph.vertex("sum", 0).iter_edges()]
+        [('x', 0), ('x', 3), ('out', 0)]
+        """
         graph = self.family.compute_set.graph
         for name, tensor in self.fields.items():
             if isinstance(tensor, Tensor) and tensor.size:
@@ -154,16 +180,25 @@ class Vertex:
                     yield Edge(self, name, variable, position, int(length))
 
     def call(self, read: Any, *, check: bool = False) -> dict[str, np.ndarray]:
-        """Call the codelet's own function, plainly, on what `read` gives for each input tensor.
+        """Call the codelet's own function, as plain Python, on `read(tensor)` for each input tensor.
 
-        Every input is a JAX array, of the dtype it is traced with; a plain number's yields to those it meets.
+        Every input is a JAX array of the traced dtype; a plain number is weakly typed.
 
         Args:
-            read: the array for a tensor.
-            check: whether to see that it computes what was traced.
+            read: a function from a tensor to its array.
+            check: True to check that the result has the traced type.
+
+        Returns:
+            The values it would write, by field.
 
         Raises:
-            CodeletTraceError: it does not.
+            CodeletTraceError: the result differs from the trace.
+
+        >>> import codelet as cl, numpy as np
+        >>> graph = cl.Graph()
+        >>> y = graph.add_vertex("square", cl.codelet(lambda x: x * x), x=graph.add_variable("x", ()))
+        >>> float(graph.vertex("square", 0).call(lambda tensor: np.float32(3.0))["out"])
+        9.0
         """
         with restored(self.family.codelet.settings):
             inputs = self._inputs(read)
@@ -197,18 +232,25 @@ class Vertex:
         return {name: np.asarray(named[name], kind.dtype) for name, kind in traced.outputs.items()}
 
     def run(self, values: Mapping[Any, Any]) -> dict[str, np.ndarray]:
-        """Call its codelet as Python does, so that `print` and `breakpoint()` in it work.
+        """Call its codelet as plain Python, so that `print` and `breakpoint()` in it work.
 
         Args:
             values: an array for every variable it reads, by tensor or name.
 
         Returns:
-            What it would write, by field.
+            The values it would write, by field.
 
         Raises:
-            NotInGraphError: a variable it reads that `values` does not name.
+            NotInGraphError: a variable it reads is missing in `values`.
             ArrayError: a value that does not fit its variable.
-            CodeletTraceError: what its codelet captures has changed since it was traced.
+            CodeletTraceError: a captured value has changed since the codelet was traced.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x = graph.add_variable("x", ())
+        >>> y = graph.add_vertex("square", cl.codelet(lambda x: x * x), x=x)
+        >>> float(graph.vertex("square", 0).run({x: 3.0})["out"])
+        9.0
         """
         if not isinstance(values, Mapping):
             raise ArrayError(
@@ -246,7 +288,15 @@ class Vertex:
 
     @property
     def number_in_compute_set(self) -> int:
-        """Its place among all vertices of its compute set, in the order in which they were added."""
+        """Its place among all vertices of its compute set, in the order in which they were added.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i, double = graph.add_variable("x", (4,)), cl.grid(4), cl.codelet(lambda x: 2 * x)
+        >>> first, second = (graph.add_vertex("double", double, x=x[i]) for _ in range(2))
+        >>> graph.writers(second[1])[0].number, graph.writers(second[1])[0].number_in_compute_set
+        (1, 5)
+        """
         before = 0
         for family in self.family.compute_set.graph.families:
             if family is self.family:
@@ -328,13 +378,13 @@ def find_vertex(graph: Graph, compute_set: ComputeSet | str, number: int | None,
     """One vertex of a compute set; see `Graph.vertex`."""
     if not isinstance(compute_set, str) and not hasattr(compute_set, "name"):
         raise NotInGraphError(
-            "a vertex is looked up in something that is no compute set",
+            "a vertex is looked up in something other than a compute set",
             given=f"{compute_set!r:.80}",
             expected="a compute set or its name: " + ", ".join(own.name for own in graph.compute_sets),
         )
     if number is not None and not is_whole(number):
         raise NotInGraphError(
-            "a vertex is looked up by something that is no number",
+            "a vertex is looked up by something other than a number",
             given=f"{number!r:.80}",
             expected="its number in the order of adding",
             fix="the values of symbols are given by name: graph.vertex(compute_set, i=3)",

@@ -21,13 +21,24 @@ from codelet.onnx.run_nodes import NodeRunner, NodeValues, domain_of
 
 
 class Model:
-    """A model of ONNX as a function: `model(parameters, *inputs)`.
+    """An ONNX model as a function: `model(parameters, *inputs)`. Made by `cl.onnx.load`.
+
+    Args:
+        proto: the model.
+        constants: the values of inputs on which shapes depend, by name.
+        dimensions: the extents of open dimensions.
 
     Attributes:
-        parameters: the arrays that the model has learned, by name: what its initializers are, but for those on which
-            shapes depend.
+        parameters: the trained arrays, by name: the initializers, without those on which shapes depend.
         inputs: the type of each input by name, as `jax.ShapeDtypeStruct`.
         outputs: the names of the results, in the file's order.
+
+    >>> import codelet as cl, onnx
+    >>> x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [3]) for name in "xy")
+    >>> node = onnx.helper.make_node("Tanh", ["x"], ["y"])
+    >>> model = cl.onnx.load(onnx.helper.make_model(onnx.helper.make_graph([node], "tanh", [x], [y])))
+    >>> model
+    Model('tanh', 0 parameters, inputs x: float32[3]; outputs y)
     """
 
     def __init__(self, proto: onnx.ModelProto, constants: Mapping[str, Any], dimensions: Mapping[str, int]):
@@ -181,7 +192,7 @@ def _struct(name: str, kind: onnx.TypeProto.Tensor, dimensions: Mapping[str, int
 
 
 def first_dimensions(source: Any, extent: int) -> dict[str, int]:
-    """The first dimensions of inputs that are open, all of one extent, as `load` takes them."""
+    """The open first dimensions of inputs, all of one extent, for `load`."""
     model, _ = read(source)
     extents = {}
     for item in model.graph.input:
@@ -194,15 +205,27 @@ def first_dimensions(source: Any, extent: int) -> dict[str, int]:
 def load(
     source: Any, *, dimensions: Mapping[str, int] | None = None, constants: Mapping[str, Any] | None = None
 ) -> Model:
-    """A model of ONNX as a function of JAX.
+    """Load an ONNX model as a JAX function.
 
     Args:
         source: the path of a file, its bytes, or an `onnx.ModelProto`.
-        dimensions: what the open dimensions of inputs are, by their names in the file, or as "input.0".
+        dimensions: the extents of open dimensions of inputs, by their names in the file, or as "input.0".
         constants: the values of inputs on which shapes depend, by name; they are inputs no longer.
 
+    Returns:
+        A `Model`: `model(model.parameters, *inputs)`.
+
     Raises:
-        ModelError: no file of ONNX, an operator that nothing computes, dimensions that are open.
+        ModelError: not an ONNX file, an unsupported operator, or open dimensions.
+
+    >>> import codelet as cl, numpy as np, onnx
+    >>> from onnx import helper, numpy_helper
+    >>> x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [3]) for name in "xy")
+    >>> w = numpy_helper.from_array(np.float32([1, 2, 3]), "w")
+    >>> graph = helper.make_graph([helper.make_node("Mul", ["x", "w"], ["y"])], "scale", [x], [y], [w])
+    >>> model = cl.onnx.load(helper.make_model(graph))
+    >>> model(model.parameters, np.float32([10, 10, 10]))[0].tolist()
+    [10.0, 20.0, 30.0]
     """
     model, folder = read(source)
     if folder is not None:

@@ -1,1 +1,1 @@
-"""Programs: what runs in which order, what may be in them, and what they mean one vertex at a time."""
+"""Programs: their kinds, their checks, and their meaning one vertex at a time."""

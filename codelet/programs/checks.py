@@ -27,7 +27,7 @@ def check_plain(tensor: Tensor, what: str) -> None:
 
 
 def check_variables(tensor: Tensor, what: str, line: Line | None = None) -> None:
-    """See that what a program writes is of no constant.
+    """Check that a program writes no constant.
 
     Raises:
         VariableError: naming the constant.

@@ -1,4 +1,4 @@
-"""Compute sets: what programs execute, and what vertices are added to."""
+"""Compute sets: programs execute them, and vertices are added to them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,14 @@ class ComputeSet:
         name: unique within the graph, scopes included.
         number: its place in the order in which the graph's compute sets were made.
         line: the user's line that made it.
-        recording: the recording that it was made in, if any, to which alone vertices may be added within another.
+        recording: the recording that it was made in, or `None`. Inside another recording no vertices may be added to
+            it.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> with graph.scope("layer"):
+    ...     graph.add_compute_set("multiply")
+    compute set layer/multiply
     """
 
     graph: Graph

@@ -1,4 +1,4 @@
-"""Control: loops, and choices between programs."""
+"""Control flow: loops and branches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_TURNS = 2**31 - 1  # JAX counts turns in int32
 
 
 def _check_index(count: int, index: object) -> None:
-    """See that a variable can count the turns of a repeat, up to the last one."""
+    """Check that a variable can count the iterations of a repeat, up to the last one."""
     if not (isinstance(index, Tensor) and index.is_whole_variable and index.shape == () and index.dtype.kind in "iu"):
         raise ProgramError(
             "a repeat's index cannot count",
@@ -32,26 +32,32 @@ def _check_index(count: int, index: object) -> None:
     if count and count - 1 > np.iinfo(index.dtype).max:
         raise ProgramError(
             "a repeat's index cannot count so far",
-            given=f"{count} turns, counted by {index}",
-            expected=f"at most {int(np.iinfo(index.dtype).max) + 1} turns",
+            given=f"{count} iterations, counted by {index}",
+            expected=f"at most {int(np.iinfo(index.dtype).max) + 1} iterations",
             fix="a wider dtype, int32 say, or a Repeat in a Repeat",
         )
 
 
 @dataclass(frozen=True)
 class Revolve:
-    """Checkpoints of a loop by the binomial schedule: the fewest turns run again where so many states are kept at once.
+    """Checkpoints of a loop by the binomial schedule: the fewest recomputed iterations for a number of saved states.
 
-    `cl.Repeat(1000, body, recompute=cl.Revolve(10))` runs 3,640 turns forward and again, and each of the 1,000 once
-    more where the gradient goes back through it. Gradients of such a loop are of first order, in reverse mode.
+    `cl.Repeat(1000, body, recompute=cl.Revolve(10))` recomputes 3,640 iterations, and each of the 1,000 once more where
+    the backward pass goes through it. Gradients of such a loop are of first order, in reverse mode.
 
     Args:
-        snapshots: the most states that are kept at once, that before the loop among them.
+        snapshots: the most states that are saved at once, the initial state included.
 
     Raises:
-        ProgramError: a number that counts no states.
+        ProgramError: `snapshots` is not a positive integer.
 
     Source: A. Griewank and A. Walther, Algorithm 799: revolve (2000).
+
+    >>> import codelet as cl
+    >>> step = cl.Graph().add_compute_set("step")
+    >>> print(cl.Repeat(1000, step, recompute=cl.Revolve(10)))
+    Repeat(1000, recompute=Revolve(snapshots=10))
+      Execute(step)
     """
 
     snapshots: int
@@ -71,16 +77,26 @@ class Repeat(Program):
     """Run a body a fixed number of times.
 
     Args:
-        count: how often; zero is allowed.
+        count: the number of iterations; zero is allowed.
         body: a program, or a compute set.
-        index: a variable of shape () and an integer dtype, set to 0, 1, ... before each turn.
-        recompute: for gradients, after how many turns its state is kept: what turns between make is made again from
-            there; or `cl.Revolve(snapshots)`, how many states are kept at once. All that turns make is kept when left
-            off. It changes no value.
+        index: a variable of shape () and an integer dtype, set to 0, 1, ... before each iteration.
+        recompute: for gradients. An integer n: save the loop state every n iterations; the backward pass recomputes the
+            iterations in between. `cl.Revolve(s)`: at most s saved states. Default: save everything. It changes no
+            value.
+        more: nothing; a list is one body.
 
     Raises:
-        ProgramError: a count that is not a number, an index that cannot count, or a recompute= that is no number of
-            turns.
+        ProgramError: a count that is not a non-negative integer, an index that cannot count, or a `recompute` that is
+            neither a positive integer nor a `Revolve`.
+
+    Source: program::Repeat of Poplar's API reference.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> n = graph.add_variable("n", (), "int32")
+    >>> graph.add_vertex("double", cl.codelet(lambda n: {"n": 2 * n}), n=n)
+    >>> int(cl.interpret(graph, cl.Repeat(5, graph.default_program), values={n: 1}, outputs=n)[n])
+    32
     """
 
     count: int
@@ -123,9 +139,9 @@ class Repeat(Program):
             _check_index(int(count), index)
         if not (recompute is None or isinstance(recompute, Revolve) or is_whole(recompute, 1)):
             raise ProgramError(
-                "a repeat's recompute= is no number of turns",
+                "a repeat's recompute= is not a number of iterations",
                 given=repr(recompute),
-                expected="a positive integer: cl.Repeat(100, body, recompute=10) keeps the state of every tenth turn",
+                expected="a positive integer: cl.Repeat(100, body, recompute=10) saves every tenth state",
                 fix="cl.Revolve(10), for ten states at once",
             )
         object.__setattr__(self, "count", int(count))
@@ -143,49 +159,59 @@ class Repeat(Program):
 
 
 def _check_trip_count(trip_count: object, max_iterations: int | None) -> None:
-    """See that a profile can count so many turns of a loop on a condition."""
+    """Check the trip count of a loop on a condition."""
     if trip_count is None:
         return
     if not is_whole(trip_count, 0) or trip_count > _MOST_TURNS:
         raise ProgramError(
-            "a loop's turns are not a number of times",
+            "a loop's trip_count is not a number of iterations",
             given=f"trip_count={trip_count!r:.60}",
             expected=f"a whole number from 0 to {_MOST_TURNS:,}, which a profile counts",
             fix="leave it off where nobody knows: max_iterations, or else a guess, is counted",
         )
     if max_iterations is not None and trip_count > max_iterations:
         raise ProgramError(
-            "a loop has more turns than it may have",
+            "a loop's trip_count exceeds its max_iterations",
             given=f"trip_count={trip_count}, max_iterations={max_iterations}",
-            expected=f"at most {max_iterations} turns",
+            expected=f"at most {max_iterations} iterations",
             fix="a larger max_iterations, since the program aborts beyond it",
         )
 
 
 @dataclass(frozen=True, eq=False, init=False)
 class RepeatWhile(Program):
-    """Run a body as long as a predicate is true: run `condition`, look at the predicate, run the body, and again.
+    """Run a body while a predicate is true: run `condition`, test the predicate, run the body, and start again.
 
-    It is differentiable in forward mode. With `max_iterations` it is so in reverse mode instead, whose time is that of
-    the turns that ran, most of them twice, and whose memory is that of about twice the root of `max_iterations` turns;
-    JAX refuses forward mode with a TypeError.
+    Without `max_iterations` the loop is differentiable in forward mode alone. With it, it is differentiable in reverse
+    mode alone, and JAX refuses forward mode with a TypeError. Reverse mode runs most iterations twice, and stores the
+    residuals of about twice the square root of `max_iterations` iterations.
 
-    It may copy from and to streams. With `max_iterations` a lowered function takes as many values of an input stream as
-    there may be, and says how many it read. An engine asks for each value when it is taken, and needs no bound.
+    The loop may copy from and to streams. With `max_iterations` a lowered function takes the largest possible number of
+    values of an input stream, and returns how many it read. An engine fetches each value when it is used, and needs no
+    bound.
 
     Args:
-        condition: a program or compute set that gives the predicate its value; it runs before each look.
+        condition: a program or compute set that computes the predicate; it runs before each test.
         predicate: a view of shape () of a bool or an integer, which is true unless it is 0.
         body: a program or compute set.
-        until: go on as long as the predicate is false instead.
-        max_iterations: the most turns there may be. The program aborts where the predicate still holds after them.
-        trip_count: how often a profile counts the body, which changes no value; `max_iterations`, or else a guess of
-            16 turns, when left off.
+        until: loop while the predicate is false instead.
+        max_iterations: the most iterations. The program aborts if the predicate still holds after them.
+        trip_count: how many iterations a profile counts; it changes no value. Default: `max_iterations`, or a guess of
+            16.
 
     Raises:
-        ProgramError: a predicate that is none, or a number of steps or turns that is no count.
+        ProgramError: an invalid predicate, or a number of iterations that is not a positive integer.
 
     Source: program::RepeatWhileTrue and RepeatWhileFalse of Poplar's API reference.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> n, more = graph.add_variable("n", (), "int32"), graph.add_variable("more", (), bool)
+    >>> test, double = graph.add_compute_set("test"), graph.add_compute_set("double")
+    >>> graph.add_vertex(test, cl.codelet(lambda n: n < 100), n=n, out=more)
+    >>> graph.add_vertex(double, cl.codelet(lambda n: {"n": 2 * n}), n=n)
+    >>> int(cl.interpret(graph, cl.RepeatWhile(test, more, double), values={n: 1}, outputs=n)[n])
+    128
     """
 
     condition: Program
@@ -212,7 +238,7 @@ class RepeatWhile(Program):
         check_predicate(predicate, "the predicate of a loop")
         if max_iterations is not None and not is_whole(max_iterations, 1):
             raise ProgramError(
-                "max_iterations is not a number of turns", given=max_iterations, expected="a positive integer"
+                "max_iterations is not a number of iterations", given=max_iterations, expected="a positive integer"
             )
         if max_iterations is not None and max_iterations > _MOST_TURNS:
             raise ProgramError(
@@ -238,7 +264,11 @@ class RepeatWhile(Program):
         set_depth(self, self.condition, self.body)
 
     def told(self, bound: int | None) -> RepeatWhile:
-        """The loop, with the bound that its error names: where each of its turns is several, how many these may be."""
+        """Set the bound that the error names, where one iteration here stands for several of the user's.
+
+        Args:
+            bound: the bound on the user's iterations, or `None`.
+        """
         object.__setattr__(self, "bound", bound)
         return self
 
@@ -269,13 +299,20 @@ class If(Program):
 
     Args:
         predicate: a view of shape () of a bool or an integer, which is true unless it is 0.
-        then: what runs where it is true: a program or a compute set.
-        otherwise: what runs where it is not; nothing when left off.
+        then: a program or a compute set, which runs if the predicate is true.
+        otherwise: the same, if it is false. Default: nothing.
 
     Raises:
-        ProgramError: a predicate that is none.
+        ProgramError: an invalid predicate.
 
     Source: program::If of Poplar's API reference.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> y, is_on = graph.add_variable("y", ()), graph.add_variable("is_on", (), bool)
+    >>> program = cl.If(is_on, cl.Copy(1.0, y), cl.Copy(-1.0, y))
+    >>> float(cl.interpret(graph, program, values={is_on: False}, outputs=y)[y])
+    -1.0
     """
 
     predicate: Tensor
@@ -300,17 +337,24 @@ class If(Program):
 
 @dataclass(frozen=True, eq=False, init=False)
 class Switch(Program):
-    """Run the program that a number chooses.
+    """Run the program that an integer selects.
 
     Args:
         control: a view of shape () of an integer.
-        cases: for each value a program or a compute set.
-        default: what runs for any other value; nothing when left off.
+        cases: a program or a compute set for each value.
+        default: the same, for any other value. Default: nothing.
 
     Raises:
-        ProgramError: a control that is no integer, or cases that are not numbered.
+        ProgramError: a control that is not an integer, or cases whose keys are not integers.
 
     Source: program::Switch of Poplar's API reference.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> k, y = graph.add_variable("k", (), "int32"), graph.add_variable("y", ())
+    >>> program = cl.Switch(k, {1: cl.Copy(10.0, y), 2: cl.Copy(20.0, y)}, default=cl.Copy(0.0, y))
+    >>> float(cl.interpret(graph, program, values={k: 2}, outputs=y)[y])
+    20.0
     """
 
     control: Tensor
@@ -340,5 +384,5 @@ class Switch(Program):
 
 
 def too_many_turns(predicate: Tensor, max_iterations: int | None) -> str:
-    """What the error says where a loop goes on beyond its `max_iterations`."""
+    """The error message of a loop that exceeds its `max_iterations`."""
     return f"a loop over {source_text(predicate.source)} went on beyond its max_iterations={max_iterations}"

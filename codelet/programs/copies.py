@@ -1,4 +1,4 @@
-"""Copies: what moves values from view to view, and between views and the streams of the host."""
+"""Copies: between views, and between views and the streams of the host."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """Values that come from the host or go to it, one each time a copy from or to it runs.
+    """Values from the host or to it, one for each copy from or to the stream.
 
     Made by `Graph.add_input_stream` and `Graph.add_output_stream`.
 
@@ -32,8 +32,15 @@ class Stream:
         name: unique within the graph, scopes included.
         shape: the shape of one value.
         dtype: its NumPy dtype.
-        is_input: whether it comes from the host.
-        buffering_depth: how many values there is room for on their way.
+        is_input: True if it comes from the host.
+        buffering_depth: how many values the buffer holds.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> batches, x = graph.add_input_stream("batches", (2,)), graph.add_variable("x", (2,))
+    >>> program = cl.Repeat(3, cl.Copy(batches, x))
+    >>> cl.interpret(graph, program, values={batches: [[1, 2], [3, 4], [5, 6]]}, outputs=x)[x].tolist()
+    [5.0, 6.0]
     """
 
     graph: Graph
@@ -45,7 +52,12 @@ class Stream:
 
     @property
     def type_text(self) -> str:
-        """Shape and dtype of one value, as text."""
+        """Shape and dtype of one value, as text.
+
+        >>> import codelet as cl
+        >>> cl.Graph().add_input_stream("batches", (32, 784)).type_text
+        'float32[32,784]'
+        """
         return type_text(self.dtype, self.shape)
 
     def __repr__(self) -> str:
@@ -70,7 +82,7 @@ def _check_side(side: object, is_source: bool) -> None:
 
 
 class _Destination(NamedTuple):
-    """What numbers are copied to, without its shape: they may be broadcast."""
+    """The destination of copied numbers, without its shape: they may be broadcast."""
 
     name: str
     shape: tuple[int, ...]
@@ -85,7 +97,7 @@ def _is_numbers(value: object) -> bool:
 
 
 def _constant(value: Any, destination: Tensor | Stream) -> Tensor:
-    """Numbers as a constant of the graph, broadcast to the shape of what they are copied to."""
+    """Numbers as a constant of the graph, broadcast to the shape of their destination."""
     if isinstance(value, Tracer):
         raise ProgramError(
             "a traced value is copied",
@@ -113,20 +125,22 @@ def _constant(value: Any, destination: Tensor | Stream) -> Tensor:
 
 @dataclass(frozen=True, eq=False, init=False)
 class Copy(Program):
-    """Copy the elements of one view to another, as if the source were read whole first; or a value of a stream.
+    """Copy the elements of one view to another, as if the whole source were read first; or copy one value of a stream.
 
     Args:
         source: a view, which may be of several variables; an input stream, which gives its next value; or a number
-            or an array, which becomes a constant of the graph, broadcast to the destination. Where tiles are given
-            by hand, the constant lies on that of the first element that it is copied to.
-        destination: a view that names no element twice, or an output stream, to which the value is sent.
+            or an array, which becomes a constant of the graph, broadcast to the destination. With a tile mapping, the
+            constant is placed on the tile of the first element that it is copied to.
+        destination: a view without repeated elements, or an output stream, to which the value is sent.
 
     Raises:
         ProgramError: views that differ in shape or dtype, or depend on symbols; padding as destination.
         ForeignGraphError: views of different graphs.
         ArrayError: numbers whose dtype does not fit.
         VariableError: a destination that is a constant.
-        SelfAliasError: a destination that names an element twice; told where the program is lowered.
+        SelfAliasError: a destination that names an element twice; raised when the program is lowered.
+
+    Source: program::Copy of Poplar's API reference.
 
     >>> import codelet as cl
     >>> graph = cl.Graph()

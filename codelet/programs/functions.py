@@ -21,15 +21,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """A body that is defined once and called on different tensors. Made by `Graph.add_function`.
+    """A body that is defined once and called on different tensors. Made by `Graph.add_function`, which has an example.
 
     Attributes:
         graph: the graph it belongs to.
-        name: what it is called in print.
-        body: what a call runs.
+        name: its printed name.
+        body: the program that a call runs.
         parameters: the variables that stand for the arguments, by name.
-        derivative: what its derivatives are those of, where they are not the body's own.
-        same_values: whether the values of that may stand for the body's.
+        derivative: the codelet whose JAX derivative replaces that of the body, or `None`.
+        same_values: True if the values of that codelet may replace those of the body.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> x, y = graph.add_variable("x", ()), graph.add_variable("y", ())
+    >>> graph.add_function(cl.Copy(x, y), [x, y], name="move").parameters["x"] is x
+    True
     """
 
     graph: Graph
@@ -40,7 +46,15 @@ class Function:
     same_values: bool = False
 
     def lines(self) -> Iterator[str]:
-        """The function as text, its body indented."""
+        r"""The function as text, its body indented.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> step = graph.add_compute_set("step")
+        >>> print("\n".join(graph.add_function(step, name="move").lines()))
+        function move()
+          Execute(step)
+        """
         yield f"function {self.name}({', '.join(f'{name}={tensor}' for name, tensor in self.parameters.items())})"
         yield from indented(self.body)
 
@@ -53,20 +67,31 @@ class Function:
 
 @dataclass(frozen=True, eq=False, init=False)
 class Call(Program):
-    """Run a function's body on tensors: they are copied to its parameters, and what the body writes is copied back.
+    """Call a function: copy the arguments to its parameters, run its body, and copy the parameters it writes back.
 
-    Between calls the parameters hold nothing. However often a function is called, its vertices are there
-    once. A function cannot call itself: what it calls must exist before it.
+    Between calls the parameters hold no values. However often a function is called, its vertices exist once. A function
+    cannot call itself, since it calls only functions that were defined before it.
 
     Args:
         function: made by `Graph.add_function`.
         arguments: a view for each of its parameters, by name.
+        positional: nothing; arguments are given by name.
 
     Raises:
         ProgramError: arguments that do not fit the parameters.
         ForeignGraphError: a tensor of another graph.
 
     Source: program::Call and Graph::addFunction of Poplar's API reference, where functions have no parameters.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> a, x = graph.add_variable("a", ()), graph.add_variable("x", (2,))
+    >>> with graph.record() as body:
+    ...     graph.add_vertex("square", cl.codelet(lambda a: {"a": a * a}), a=a)
+    >>> square = graph.add_function(body, [a])
+    >>> program = [cl.Call(square, a=x[0]), cl.Call(square, a=x[1])]
+    >>> cl.interpret(graph, program, values={x: [3.0, 4.0]}, outputs=x)[x].tolist()
+    [9.0, 16.0]
     """
 
     function: Function
@@ -75,7 +100,7 @@ class Call(Program):
     def __init__(self, function: Function, /, *positional: object, **arguments: Tensor):
         if not isinstance(function, Function):
             raise ProgramError(
-                "something is called that is no function",
+                "something other than a function is called",
                 given=f"{function!r:.80}",
                 expected="what graph.add_function returns",
                 fix="a program without parameters is put where it runs, without Call",
@@ -128,14 +153,14 @@ def _base_name(tensor: object) -> str:
 
 
 def named_parameters(parameters: Mapping[str, Tensor] | Iterable[Tensor]) -> dict[str, Tensor]:
-    """The parameters of a function by name: as given, or by the variables' own names without scopes.
+    """The parameters of a function by name: as given, or by the variables' names without scopes.
 
     Raises:
-        ProgramError: a parameter that is no variable, or two that are one.
+        ProgramError: a parameter that is not a whole variable, or one that is given twice.
     """
     if isinstance(parameters, (str, Tensor)) or not isinstance(parameters, Iterable):
         raise ProgramError(
-            "the parameters of a function are no list",
+            "the parameters of a function are not a list",
             given=f"{parameters!r:.80}",
             expected="a list of variables, [x, y], or a dict of them by name",
         )
@@ -160,16 +185,16 @@ def named_parameters(parameters: Mapping[str, Tensor] | Iterable[Tensor]) -> dic
 
 
 def checked_derivative(derivative: object, parameters: Mapping[str, Tensor]) -> TracedCodelet | None:
-    """What computes what a function does, traced for its parameters.
+    """The derivative codelet of a function, traced for its parameters.
 
     Raises:
-        ProgramError: something that is no codelet, fields that are no parameters, or of other types.
+        ProgramError: not a codelet; or its fields are not parameters, or have other types.
     """
     if derivative is None:
         return None
     if not isinstance(derivative, Codelet):
         raise ProgramError(
-            "the derivative of a function is no codelet",
+            "the derivative of a function is not a codelet",
             given=f"{derivative!r:.80}",
             expected="a codelet that computes of the function's parameters what its body writes to them",
             fix="cl.codelet(function)",
@@ -182,7 +207,7 @@ def checked_derivative(derivative: object, parameters: Mapping[str, Tensor]) -> 
         if unknown is None:
             return traced
     raise ProgramError(
-        "the derivative of a function has a field that is none of its parameters, or of another type",
+        "the derivative of a function has a field that is not a parameter of it, or is of another type",
         given=f"field {unknown!r} of {derivative!r}",
         expected=", ".join(f"{name}: {type_text(own.dtype, own.shape)}" for name, own in parameters.items()),
     )

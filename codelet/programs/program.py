@@ -1,6 +1,6 @@
-"""Programs: what runs when. They name compute sets and tensors of one graph and are made of one another.
+"""Programs: control flow. They name compute sets and tensors of one graph, and contain one another.
 
-Copies are in `copies.py`, functions and their calls in `functions.py`; `walk.py` looks through all of them.
+Copies are in `copies.py`, functions and their calls in `functions.py`; `walk.py` walks over all of them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,19 @@ MAX_DEPTH = 200
 
 
 class Program(ABC):
-    """What runs when. The kinds of program are the subclasses.
+    """Control flow: which compute sets, copies and streams run, in which order. Each kind of program is a subclass.
 
     Attributes:
-        depth: how deep loops, choices and calls are nested in it.
+        depth: how deep loops, branches and calls are nested in it.
         line: the user's line that made it.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> first, second = graph.add_compute_set("first"), graph.add_compute_set("second")
+    >>> print(cl.Repeat(3, [first, second]))
+    Repeat(3)
+      Execute(first)
+      Execute(second)
     """
 
     depth: int = 0
@@ -38,7 +46,13 @@ class Program(ABC):
 
     @abstractmethod
     def lines(self) -> Iterator[str]:
-        """The program as text, one line a step, the steps of a body indented."""
+        """The program as text, one line per step, with bodies indented.
+
+        >>> import codelet as cl
+        >>> step = cl.Graph().add_compute_set("step")
+        >>> list(cl.Repeat(3, step).lines())
+        ['Repeat(3)', '  Execute(step)']
+        """
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -71,7 +85,24 @@ def indented(program: Program) -> Iterator[str]:
 
 @dataclass(frozen=True, eq=False)
 class Execute(Program):
-    """Run all vertices of a compute set."""
+    """Run all vertices of a compute set.
+
+    Args:
+        compute_set: made by `Graph.add_compute_set`. Where a program is expected, the compute set may stand for it.
+
+    Raises:
+        ProgramError: not a compute set.
+
+    Source: program::Execute of Poplar's API reference.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> n = graph.add_variable("n", (), "int32")
+    >>> count = graph.add_compute_set("count")
+    >>> graph.add_vertex(count, cl.codelet(lambda n: {"n": n + 1}), n=n)
+    >>> int(cl.interpret(graph, [cl.Execute(count), count], values={n: 40}, outputs=n)[n])
+    42
+    """
 
     compute_set: ComputeSet
 
@@ -128,7 +159,7 @@ def _advice(value: object) -> str | None:
 
 
 def _flattened(programs: Iterable[object]) -> tuple[Program, ...]:
-    """Programs, and what stands for programs, in lists however deep, one after another."""
+    """The parts of nested lists of programs, in order."""
     found: list[Program] = []
     inside: list[tuple[Iterator[object], object]] = [(iter(programs), None)]
     while inside:
@@ -155,9 +186,25 @@ def _flattened(programs: Iterable[object]) -> tuple[Program, ...]:
 
 @dataclass(frozen=True, eq=False, init=False)
 class Sequence(Program):
-    """Run programs one after another. A compute set stands for its `Execute`, a list for its parts.
+    """Run programs one after another.
 
-    A sequence in a sequence is its parts: however one is put together, it is flat.
+    A compute set stands for its `Execute`, and a list for a sequence of its parts. A nested sequence is flattened.
+
+    Args:
+        programs: programs, compute sets, or lists of them.
+
+    Raises:
+        ProgramError: something else, such as a tensor or a codelet.
+
+    Source: program::Sequence of Poplar's API reference.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> first, second = graph.add_compute_set("first"), graph.add_compute_set("second")
+    >>> print(cl.Sequence(first, [second, first]))
+    Execute(first)
+    Execute(second)
+    Execute(first)
     """
 
     programs: tuple[Program, ...]
@@ -177,7 +224,7 @@ class Recording(Program):
 
     Attributes:
         compute_sets: those.
-        is_aside: whether they run only where a program names them.
+        is_aside: True if they run only where a program names them.
     """
 
     def __init__(self, is_aside: bool = False) -> None:

@@ -16,15 +16,23 @@ from codelet.views.tensor import Tensor
 class Print(Program):
     """Print a tensor's value each time it runs (`jax.debug.print`).
 
-    Under `jax.vmap` each row prints; of an If or a Switch whose control differs between rows, every case does,
-    since JAX then runs all of them.
+    Under `jax.vmap` each row prints. If the control of an `If` or a `Switch` differs between rows, JAX runs all cases,
+    so every case prints.
 
     Args:
         tensor: a view without symbols.
-        label: what stands before the value; the view's variable when left off.
+        label: printed before the value. Default: the name of the view's variable.
 
     Raises:
-        ProgramError: something else than a tensor, or a label that is no text.
+        ProgramError: not a tensor, or a label that is not a string.
+
+    Source: program::PrintTensor of Poplar's API reference.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> x = graph.add_variable("x", (2,))
+    >>> _ = cl.interpret(graph, cl.Print(x), values={x: [1, 2]}, outputs=x)
+    x: [1. 2.]
     """
 
     tensor: Tensor
@@ -39,7 +47,12 @@ class Print(Program):
 
     @property
     def text(self) -> str:
-        """What stands before the value."""
+        """The label before the value.
+
+        >>> import codelet as cl
+        >>> cl.Print(cl.Graph().add_variable("x", (2,))).text
+        'x'
+        """
         return source_text(self.tensor.source) if self.label is None else self.label
 
     def lines(self) -> Iterator[str]:
@@ -48,19 +61,28 @@ class Print(Program):
 
 @dataclass(frozen=True, eq=False)
 class AbortOn(Program):
-    """Abort if a predicate is true. The engine then raises, and its state stays what it was before the run.
+    """Abort if a predicate is true. The engine then raises, and its state stays the one before the run.
 
-    What follows in the program may still run; nobody sees what it does. A lowered function raises as well,
-    by `equinox.error_if`.
+    Later steps may still execute; their effects are discarded. A lowered function raises as well, by
+    `equinox.error_if`.
 
     Args:
         predicate: a view of shape () of a bool or an integer, which is true unless it is 0.
-        message: what the error says.
+        message: the text of the error.
 
     Raises:
-        ProgramError: a predicate that is none, or a message that is no text.
+        ProgramError: an invalid predicate, or a message that is not a string.
 
     Source: program::AbortOnCondition of Poplar's API reference.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> is_bad = graph.add_variable("is_bad", (), bool)
+    >>> try:
+    ...     _ = cl.interpret(graph, cl.AbortOn(is_bad, "bad data"), values={is_bad: True}, outputs=is_bad)
+    ... except cl.ProgramAbortedError as error:
+    ...     print(str(error).splitlines()[0])
+    bad data
     """
 
     predicate: Tensor
@@ -77,15 +99,24 @@ class AbortOn(Program):
 
 @dataclass(frozen=True, eq=False)
 class WriteUndef(Program):
-    """End the life of what a view holds: until it is written again, to read it is an error.
+    """End the live range of a view: reading it is an error until it is written again.
 
     Args:
         tensor: a view without symbols, of variables.
 
     Raises:
-        ProgramError: something else.
+        ProgramError: any other view, or not a tensor.
 
     Source: program::WriteUndef of Poplar's API reference.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> x, y = graph.add_variable("x", ()), graph.add_variable("y", ())
+    >>> try:
+    ...     _ = cl.interpret(graph, [cl.WriteUndef(x), cl.Copy(x, y)], values={x: 1.0}, outputs=y)
+    ... except cl.UninitializedReadError:
+    ...     print("x holds no value")
+    x holds no value
     """
 
     tensor: Tensor

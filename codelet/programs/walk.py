@@ -1,4 +1,4 @@
-"""Walks over programs: what they are made of, what else they name, whose it is, and what they write."""
+"""Walks over programs: their parts, the tensors and streams that they name, and the variables they write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _parts(program: Program) -> tuple[list[Program], list[Any]]:
-    """The programs a program is made of, and what else it names."""
+    """The programs inside a program, and the other things it names."""
     match program:
         case Execute(compute_set):
             return [], [compute_set]
@@ -61,7 +61,7 @@ def _programs(program: Program) -> Iterator[Program]:
 
 
 def check_program(program: Program, graph: Graph) -> None:
-    """See that a program names only what belongs to `graph`.
+    """Check that a program names only things of `graph`.
 
     Raises:
         ForeignGraphError: a compute set, tensor, stream or function of another graph.

@@ -56,7 +56,7 @@ def shape_of(kind: Any) -> tuple[int, ...]:
         ModelError: it is none of arrays, or a dimension is open.
     """
     if not str(kind).startswith("tensor<"):
-        raise ModelError("a type that is none of arrays", given=str(kind), expected="tensor<...>")
+        raise ModelError("a type that is not an array's", given=str(kind), expected="tensor<...>")
     operation = ir.RankedTensorType(kind)
     if not operation.has_static_shape:
         raise ModelError(

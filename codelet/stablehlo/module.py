@@ -23,11 +23,22 @@ _RETURNS = ("func.return", "stablehlo.return", "func.func")
 
 
 class Module:
-    """A module of StableHLO as a function.
+    """A StableHLO module as a function. Made by `cl.stablehlo.load`.
+
+    Args:
+        module: the parsed module.
+        context: its MLIR context.
+        exported: the `jax.export.Exported` with the structure of arguments and results, or `None`.
 
     Attributes:
         inputs: the types of its arguments, in order, as `jax.ShapeDtypeStruct`.
         outputs: those of its results.
+
+    >>> import codelet as cl, jax, jax.numpy as jnp
+    >>> text = jax.jit(jnp.tanh).lower(jnp.ones(3)).as_text()
+    >>> module = cl.stablehlo.load(text)
+    >>> module.outputs[0].shape, [y.tolist() for y in module(jnp.zeros(3))]
+    ((3,), [[0.0, 0.0, 0.0]])
     """
 
     def __init__(self, module: Any, context: Any, exported: Any = None):
@@ -49,7 +60,10 @@ class Module:
         self.outputs = tuple(_struct(item.type) for item in returned.operands)
 
     def __call__(self, *arguments: Any) -> Any:
-        """The results: as the exported function has them, or else a tuple.
+        """The results: in the structure of the exported function, or a tuple.
+
+        Args:
+            arguments: arrays.
 
         Raises:
             ModelError: other arguments, or an operation that cannot be computed.
@@ -121,14 +135,23 @@ def _check(functions: Any) -> None:
 
 
 def load(source: Any) -> Module:
-    """A module of StableHLO as a function of JAX.
+    """Load a StableHLO module as a JAX function.
 
     Args:
         source: its text; the bytes of a portable artifact, or of a text; or a `jax.export.Exported`, whose structure of
-            arguments and results the function keeps.
+            arguments and results is kept.
+
+    Returns:
+        A `Module`: `module(*arguments)`.
 
     Raises:
-        ModelError: none of these, an operation that nothing here computes, or dimensions that are open.
+        ModelError: none of these, an unsupported operation, or open dimensions.
+
+    >>> import codelet as cl, jax, jax.numpy as jnp
+    >>> exported = jax.export.export(jax.jit(lambda x: 2 * x))(jnp.ones(3))
+    >>> module = cl.stablehlo.load(exported)
+    >>> module(jnp.arange(3.0)).tolist(), module.inputs[0].shape
+    ([0.0, 2.0, 4.0], (3,))
     """
     exported = source if isinstance(source, jax.export.Exported) else None
     if exported is not None:

@@ -416,7 +416,7 @@ def _type_of(codelet: Codelet, name: str, given: Any) -> FieldType:
 def _chosen(codelet: Codelet, what: str, names: Iterable[str] | None, kinds: Mapping[str, FieldType]) -> list[str]:
     if isinstance(names, str) or not isinstance(names, Iterable | None):
         raise UnknownFieldError(
-            f"{what} is no list of fields", given=f"{names!r:.80}", expected=f"a list: {what}={[*kinds][:1]}"
+            f"{what} is not a list of fields", given=f"{names!r:.80}", expected=f"a list: {what}={[*kinds][:1]}"
         )
     chosen = [name for name, kind in kinds.items() if is_smooth(kind)] if names is None else list(names)
     for name in chosen:

@@ -179,7 +179,7 @@ def _listed(jaxprs: Any) -> list[jax_core.ClosedJaxpr]:
     elif callable(wrong):
         fix = f"{fix}, or cl.codelet(function), which traces it for the fields of each vertex"
     raise CodeletDefinitionError(
-        "a codelet is made of something that is no jaxpr",
+        "a codelet is made of something other than a jaxpr",
         given=f"{wrong!r:.80}" if found else "an empty list",
         expected="a closed jaxpr, or a list of them, one for each combination of types",
         fix=fix,
@@ -256,27 +256,26 @@ def codelet_from_jaxpr(
     vectorised: bool = False,
     trip_count: Callable[..., int] | int | None = None,
 ) -> JaxprCodelet:
-    """Make a codelet of a jaxpr: an equation or part of another program, or one that no function is known of.
+    """Make a codelet of a jaxpr, such as an equation or part of another program.
 
-    What goes in is named by `inputs`, what comes out by `outputs`; a name in both is an in-out field. It has no
-    static values, which were settled when the jaxpr was made. A plain number given to an input becomes of its dtype.
+    `inputs` and `outputs` name its fields; a name in both is an in-out field. It has no static values, which were fixed
+    when the jaxpr was made. A plain number for an input is converted to the input's dtype.
 
     Args:
-        jaxpr: what a vertex runs; or several, one for each combination of shapes and dtypes that its fields may
-            have, as for each length of a ragged field. Vertices of each are compiled by themselves: where there
-            are hundreds of lengths, a function, which is traced for all at once, serves better.
+        jaxpr: the jaxpr of a vertex; or several, one for each combination of shapes and dtypes of its fields, as for
+            each length of a ragged field. Vertices of each are compiled separately. For hundreds of lengths use a
+            function instead, which is traced once for all.
         inputs: a name for each of its inputs, in order.
         outputs: a name for each of its results, in order.
-        name: what it is called; as the function that the jaxpr was made of when left off.
-        cycles: as of `codelet`.
-        workers: as of `codelet`.
-        issue: as of `codelet`.
-        vectorised: as of `codelet`.
-        trip_count: as of `codelet`.
+        name: that of the codelet. Default: the name of the function that the jaxpr was made of.
+        cycles: as of `cl.codelet`.
+        workers: as of `cl.codelet`.
+        issue: as of `cl.codelet`.
+        vectorised: as of `cl.codelet`.
+        trip_count: as of `cl.codelet`.
 
     Raises:
-        CodeletDefinitionError: something that is no jaxpr, hints that cannot be meant, or names or types that
-            cannot be fields'.
+        CodeletDefinitionError: not a jaxpr, invalid options, or names or types that cannot be fields.
         CapturedTracerError: the jaxpr holds traced constants.
 
     >>> import codelet as cl, jax, jax.numpy as jnp

@@ -49,14 +49,21 @@ if TYPE_CHECKING:
 
 
 class Codelet(Unchanging, Capturing):
-    """A function that vertices are instances of. Made by the decorator `codelet`.
+    """The function of vertices. Made by the decorator `cl.codelet`; calling it calls the function.
 
     Attributes:
-        function: what was decorated. Calling the codelet calls it.
+        function: the decorated function.
         name: the function's name.
         inputs: its positional parameters, the input fields.
         static: its keyword-only parameters, each with its default or `inspect.Parameter.empty`.
-        hints: what the user says of how it runs on a tile.
+        hints: the options of `cl.codelet`, for the cost model.
+
+    >>> import codelet as cl
+    >>> @cl.codelet
+    ... def scale(x, *, factor=2.0):
+    ...     return factor * x
+    >>> scale.name, scale.inputs, scale.static, scale(3.0)
+    ('scale', ('x',), {'factor': 2.0}, 6.0)
     """
 
     def __init__(self, function: Callable[..., Any], hints: Hints = NO_HINTS):
@@ -105,9 +112,9 @@ class Codelet(Unchanging, Capturing):
         functools.update_wrapper(self, function)
 
     def frozen(self) -> Codelet:
-        """The codelet as it is now, whatever becomes of the numbers that its functions capture; itself if of none.
+        """The codelet with the present values of captured numbers; itself if it captures none.
 
-        It is one object for as long as they are what they were, and again when they are so again.
+        It is the same object as long as the values are the same, and again if they return.
         """
         if self._origin is not None:
             return self
@@ -129,7 +136,7 @@ class Codelet(Unchanging, Capturing):
 
     @property
     def captured(self) -> tuple[Captured, ...]:
-        """Its functions, as they were when it was frozen last."""
+        """The captured values of its functions when it was frozen last."""
         return self._captured
 
     def _as_captured(self) -> Codelet:
@@ -143,15 +150,16 @@ class Codelet(Unchanging, Capturing):
 
     @property
     def of_function(self) -> tuple[Callable[..., Any], Captured | None]:
-        """The function as it was given, and what it captured where this is the codelet as it was then.
+        """The original function, and its captured values if this is a frozen codelet.
 
-        Codelets with the same, and the same key of that, trace to the same, whatever their hints.
+        Codelets with the same function and the same key of captured values trace to the same jaxpr, whatever their
+        hints.
         """
         return self._of_function
 
     @property
     def function_now(self) -> Callable[..., Any]:
-        """The function with arrays that JAX has seen with as many bits as it allows now, if ever: see `apart`."""
+        """The function with captured arrays in the precision that JAX allows now; see `apart`."""
         captures = self._of_function[1]
         if captures is None or not captures.arrays:
             return self.function
@@ -161,15 +169,26 @@ class Codelet(Unchanging, Capturing):
         return self._by_bits[bits]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function itself, called as Python calls it."""
+        """Call the function, as Python does.
+
+        Args:
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+
+        Raises:
+            Exception: those of the function.
+        """
         return self.function_now(*args, **kwargs)
 
     def static_values(self, given: Mapping[str, Any]) -> tuple[dict[str, Hashable], Hashable]:
-        """The static values of a vertex, those given and the defaults of the others; and what they have in common.
+        """The static values of a vertex, defaults included, and their hashable keys.
+
+        Args:
+            given: the static values of a vertex, by name.
 
         Raises:
             MissingFieldError: a static value without a default that was not given.
-            FieldTypeError: one that cannot be hashed, or is no single value.
+            FieldTypeError: one that cannot be hashed, or is an array.
         """
         values: dict[str, Hashable] = {}
         keys = []
@@ -188,11 +207,11 @@ class Codelet(Unchanging, Capturing):
         return values, tuple(keys)
 
     def size_names(self, static: Mapping[str, Any], ranks: Sequence[int]) -> SizeNames | None:
-        """The sizes of its fields, of a codelet whose function is the same whatever these are: `sizes_named`; or None.
+        """Names for the sizes of its fields, if its function is the same for all sizes (`sizes_named`), or `None`.
 
         Args:
             static: its static values.
-            ranks: how many dimensions each field has.
+            ranks: the number of dimensions of each field.
         """
         named = getattr(self.function, "size_names", None)
         return None if named is None else named(static, ranks)
@@ -202,16 +221,26 @@ class Codelet(Unchanging, Capturing):
     def specialise(
         self, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable] | None = None, least: int = 1
     ) -> TracedCodelet:
-        """The codelet for fields of some types: a jaxpr, traced once for each combination of types and static values.
+        """Trace the codelet for fields of some types, once for each combination of types and static values.
 
         Args:
             inputs: the type of every input field.
-            static: static values; those with defaults may be left out.
-            least: what the first symbol for a length stands for at least.
+            static: static values; those with defaults may be omitted.
+            least: the least value of the first symbol for a length.
+
+        Returns:
+            The traced codelet, with its jaxpr and the types of its outputs.
 
         Raises:
             CodeletTraceError: JAX cannot trace the function, or it returns something else than arrays.
             CapturedTracerError: the function closes over a tracer.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> graph = cl.Graph()
+        >>> y = graph.add_vertex("norm", cl.codelet(lambda x: jnp.sum(x * x)), x=graph.add_variable("x", (3,)))
+        >>> kind = graph.families[0].codelet.inputs["x"]
+        >>> str(cl.codelet(lambda x: jnp.sum(x * x)).specialise({"x": kind}).outputs["out"])
+        'float32[]'
         """
         own = self.frozen()
         if own is not self:
@@ -231,21 +260,21 @@ class Codelet(Unchanging, Capturing):
     def adjoint(
         self, fields: Mapping[str, Any], *, wrt: Iterable[str] | None = None, of: Iterable[str] | None = None
     ) -> AdjointCodelet:
-        """The codelet that takes cotangents of its results to what its inputs contribute, as JAX's `vjp` has it.
+        """The adjoint codelet: from cotangents of outputs to cotangents of inputs, as `jax.vjp` computes them.
 
-        Its fields are those inputs and results that the derivatives are made of, under their own names, `d_out` for
-        the cotangent of `out`, and `d_x` for the contribution of `x`; see its attribute `fields`. A field that is
-        in-out has a `d_acc` that is in-out.
+        Its fields are the inputs and outputs that the derivative reads, under their own names; `d_out`, the cotangent
+        of `out`; and `d_x`, the cotangent of `x`. An in-out field `acc` has an in-out `d_acc`. See its attribute
+        `fields`.
 
         Args:
-            fields: for every input an array, or what else has a shape and dtype; and static values.
-            wrt: the inputs that contributions are wanted for; all of floats when left off.
-            of: the results that cotangents are given of; all of floats when left off.
+            fields: for every input an array, or any object with a shape and dtype; and static values.
+            wrt: the inputs to differentiate with respect to. Default: all floating-point inputs.
+            of: the outputs with cotangents. Default: all floating-point outputs.
 
         Raises:
             UnknownFieldError, MissingFieldError: fields that are not the codelet's.
-            FieldTypeError: something given for one that has no shape and dtype.
-            CodeletTraceError: it does not trace for these, JAX has no derivative of it, or it depends on none of them.
+            FieldTypeError: a field without a shape and dtype.
+            CodeletTraceError: JAX cannot trace or differentiate it for these fields, or `of` does not depend on `wrt`.
 
         >>> import codelet as cl, jax.numpy as jnp
         >>> @cl.codelet
@@ -266,13 +295,13 @@ class Codelet(Unchanging, Capturing):
         least: int = 1,
         function: Callable[..., Any] | None = None,
     ) -> TracedCodelet:
-        """It traced for types whose sizes may be any of JAX's symbols, which nothing remembers; see `any_size.py`.
+        """Trace it for types whose sizes may be any of JAX's symbols, without caching; see `any_size.py`.
 
         Args:
             inputs: the type of every input field.
             static: all its static values.
-            least: what the first symbol for a length stands for at least.
-            function: a copy of its function, to be traced in its place.
+            least: the least value of the first symbol for a length.
+            function: a copy of its function, to trace instead.
         """
         return self._trace(dict(inputs), dict(static), least, function)
 
@@ -333,7 +362,10 @@ class Codelet(Unchanging, Capturing):
         return TracedCodelet(self, inputs, static, outputs, jaxpr, answers=answers, has_effects=bool(jaxpr.effects))
 
     def check_names(self, given: Mapping[str, Any]) -> None:
-        """See that every input is given and nothing is that cannot be a field.
+        """Check that every input is given.
+
+        Args:
+            given: the fields of a vertex, by name.
 
         Raises:
             MissingFieldError: an input that is not among `given`.
@@ -362,7 +394,12 @@ class Codelet(Unchanging, Capturing):
         return reduced(self, self.function, (Codelet, (self.function, self.hints)), f"codelet {self.name!r}")
 
     def unknown_field(self, name: str, outputs: Mapping[str, FieldType]) -> UnknownFieldError:
-        """The error for a field the codelet does not have."""
+        """The error for a field that the codelet does not have.
+
+        Args:
+            name: that of the field.
+            outputs: the types of the codelet's outputs, by name.
+        """
         has = ", ".join(dict.fromkeys([*self.inputs, *self.static, *outputs]))
         return UnknownFieldError(f"codelet {self.name!r} has no field {name!r}", given=f"{name}=...", expected=has)
 
@@ -412,29 +449,30 @@ def codelet(
 ) -> Codelet | Callable[[Callable[..., Any]], Codelet]:
     """Make a codelet of a pure JAX function.
 
-    Positional parameters are input fields, keyword-only parameters static values. A single returned
-    array is the field `out`; a returned dict names several. A returned name that is also a parameter is
-    an in-out field.
+    Positional parameters are input fields, keyword-only parameters static values. A single returned array is the field
+    `out`; a returned dict names several fields. A returned name that is also a parameter is an in-out field.
 
-    A static value is part of what is traced: use it for what shapes, loops and choices of the function depend on, and
-    for what most vertices share. Vertices that differ in one are families of their own, each traced and compiled
-    by itself. A number that differs from vertex to vertex is better a positional parameter, given a number, an index
-    expression or an array over the grid: state of the vertices of one family.
+    A static value is part of the trace. Use it for values that shapes, loops and branches depend on, and that most
+    vertices share: vertices with different static values are different families, each traced and compiled separately. A
+    number that differs between vertices is better a positional parameter. Given a number, an index expression or an
+    array over the grid, it is state of the vertices of one family.
 
     Args:
-        function: what to decorate.
-        cycles: the vertex's cycles on one worker, as a function of the input fields, of which it sees
-            `shape`, `size` and `dtype`, and of the static values, all by name. Left off, its equations are counted.
-        workers: how many workers of a tile share the work of each vertex, as of Poplar's MultiVertex.
-        issue: `"assembly"` where its loops load and store while they compute, as hand-written ones do, `"compiled"`
-            where one instruction follows another. Left off, it is what the target supposes: the IPU takes a
-            codelet that is one of PopLibs' vertices for assembly, and any other for compiled C++.
-        vectorised: whether its compiled loops take vectors, as C++ written with `float2` and `half4` does.
-        trip_count: of each of its while loops, a number or a function as `cycles` is. These five change what the
-            profile counts, never values.
+        function: the function to decorate.
+        cycles: the vertex's cycles on one worker, as a function of its fields and static values, by name. Of a field it
+            sees `shape`, `size` and `dtype`. Default: the cost model counts the equations of the jaxpr.
+        workers: how many workers of a tile share each vertex, as for Poplar's MultiVertex.
+        issue: how instructions are scheduled. `"assembly"`: loads and stores are issued together with arithmetic.
+            `"compiled"`: one instruction after another. Default: the target decides. The IPU assumes assembly for
+            codelets that PopLibs has as vertices, and compiled C++ for all others.
+        vectorised: True if its compiled loops use vectors, as C++ written with `float2` and `half4` does.
+        trip_count: the number of iterations of each of its while loops: an integer, or a function as `cycles` is. Like
+            the four options before, it changes the profile and no value.
 
     Raises:
-        CodeletDefinitionError: parameters that cannot be fields, or hints that cannot be meant.
+        CodeletDefinitionError: parameters that cannot be fields, or invalid options.
+
+    Source: Vertex, MultiVertex and setPerfEstimate of Poplar's API reference.
 
     >>> import codelet as cl
     >>> @cl.codelet

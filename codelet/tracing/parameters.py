@@ -32,7 +32,7 @@ def parameters_of(function: Any, name: str) -> list[inspect.Parameter]:
         function = function.__func__
     if not callable(function) or isinstance(function, type):
         raise CodeletDefinitionError(
-            "a codelet is made of something that is no function",
+            "a codelet is made of something other than a function",
             given=f"{function!r:.80}",
             expected="a function of arrays: @cl.codelet above `def`, or cl.codelet(lambda x: ...)",
             fix="a static value of a codelet is a keyword-only parameter" if not isinstance(function, type) else None,

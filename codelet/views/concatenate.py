@@ -33,16 +33,16 @@ def _as_one(indices: Sequence[Index], dimension: int) -> Index | None:
 
 
 def concatenate(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
-    """Several tensors end to end along an axis, as one view.
+    """Concatenate tensors along an axis, as one view.
 
     `ops.concatenate` casts tensors of several dtypes as well.
 
     Args:
         tensors: of one dtype, and of shapes that agree in all other dimensions.
-        axis: along which they are laid.
+        axis: the axis to concatenate along.
 
     Raises:
-        ViewError: shapes that do not fit together, or nothing to join.
+        ViewError: shapes that do not fit together, or no tensors.
         FieldTypeError: dtypes that differ.
         ForeignGraphError: tensors of different graphs.
 
@@ -56,7 +56,7 @@ def concatenate(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     for tensor in listed:
         if not isinstance(tensor, Tensor):
             raise ViewError(
-                "something that is no tensor is joined",
+                "something other than a tensor is concatenated",
                 given=f"{tensor!r:.80}",
                 expected="a list of tensors: cl.concatenate([x, y])",
                 fix="graph.add_constant makes an array a tensor",

@@ -68,12 +68,30 @@ def take_basic(index: Index, items: object) -> Index | None:
 
 
 class Index(IntegerOperators):
-    """An integer array of shape `shape` that depends on grid symbols; see `AffineMap` for what it holds."""
+    """An index expression: an integer array that depends on grid symbols, or on none. `AffineMap` has its attributes.
+
+    Made by `cl.grid`, by arithmetic with integers and other expressions, and by lookups in a `cl.table`.
+
+    >>> import codelet as cl
+    >>> i, j = cl.grid(i=2, j=3)
+    >>> index = 3 * i + j
+    >>> index, index.shape, index.values([*i.axes, *j.axes]).tolist()
+    (Index(3*i + j), (), [[0, 1, 2], [3, 4, 5]])
+    """
 
     __slots__ = ()
 
     @classmethod
     def operand(cls, other: object) -> Index | None:
+        """Any operand of arithmetic as an index, or `None`.
+
+        Args:
+            other: a number, an integer array or an index.
+
+        >>> import codelet as cl
+        >>> cl.Index.operand(3), cl.Index.operand("x")
+        (Index(3), None)
+        """
         return as_index(other)
 
     def __len__(self) -> int:
@@ -85,9 +103,15 @@ class Index(IntegerOperators):
         return (self[k] for k in range(len(self)))
 
     def __getitem__(self, items: object) -> Any:
-        """The index at some of its positions, by NumPy's rules of indexing.
+        """Part of the index, by NumPy's rules of indexing.
 
-        It is a `Ragged` where the number of positions depends on a symbol.
+        The result is a `Ragged` if the number of positions depends on a symbol.
+
+        Args:
+            items: as of `Tensor.__getitem__`.
+
+        Raises:
+            OutOfBoundsError: a position outside of it.
         """
         if self.is_strided:
             basic = take_basic(self, items)
@@ -98,8 +122,18 @@ class Index(IntegerOperators):
     def blocks(self, axes: Sequence[Axis], limit: int = 1 << 22) -> Iterator[tuple[int, np.ndarray]]:
         """Its values for all positions of `axes`, in blocks of about `limit` elements.
 
-        Yields the number of the block's first position, in row-major order, and an array of shape
-        `(positions in the block, *self.shape)`.
+        Args:
+            axes: the grid axes to evaluate it over.
+            limit: about how many elements a block has.
+
+        Yields:
+            The number of the block's first position, in row-major order, and an array of shape
+            `(positions in the block, *self.shape)`.
+
+        >>> import codelet as cl
+        >>> i = cl.grid(4)
+        >>> [(first, block.tolist()) for first, block in (10 * i).blocks(i.axes, limit=2)]
+        [(0, [0, 10]), (2, [20, 30])]
         """
         per_position = max(1, self.size)
         count = math.prod(axis.extent for axis in axes)
@@ -122,7 +156,7 @@ class Index(IntegerOperators):
                     yield start * inside + number, block
 
     def inverse(self) -> Inverse:
-        """Where each element stands that it names: at which position along each grid axis and each dimension.
+        """The grid position and dimension position of each element that it names.
 
         Raises:
             ViewError: an element that it names twice.
@@ -145,7 +179,15 @@ class Index(IntegerOperators):
         return f"Index({self.text()})" if not self.shape else f"Index({self.text()}, shape={self.shape})"
 
     def text(self, names: dict[Axis, str] | None = None) -> str:
-        """The expression in symbols and dimensions; `names` says what the symbols of grid axes are called."""
+        """The expression in symbols and dimensions, as text.
+
+        Args:
+            names: printed names of the symbols of grid axes. Default: the names given to `cl.grid`, or i0, i1, ...
+
+        >>> import codelet as cl
+        >>> (2 * cl.grid(i=4) + 1).text()
+        '1 + 2*i'
+        """
         return index_text(self, names)
 
 

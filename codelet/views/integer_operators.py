@@ -46,7 +46,7 @@ class IntegerOperators(Arithmetic):
         if isinstance(other, NoNumber):
             return NotImplemented
         raise SymbolError(
-            f"an index expression is given to `{symbol}` with something that is no integer",
+            f"an index expression is given to `{symbol}` with something other than an integer",
             given=f"{shown(other)} for `{symbol}` with {shown(self)}",
             expected="an integer, a symbol, an index expression or a table",
             fix="compute fractions within the codelet, from the symbol as a field" if _is_fraction(other) else None,

@@ -1,4 +1,4 @@
-"""Symbols: what users write instead of loops."""
+"""Symbols: in place of loops over vertices."""
 
 from __future__ import annotations
 
@@ -64,19 +64,18 @@ def grid(*sizes: object, **named: object) -> Any:
     """Symbols that run over all combinations of `sizes`, as nested loops would.
 
     Args:
-        sizes: for each symbol how many values it takes (0, 1, ...), or the range of its values. A count may be
-            another symbol, and the ends of a range, as `slice(start, stop)` or `slice(start, stop, step)`, may be
-            index expressions: after `i = grid(n)` the symbol `grid(i)` runs over range(i) for each i, and
-            `grid(slice(i + 1, n))` over range(i + 1, n). Vertices with such symbols are over one axis of all
-            combinations, as they come in nested loops: an output left off has one dimension for it, and so
-            has an array over the grid.
-        named: sizes of more symbols, by the names that they have in print.
+        sizes: for each symbol its number of values (0, 1, ...), or their range. A size may depend on other symbols, as
+            in a triangular loop: after `i = grid(n)`, `grid(i)` runs over range(i) for each i. The ends of a range, as
+            `slice(start, stop)` or `slice(start, stop, step)`, may be index expressions: `grid(slice(i + 1, n))` runs
+            over range(i + 1, n). Vertices with such symbols have one axis for all combinations, in the order of nested
+            loops. So has an omitted output, and an array over the grid.
+        named: sizes of more symbols, by their printed names.
 
     Returns:
         The symbol itself for one size, else a tuple of symbols, in the order given.
 
     Raises:
-        SymbolError: a size that is neither a non-negative integer nor a range, nor these by symbols.
+        SymbolError: a size that is not a non-negative integer, a range, or either of these by symbols.
 
     >>> import codelet as cl
     >>> row, part = cl.grid(4, 8)
@@ -121,7 +120,7 @@ def grid(*sizes: object, **named: object) -> Any:
 
 
 class SymbolNames(NamedTuple):
-    """What axes are called, and the symbols that the combined ones among them stand for."""
+    """The printed names of axes, and of the symbols that combined axes stand for."""
 
     of_axes: tuple[str, ...]
     of_symbols: tuple[tuple[Axis, str], ...]
@@ -148,7 +147,7 @@ def _symbol_of(value: object) -> Axis | None:
 def symbol_names(axes: Sequence[Axis], variables: Mapping[str, object]) -> SymbolNames:
     """The names of the symbols of `axes`.
 
-    They are those given to `grid`; else what the user's `variables` call them; else i0, i1, ...
+    They are those given to `grid`; else the names in the user's `variables`; else i0, i1, ...
     """
     if not axes:
         return SymbolNames((), ())
@@ -189,7 +188,7 @@ def _both(function: str, a: object, b: object) -> tuple[Index, Index]:
     for value, operand in zip((a, b), operands, strict=True):
         if operand is None:
             raise SymbolError(
-                f"cl.{function} is given something that is no integer",
+                f"cl.{function} is given something other than an integer",
                 given=shown(value),
                 expected="integers, symbols, index expressions or tables",
             )
@@ -208,36 +207,53 @@ def _plain(index: Index, *given: object) -> Any:
 
 
 def minimum(a: object, b: object) -> Any:
-    """The lesser of two index expressions, position by position. Of two plain integers it is one.
+    """The smaller of two index expressions, position by position. Of two plain integers it is an integer.
+
+    Args:
+        a: an integer or an index expression.
+        b: the same.
 
     Raises:
-        SymbolError: something that is no integer.
+        SymbolError: not an integer.
 
     >>> import codelet as cl
     >>> i = cl.grid(4)
-    >>> cl.minimum(i + 1, 3).values(i.axes).tolist(), cl.maximum(i - 1, 0).values(i.axes).tolist()
-    ([1, 2, 3, 3], [0, 0, 1, 2])
+    >>> cl.minimum(i + 1, 3).values(i.axes).tolist()
+    [1, 2, 3, 3]
     """
     left, right = _both("minimum", a, b)
     return _plain(left.minimum(right), a, b)
 
 
 def maximum(a: object, b: object) -> Any:
-    """The greater of two index expressions, position by position; see `minimum`."""
+    """The larger of two index expressions, position by position. Of two plain integers it is an integer.
+
+    Args:
+        a: an integer or an index expression.
+        b: the same.
+
+    Raises:
+        SymbolError: not an integer.
+
+    >>> import codelet as cl
+    >>> i = cl.grid(4)
+    >>> cl.maximum(i - 1, 0).values(i.axes).tolist()
+    [0, 0, 1, 2]
+    """
     left, right = _both("maximum", a, b)
     return _plain(left.maximum(right), a, b)
 
 
 def where(condition: object, a: object, b: object) -> Any:
-    """One index expression where a condition holds, and another elsewhere. Of plain numbers it is one.
+    """Select between two index expressions by a condition. With plain numbers alone the result is a number.
 
     Args:
-        condition: a comparison of index expressions, such as `i < 3`; several are joined by `&` and `|`.
-        a: where it holds.
-        b: where it does not.
+        condition: a comparison of index expressions, such as `i < 3`; combine several with `&` and `|`.
+        a: the value if the condition holds.
+        b: the value if it does not.
 
     Raises:
-        SymbolError: no condition, or something else than integers to choose from.
+        SymbolError: not a condition, or `a` or `b` is not an integer.
 
     >>> import codelet as cl
     >>> i = cl.grid(4)
@@ -250,7 +266,7 @@ def where(condition: object, a: object, b: object) -> Any:
         condition = Condition(as_index(np.asarray(condition).astype(np.int32)))  # type: ignore[arg-type]
     if not isinstance(condition, Condition):
         raise SymbolError(
-            "cl.where is given something that is no condition",
+            "cl.where is given something other than a condition",
             given=shown(condition),
             expected="a comparison of index expressions, as in cl.where(i < 3, a, b)",
         )
@@ -268,16 +284,16 @@ def table(values: object) -> Index: ...
 @overload
 def table(values: object, *, offsets: object) -> RaggedTable: ...
 def table(values: object, *, offsets: object = None) -> Index | RaggedTable:
-    """An integer array to be looked up by symbols: edges from data.
+    """An integer array that symbols look up: edges from data, such as those of a sparse matrix.
 
     Args:
         values: integers, of any shape. With fewer symbols than axes, a lookup gives an array of indices.
-        offsets: for a table with rows of different lengths, whose entries `values` holds one row after
-            another: where each row starts, and where the last one ends, as in a matrix of compressed rows.
-            A lookup then gives each vertex a row, and its field as many elements.
+        offsets: for rows of different lengths, concatenated in `values`: where each row starts, and where the last one
+            ends, shape (rows + 1,), as in a matrix of compressed rows (CSR). A lookup gives each vertex one row, and
+            its field as many elements.
 
     Raises:
-        SymbolError: values that are not integers, or offsets that do not cut them into rows.
+        SymbolError: values that are not integers, or offsets that do not partition them into rows.
 
     >>> import codelet as cl
     >>> senders = cl.table([3, 1, 2])

@@ -53,17 +53,22 @@ class _TensorSlots:
 class Tensor(NoNumber, Frozen, _TensorSlots):
     """A view: an array of references to elements of variables. Made by `Graph.add_variable` and by viewing.
 
-    It is indexed as NumPy arrays are, and by grid symbols and tables as well; no view makes state.
+    It is indexed as NumPy arrays are, and by grid symbols and tables. A view makes no state and moves no data.
 
     Attributes:
-        source: what is viewed.
-        index: which element of the source stands at each position.
-        rows: for a view with a ragged dimension, whose length depends on the vertex, whose elements are
-            whose; `index`, and so the tensor's shape, is that of the elements of all vertices.
-        ragged_dimension: the dimension that is ragged, where there are rows.
-        layout: what it has in common with strided views of other offsets; None where it is no strided view,
-            or was not asked yet. See `find_layout`.
-        offset: of a view that has a layout.
+        source: the variable, or the concatenation of tensors, that is viewed.
+        index: the flat element of the source at each position.
+        rows: for a view with a ragged dimension, whose length depends on the vertex: the rows of each vertex. `index`
+            and `shape` are then those of the elements of all vertices.
+        ragged_dimension: the dimension that is ragged, if there are rows.
+        layout: for a strided view, the part that is independent of the offset; `None` for other views, and until
+            `find_layout` is called.
+        offset: the offset of a view with a layout, in elements.
+
+    >>> import codelet as cl
+    >>> x = cl.Graph().add_variable("x", (2, 3))
+    >>> x[1, ::2], x[:, 0].elements().tolist()
+    (Tensor(float32[2] of x: 3 + 2*f0), [0, 3])
     """
 
     __slots__ = ()
@@ -74,7 +79,13 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
 
     @property
     def index(self) -> Index:
-        """Which element of the source stands at each position; see the class."""
+        """The flat element of the source at each position.
+
+        >>> import codelet as cl
+        >>> x = cl.Graph().add_variable("x", (2, 3))
+        >>> x[:, 1].index, x[:, 1].index.values().tolist()
+        (Index(1 + 3*f0, shape=(2,)), [1, 4])
+        """
         index = self._index
         if index is None:
             assert self.layout is not None
@@ -83,7 +94,13 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
         return index
 
     def find_layout(self) -> Layout | None:
-        """Its layout, where it is a strided view."""
+        """Its layout, or `None` if it is not a strided view.
+
+        >>> import codelet as cl
+        >>> x = cl.Graph().add_variable("x", (4, 6))
+        >>> x[1:3, ::2].find_layout().strides, x[[0, 2, 3]].find_layout()
+        ((6, 2), None)
+        """
         index = self.index
         if self.layout is None and index.is_strided and self.rows is None:
             object.__setattr__(self, "offset", index.offset)
@@ -92,35 +109,45 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
 
     @property
     def graph(self) -> Graph:
-        """The graph whose elements it views."""
+        """The graph of its elements."""
         return self.source.graph
 
     @property
     def name(self) -> str:
-        """The name of the variable that it is all of, scopes included.
+        """The name of the variable that it views in whole, scopes included.
 
         Raises:
-            UnnamedError: a view of something else than one whole variable.
+            UnnamedError: a view of part of a variable, or of several.
+
+        >>> import codelet as cl
+        >>> cl.Graph().add_variable("x", (2, 3)).name
+        'x'
         """
         if not self.is_whole_variable:
             raise UnnamedError(
                 "a view has no name",
                 given=self,
                 expected="a variable, all of it, as graph.add_variable returns it",
-                fix=f"it views {', '.join(v.name for v in source_variables(self.source))}",
+                fix="engine.read(view) needs no name; it views "
+                + ", ".join(variable.name for variable in source_variables(self.source)),
             )
         return source_text(self.source)
 
     @property
     def dtype(self) -> np.dtype:
-        """The dtype of its elements."""
+        """The NumPy dtype of its elements."""
         return self.source.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape, at each position of the grid where it depends on symbols.
+        """Its shape. If it depends on symbols, its shape at each position of the grid.
 
-        Along a dimension that is ragged it is the number of elements of all rows, and shown as `n`.
+        The extent of a ragged dimension is the number of elements of all rows; it prints as `n`.
+
+        >>> import codelet as cl
+        >>> x = cl.Graph().add_variable("x", (2, 3))
+        >>> x.shape, x[cl.grid(2)].shape
+        ((2, 3), (3,))
         """
         if self.rows is None:
             return self.index.shape
@@ -129,7 +156,13 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
 
     @property
     def ndim(self) -> int:
-        """The number of dimensions."""
+        """The number of dimensions.
+
+        >>> import codelet as cl
+        >>> x = cl.Graph().add_variable("x", (2, 3))
+        >>> x.ndim, x.size, x.dtype
+        (2, 6, dtype('float32'))
+        """
         return len(self.index.shape)
 
     @property
@@ -139,17 +172,29 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """The grid axes it depends on."""
+        """The grid axes it depends on.
+
+        >>> import codelet as cl
+        >>> x = cl.Graph().add_variable("x", (2, 3))
+        >>> x.axes, len(x[cl.grid(2)].axes)
+        ((), 1)
+        """
         return self.index.axes if self.rows is None else union_axes([self.index.axes, self.rows.axes])
 
     @property
     def is_whole_variable(self) -> bool:
-        """Whether it is one variable, all of it, in order."""
+        """True if it is one whole variable, in order.
+
+        >>> import codelet as cl
+        >>> x = cl.Graph().add_variable("x", (2, 3))
+        >>> x.is_whole_variable, x.T.is_whole_variable
+        (True, False)
+        """
         return isinstance(self.source, Variable) and self.is_whole_source
 
     @property
     def is_whole_source(self) -> bool:
-        """Whether it is all of what it views, in order."""
+        """True if it is the whole source, in order."""
         source, index = self.source, self.index
         return (
             self.rows is None
@@ -160,13 +205,23 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
         )
 
     def __getitem__(self, items: object) -> Tensor:
-        """A view of some elements, by NumPy's rules; symbols and tables may stand where integers may.
+        """A view of some elements, by NumPy's rules. Symbols and tables may stand for integers.
 
         A ragged table, or a slice whose length depends on a symbol, makes a view with a ragged dimension.
 
+        Args:
+            items: an integer, a slice, `...`, `None`, an integer array, an index expression or a lookup in a
+                `cl.table`, for each dimension.
+
         Raises:
-            OutOfBoundsError: an index that leaves the tensor at any position of the grid.
-            ViewError: two lengths that depend on symbols, or something that is no index.
+            OutOfBoundsError: an index outside the tensor at some position of the grid.
+            ViewError: two lengths that depend on symbols, or an invalid index.
+
+        >>> import codelet as cl
+        >>> x = cl.Graph().add_variable("x", (4, 6))
+        >>> i = cl.grid(3)
+        >>> x[0].shape, x[:, -1].shape, x[i, 2 * i : 2 * i + 2].shape
+        ((6,), (4,), (2,))
         """
         layout = self.layout
         if layout is None:
@@ -215,7 +270,16 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
         return Tensor(self.source, taken)
 
     def over(self, axes: Sequence[Axis]) -> Tensor:
-        """It over axes that stand for all of its own, without idle symbols: a view as a family holds it."""
+        """The same view over other axes, which stand for all of its axes, without idle symbols. Families hold views so.
+
+        Args:
+            axes: the axes of the family.
+
+        >>> import codelet as cl
+        >>> x, i = cl.Graph().add_variable("x", (4,)), cl.grid(4)
+        >>> x[i].over(i.axes)
+        Tensor(float32[] of x: i0)
+        """
         if self.rows is None:
             index = self.index.over(axes).without_idle_symbols()
             return self if index is self.index else Tensor(self.source, index)
@@ -308,31 +372,75 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
         return (self[k] for k in range(len(self)))
 
     def reshape(self, *shape: int | Sequence[int]) -> Tensor:
-        """Its elements, in row-major order, in another shape; one extent may be -1.
+        """Its elements in row-major order, in another shape. One extent may be -1.
+
+        Args:
+            shape: the extents, as integers or one sequence.
 
         Raises:
-            ViewError: a shape of another size.
+            ViewError: a shape of another size, or a view with a ragged dimension.
+
+        >>> import codelet as cl
+        >>> x = cl.Graph().add_variable("x", (2, 3))
+        >>> x.reshape(3, -1).elements().tolist()
+        [[0, 1], [2, 3], [4, 5]]
         """
         self._refuse_rows("reshaped")
         return Tensor(self.source, self.index.reshape(as_shape(shape, self.shape)))
 
     def flatten(self) -> Tensor:
-        """Its elements, in row-major order, in one dimension."""
+        """Its elements in row-major order, in one dimension.
+
+        Raises:
+            ViewError: a view with a ragged dimension.
+
+        >>> import codelet as cl
+        >>> cl.Graph().add_variable("x", (2, 3)).T.flatten().elements().tolist()
+        [0, 3, 1, 4, 2, 5]
+        """
         return self.reshape((self.size,))
 
     def transpose(self, *order: int | Sequence[int]) -> Tensor:
-        """Its dimensions in another order, or reversed when none is given."""
+        """Its dimensions in another order.
+
+        Args:
+            order: the old dimension at each new place, as integers or one sequence. Default: reversed.
+
+        Raises:
+            ViewError: an order that does not name each dimension once.
+
+        >>> import codelet as cl
+        >>> x = cl.Graph().add_variable("x", (2, 3, 4))
+        >>> x.transpose(0, 2, 1).shape, x.transpose().shape
+        ((2, 4, 3), (4, 3, 2))
+        """
         positive = as_order(order, self.ndim)
         moved = positive.index(self.ragged_dimension) if self.rows is not None else 0
         return Tensor(self.source, self.index.transpose(positive), self.rows, moved)
 
     @property
     def T(self) -> Tensor:
-        """Its dimensions reversed."""
+        """Its dimensions reversed.
+
+        >>> import codelet as cl
+        >>> cl.Graph().add_variable("x", (2, 3)).T.elements().tolist()
+        [[0, 3], [1, 4], [2, 5]]
+        """
         return self.transpose()
 
     def broadcast_to(self, shape: int | Sequence[int]) -> Tensor:
-        """Its elements repeated over `shape`, by NumPy's rules."""
+        """Its elements repeated to `shape`, by NumPy's rules.
+
+        Args:
+            shape: its extents.
+
+        Raises:
+            ViewError: a shape that it cannot be broadcast to, or a view with a ragged dimension.
+
+        >>> import codelet as cl
+        >>> cl.Graph().add_variable("x", (3,)).broadcast_to((2, 3)).elements().tolist()
+        [[0, 1, 2], [0, 1, 2]]
+        """
         self._refuse_rows("broadcast")
         wanted = as_integers((shape,), "the shape of a broadcast")
         try:
@@ -348,12 +456,35 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
         return Tensor(self.source, self.index.broadcast_to(wanted))
 
     def expand(self, dimension: int) -> Tensor:
-        """A new dimension of extent 1 before `dimension`."""
+        """Add a dimension of extent 1.
+
+        Args:
+            dimension: its place in the result.
+
+        Raises:
+            ViewError: a dimension that does not exist.
+
+        >>> import codelet as cl
+        >>> cl.Graph().add_variable("x", (2, 3)).expand(1).shape
+        (2, 1, 3)
+        """
         at = as_dimension(dimension, self.ndim + 1)
         return self[(slice(None),) * at + (None,)]
 
     def squeeze(self, dimension: int | None = None) -> Tensor:
-        """Without `dimension`, of extent 1; without all such dimensions when none is named."""
+        """Remove dimensions of extent 1.
+
+        Args:
+            dimension: the one to remove. Default: all of extent 1.
+
+        Raises:
+            ViewError: a dimension that does not exist, or of another extent.
+
+        >>> import codelet as cl
+        >>> x = cl.Graph().add_variable("x", (2, 1, 3, 1))
+        >>> x.squeeze().shape, x.squeeze(1).shape
+        ((2, 3), (2, 3, 1))
+        """
         if dimension is None:
             return self[tuple(0 if n == 1 else slice(None) for n in self.shape)]
         at = as_dimension(dimension, self.ndim)
@@ -366,32 +497,49 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
         return self[(slice(None),) * at + (0,)]
 
     def reverse(self, dimension: int) -> Tensor:
-        """With the order of one dimension reversed."""
+        """Reverse the order of one dimension.
+
+        Args:
+            dimension: which.
+
+        Raises:
+            ViewError: a dimension that does not exist.
+
+        >>> import codelet as cl
+        >>> cl.Graph().add_variable("x", (2, 3)).reverse(1).elements().tolist()
+        [[2, 1, 0], [5, 4, 3]]
+        """
         at = as_dimension(dimension, self.ndim)
         return self[(slice(None),) * at + (slice(None, None, -1),)]
 
     def text(self) -> str:
-        """It in an error about an expression: what is viewed, and where."""
+        """The view as errors print it in an expression.
+
+        >>> import codelet as cl
+        >>> x = cl.Graph().add_variable("x", (4,))
+        >>> x.text(), x[1:].text()
+        ('x', 'Tensor(float32[3] of x: 1 + f0)')
+        """
         return self.name if self.is_whole_variable else repr(self)
 
     def pad(self, widths: object, mode: str = "constant", value: object = 0) -> Tensor:
-        """With more positions before and after its dimensions, as `numpy.pad` adds them. It needs no memory.
+        """Add positions before and after its dimensions, as `numpy.pad` does. It needs no memory.
 
-        Modes `edge`, `wrap` and `reflect` repeat its own elements. Mode `constant` adds positions that are
-        elements of no variable: no edge leads to them, nothing writes them, and they hold `value`. Pad once
-        and index the result: vertices added in a loop that each pad anew are each a family of their own.
+        Modes `edge`, `wrap` and `reflect` repeat elements of the tensor. Mode `constant` adds padding: positions with
+        `value`, which no edge reads and no vertex writes. Pad once and index the result: vertices added in a loop that
+        pads again in each iteration are one family each.
 
         Args:
-            widths: for each dimension how many positions before and after, ((1, 1), (0, 2)); or one such
-                pair for all dimensions; or one number for all.
-            mode: "constant"; "edge" for the element at the end; "wrap" for those of the other end;
-                "reflect" for those next to the end, in reverse.
-            value: what a constant pad holds; any number that the dtype holds.
+            widths: the number of positions before and after each dimension, ((1, 1), (0, 2)); or one such pair for all
+                dimensions; or one number for all.
+            mode: "constant"; "edge" repeats the last element, "wrap" continues at the other end, "reflect" mirrors
+                without the last element.
+            value: the value of a constant pad: a number that the dtype can represent.
 
         Raises:
-            ViewError: widths that do not fit or are negative, a mode that is none, a value without mode
-                "constant", an empty dimension that would have to repeat something.
-            FieldTypeError: a value that the dtype cannot hold.
+            ViewError: widths that do not fit or are negative, an unknown mode, a value with another mode than
+                "constant", or an empty dimension to repeat.
+            FieldTypeError: a value that the dtype cannot represent.
 
         Source: numpy.pad, NumPy's API reference.
 
@@ -425,11 +573,19 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
         return Tensor(source, row_major(source.shape).bound(axes).mentioning(self.axes))
 
     def elements(self, axes: Sequence[Axis] = ()) -> np.ndarray:
-        """The graph's numbers of its elements, int64 of shape `(extents of axes..., *shape)`; -1 for padding.
+        """The graph's numbers of its elements, int64 of shape `(*extents of axes, *shape)`; -1 for padding.
 
-        Of a view with a ragged dimension, those of all rows; `axes` need not cover the axes of the rows.
+        Two positions hold the same number exactly if they view the same element, or if both are padding. For a view
+        with a ragged dimension, the elements of all rows; `axes` need not cover the axes of the rows.
 
-        Two positions hold the same number exactly when they view the same element, or padding both.
+        Args:
+            axes: the grid axes to evaluate it over, such as `i.axes`. Default: none, for a view without symbols.
+
+        >>> import codelet as cl
+        >>> x = cl.Graph().add_variable("x", (4,))
+        >>> i = cl.grid(2)
+        >>> x[1:3].elements().tolist(), x[i : i + 3].elements(i.axes).tolist()
+        ([1, 2], [[0, 1, 2], [1, 2, 3]])
         """
         return source_elements(self.source)[self.index.values(axes)]
 

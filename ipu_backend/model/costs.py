@@ -1,4 +1,4 @@
-"""What parts of a vertex take, and how the vertex runs: what every rule for cycles is given, and what it gives."""
+"""The cost of parts of a vertex, and how the vertex runs: arguments and results of every rule for cycles."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class CyclesError(CodeletError, ValueError):
-    """A codelet's own `cycles=` or `trip_count=` that fails, or returns something else than a number."""
+    """A codelet's `cycles=` or `trip_count=` fails, or does not return a number."""
 
 
 class UnknownCyclesWarning(UserWarning):
-    """A primitive whose cycles no rule knows, or a loop whose turns nobody knows."""
+    """A primitive without a rule for its cycles, or a loop without a known trip count."""
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -27,13 +27,13 @@ def ceil_div(a: int, b: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What part of a vertex takes.
+    """The cost of part of a vertex.
 
     Attributes:
-        worker: cycles of each worker that runs it: of the slowest, where they share it.
-        supervisor: cycles of the tile besides, in which no worker runs.
-        fitted: how many of both together rest on constants fitted to measurements.
-        guessed: how many rest on guesses; the others have a source.
+        worker: cycles of each worker that runs it; of the slowest, if several share it.
+        supervisor: additional cycles of the tile, in which no worker runs.
+        fitted: how many of both together come from constants fitted to measurements.
+        guessed: how many are guesses; the others have a source.
     """
 
     worker: int = 0
@@ -93,12 +93,12 @@ class Mode:
     """How a vertex runs.
 
     Attributes:
-        machine: on what.
-        workers: how many workers share its work.
-        compiled: whether its loops issue one instruction after another, rather than load and store beside arithmetic.
-        vectorised: whether compiled loops take vectors.
-        turns: of each of its while loops; None for not known.
-        causes: what nobody knows of what the vertex takes, each in a sentence; whoever asks tells the user.
+        machine: the machine.
+        workers: how many workers share the vertex.
+        compiled: True if its loops issue one instruction at a time; False if they load and store beside arithmetic.
+        vectorised: True if compiled loops use vectors.
+        turns: the trip count of each of its while loops; `None` if unknown.
+        causes: unknown parts of its cost, each in a sentence, which the caller reports to the user.
     """
 
     machine: Machine
@@ -109,9 +109,9 @@ class Mode:
     causes: dict[str, None] = field(default_factory=dict, compare=False, repr=False)
 
     def tell(self, cause: str) -> None:
-        """Say what nobody knows, and what is counted in its place: `UnknownCyclesWarning`, once for a codelet."""
+        """Report an unknown part of the cost and its substitute: `UnknownCyclesWarning`, once for a codelet."""
         self.causes[cause] = None
 
     def share(self, count: int) -> int:
-        """How many of some equal parts the worker with most of them has."""
+        """The largest number of equal parts that one worker gets."""
         return ceil_div(count, self.workers)

@@ -61,11 +61,11 @@ class IPU(Machine):
 
     Args:
         chip: `"mk1"` (GC2), `"mk2"` (GC200, the default) or `"bow"`.
-        changes: any of the attributes of `Machine`, to describe another machine. `num_chips=` alone gives it as many
-            times the tiles.
+        changes: any attributes of `cl.Machine`, to describe another machine. `num_chips=` alone multiplies the number
+            of tiles.
 
     Raises:
-        TargetError: an unknown chip or attribute, or a number that no machine has.
+        TargetError: an unknown chip or attribute, or an invalid number.
 
     >>> import codelet as cl
     >>> cl.IPU("mk1").num_tiles
@@ -89,7 +89,7 @@ class IPU(Machine):
 
     @property
     def chip(self) -> str:
-        """The chip whose numbers it starts from."""
+        """The chip that its numbers start from."""
         return self.name
 
     def _usual(self) -> Machine:

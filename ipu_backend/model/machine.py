@@ -15,20 +15,20 @@ from ipu_backend.model.tables import POPLIBS, Tables
 
 
 class TargetError(CodeletError, ValueError):
-    """A target that does not exist, or numbers that no machine has."""
+    """An unknown target, or an invalid number of a machine."""
 
 
 @dataclass(frozen=True)
 class Route:
-    """How long a word is under way between tiles, by the tile that it goes to.
+    """The latency of a word between tiles, by the tile that receives it.
 
     Attributes:
         cycles: to a tile of the first row.
         row_cycles: more for each further row.
-        rows: of pairs of tiles in a column; pairs are numbered along columns, there and back.
+        rows: pairs of tiles in a column; pairs are numbered along columns, in alternating directions.
 
     Raises:
-        TargetError: a number that no chip has.
+        TargetError: a negative number, or a fraction.
 
     >>> Route(cycles=50, row_cycles=2, rows=2).arrival_cycles(10)
     array([50, 50, 52, 52, 52, 52, 50, 50, 50, 50])
@@ -45,7 +45,14 @@ class Route:
                 raise TargetError(f"{name} of a route is not a whole number from {least}", given=value)
 
     def arrival_cycles(self, num_tiles: int) -> np.ndarray:
-        """Cycles under way to each tile of a chip, int64 of shape (num_tiles,)."""
+        """Latency to each tile of a chip in cycles, int64 of shape (num_tiles,).
+
+        Args:
+            num_tiles: of one chip.
+
+        >>> Route(cycles=50, row_cycles=2, rows=2).arrival_cycles(4).tolist()
+        [50, 50, 52, 52]
+        """
         column, row = np.divmod(np.arange(num_tiles) // 2, self.rows)
         return self.cycles + self.row_cycles * np.where(column % 2, self.rows - 1 - row, row)
 
@@ -67,10 +74,10 @@ _REAL = {"clock_hertz", "host_bytes_per_cycle", "link_bytes_per_second", "hop_se
 
 
 def check_number(name: str, value: Any) -> None:
-    """See that a machine may have an attribute of some value.
+    """Check the value of an attribute of a machine.
 
     Raises:
-        TargetError: it may not.
+        TargetError: an invalid value.
     """
     if name in _OTHER:
         if not isinstance(value, _OTHER[name]):
@@ -86,40 +93,40 @@ def check_number(name: str, value: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """A machine of tiles, by its numbers and tables. `IPU` has those of Graphcore's chips.
+    """A machine of tiles, by its numbers and tables. `cl.IPU` has those of Graphcore's chips.
 
     Attributes:
-        name: what it is called in print.
+        name: its printed name.
         num_tiles: of all chips.
         bytes_per_tile: memory of a tile, in bytes.
         clock_hertz: cycles per second.
-        num_chips: chips, each with as many tiles.
+        num_chips: chips, with equally many tiles.
         num_workers: worker contexts of a tile, which share its pipeline round-robin.
-        interleaved_bytes: how many bytes of a tile lie in memory that is read twice as wide, where what the matrix unit
-            loads and gives must lie; 0 for no such difference.
-        vector_bytes: what one vector instruction takes of an operand, in bytes.
-        float16_macs_per_cycle: multiply-accumulates of a tile's matrix unit in a cycle, in float16; 0 without one.
+        interleaved_bytes: bytes of a tile in memory that is read twice as wide, where operands and results of the
+            matrix unit must lie; 0 if memory is uniform.
+        vector_bytes: width of a vector instruction, in bytes per operand.
+        float16_macs_per_cycle: multiply-accumulates of a tile's matrix unit per cycle, in float16; 0 without one.
         float32_macs_per_cycle: the same, in float32.
         float8_macs_per_cycle: the same, in float8.
-        word_bytes: what is exchanged comes in whole words of so many bytes.
-        exchange_bytes_per_cycle: what a tile receives in a cycle, and what it sends, in bytes.
-        paired_exchange: whether two tiles of a pair share a bus, so that what goes to both moves at twice the rate.
-        max_message_words: what is longer is sent in several messages.
-        sync_cycles: of the synchronization before an exchange.
-        exchange_overhead_cycles: of every exchange, whatever it moves.
-        route: how long a word is under way; None for no time.
+        word_bytes: the unit of exchange, in bytes.
+        exchange_bytes_per_cycle: bytes that a tile receives per cycle, and bytes that it sends.
+        paired_exchange: True if two tiles of a pair share a bus, so that data for both moves at twice the rate.
+        max_message_words: longer data is sent in several messages.
+        sync_cycles: of the synchronisation before an exchange.
+        exchange_overhead_cycles: fixed cost of each exchange.
+        route: the latency of a word; `None` for zero.
         launch_cycles: of a tile that starts the vertices of a compute set.
-        host_bytes_per_cycle: what streams from and to the host move, of all tiles of a chip together.
-        host_overhead_cycles: of every copy from or to a stream, whatever it moves.
-        link_bytes_per_second: of one link between chips, after what its protocol takes.
-        hop_seconds: of a sync from one chip to the next.
-        stack_bytes: what a tile keeps for stacks.
-        control_code_bytes: of the code that steps through a program, on every tile.
-        host_code_bytes: of the code of exchanges with the host, on a tile that takes part in any.
-        tables: what operations take of a worker.
+        host_bytes_per_cycle: bandwidth of streams, over all tiles of a chip.
+        host_overhead_cycles: fixed cost of each copy from or to a stream.
+        link_bytes_per_second: bandwidth of one link between chips, net of its protocol.
+        hop_seconds: latency of a sync from one chip to the next.
+        stack_bytes: stacks of a tile.
+        control_code_bytes: code of the program's control flow, on every tile.
+        host_code_bytes: code of exchanges with the host, on a tile that takes part in any.
+        tables: the cycles of operations on a worker.
 
     Raises:
-        TargetError: a number that no machine has.
+        TargetError: an invalid number.
 
     >>> import codelet as cl
     >>> cl.Machine(name="four", num_tiles=4, bytes_per_tile=2**16, clock_hertz=1e9)
@@ -165,21 +172,45 @@ class Machine:
             )
 
     def arrival_cycles(self) -> np.ndarray:
-        """From when a tile sends a word until it arrives, for each tile that it may go to: int64, (num_tiles,)."""
+        """Latency of a word to each tile in cycles, int64 of shape (num_tiles,).
+
+        >>> import codelet as cl
+        >>> cl.IPU(num_tiles=4).arrival_cycles().tolist()
+        [52, 52, 54, 54]
+        """
         per_chip = self.num_tiles // self.num_chips
         each = np.zeros(per_chip, np.int64) if self.route is None else self.route.arrival_cycles(per_chip)
         return np.tile(each, self.num_chips)
 
     def estimate_cycles(self, codelet: TracedCodelet) -> VertexCycles:
-        """What a vertex of a codelet takes: its own `cycles=`, or what the rules say of its equations.
+        """The modelled cycles of a vertex: the codelet's `cycles=`, or the rules for the equations of its jaxpr.
+
+        Args:
+            codelet: a traced codelet, such as `graph.families[0].codelet`.
 
         Raises:
-            CyclesError: the codelet's own `cycles=` or `trip_count=` fails.
+            CyclesError: the codelet's `cycles=` or `trip_count=` fails.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> graph.target.estimate_cycles(graph.families[0].codelet).worker
+        7
         """
         return codelet_cycles(codelet, self)
 
     def interleaved_fields(self, codelet: TracedCodelet) -> tuple[str, ...]:
-        """The fields of such a vertex that must lie in interleaved memory, in their order."""
+        """The fields of a vertex that must lie in interleaved memory, in order.
+
+        Args:
+            codelet: a traced codelet.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> graph.target.interleaved_fields(graph.families[0].codelet)    # a vertex without the matrix unit
+        ()
+        """
         return interleaved_fields(codelet, self)
 
     def _usual(self) -> Machine:

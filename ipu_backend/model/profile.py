@@ -1,7 +1,7 @@
-"""The profile: what a plan costs on the machine, in cycles by step and in bytes by tile.
+"""The profile: the cost of a plan on the machine, in cycles by step and in bytes by tile.
 
-A `Profile` is what `ipu_backend/model/profile_plan.py` has counted. Its summary says what Poplar's printProfileSummary
-says; it is also frames of columns, a trace for Perfetto, and figures (`ipu_backend/model/figures.py`).
+`ipu_backend/model/profile_plan.py` counts it. Its summary has the figures of Poplar's printProfileSummary. It is also
+frames of columns, a trace for Perfetto, and figures (`ipu_backend/model/figures.py`).
 """
 
 from __future__ import annotations
@@ -63,22 +63,29 @@ _TRACKS = ("sync", "exchange", "compute")
 
 @dataclass(frozen=True, eq=False)
 class Profile(CountedByKind):
-    """What a plan costs on the machine.
+    """The cost of a program on the machine. Made by `Engine.profile`.
 
     Attributes:
         target: the machine.
-        steps: in the order in which they run, those inside of a repeat once for all its turns.
-        cycles_by_codelet: cycles on one worker, summed over all vertices and turns, the most first.
-        memory: for each kind of occupant its bytes on each tile, int64 of shape (num_tiles,).
+        steps: in program order; steps inside a loop appear once, for all its iterations.
+        cycles_by_codelet: cycles on one worker, summed over all vertices and iterations, the most first.
+        memory: bytes on each tile by kind of occupant, int64 of shape (num_tiles,).
         num_vertices: of the program.
         num_edges: of the program.
         num_variables: of the graph.
         num_compute_sets: of the program.
-        vertex_tiles: where the vertices are.
-        cycles_if_assembly: for each codelet that is supposed to be compiled, since nobody says how it is made, what
-            its cycles would be as assembly.
-        notes: what the numbers assume that depends on values, or is a guess.
-        machine: the plan that was profiled, where it was whole.
+        vertex_tiles: the tiles of the vertices.
+        cycles_if_assembly: cycles as assembly, for each codelet that the cost model assumes to be compiled.
+        notes: assumptions behind the numbers that depend on values, or are guesses.
+        machine: the plan behind the profile, or `None` if the profile was counted without one.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+    >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+    >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+    >>> profile = cl.Engine(graph).profile()
+    >>> profile.total_cycles, profile.compute_cycles, profile.tile_balance, profile.memory_by_tile.tolist()
+    (122, 122, 0.5, [4104, 3868])
     """
 
     target: Target
@@ -96,46 +103,64 @@ class Profile(CountedByKind):
 
     @property
     def total_cycles(self) -> int:
-        """Cycles of the program."""
+        """Cycles of the whole program."""
         return sum(step.total_cycles for step in self.steps)
 
     def cycles_of(self, *kinds: str) -> int:
         """Cycles of the phases of some kinds: `profile.cycles_of("sync", "exchange")`.
 
+        Args:
+            kinds: "compute", "exchange", "sync", "external exchange", "external sync" or "host".
+
         Raises:
-            FigureError: a kind that no phase is of.
+            FigureError: an unknown kind.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> profile = cl.Engine(graph).profile()
+        >>> profile.cycles_of("compute") == profile.total_cycles, profile.cycles_of("sync", "exchange")
+        (True, 0)
         """
         check_kinds(kinds)
         return sum(step.cycles_of(*kinds) for step in self.steps)
 
     @property
     def launch_cycles(self) -> int:
-        """Of those in which tiles compute, while vertices are started."""
+        """Cycles spent launching vertices; part of `compute_cycles`."""
         return sum(step.launch_cycles for step in self.steps)
 
     @property
     def fitted_cycles(self) -> int:
-        """Of all, those that rest on constants fitted to measurements."""
+        """The part of `total_cycles` that comes from constants fitted to measurements."""
         return sum(step.fitted_cycles for step in self.steps)
 
     @property
     def guessed_cycles(self) -> int:
-        """Of all, those that rest on guesses."""
+        """The part of `total_cycles` that comes from guesses."""
         return sum(step.guessed_cycles for step in self.steps)
 
     @property
     def sourced_cycles(self) -> int:
-        """Of all, those that rest on what is published, and on what users say of their codelets."""
+        """The part of `total_cycles` that comes from published numbers, or from the user's `cycles=`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> p = cl.Engine(graph).profile()
+        >>> p.sourced_cycles + p.fitted_cycles + p.guessed_cycles == p.total_cycles
+        True
+        """
         return self.total_cycles - self.fitted_cycles - self.guessed_cycles
 
     @property
     def seconds(self) -> float:
-        """Time of the program."""
+        """Time of the program in seconds: `total_cycles` at the clock of the target."""
         return self.total_cycles / self.target.clock_hertz
 
     @functools.cached_property
     def compute_by_tile(self) -> np.ndarray:
-        """Cycles that each tile computes for, over all steps and turns, int64 of shape (num_tiles,)."""
+        """Compute cycles of each tile, over all steps and iterations, int64 of shape (num_tiles,)."""
         total = np.zeros(self.target.num_tiles, np.int64)
         for step in self.steps:
             total += step.iterations * step.compute_by_tile
@@ -143,46 +168,74 @@ class Profile(CountedByKind):
 
     @property
     def tile_balance(self) -> float:
-        """How busy tiles are while the slowest computes, from 0 to 1: the mean over tiles, by steps."""
+        """How busy tiles are during compute, from 0 to 1: the mean over tiles of compute cycles, over those of the
+        slowest tile.
+        """
         return float(self.compute_by_tile.mean() / self.compute_cycles) if self.compute_cycles else 1.0
 
     @functools.cached_property
     def memory_by_tile(self) -> np.ndarray:
-        """Bytes taken on each tile, int64 of shape (num_tiles,)."""
+        """Bytes used on each tile, int64 of shape (num_tiles,)."""
         return sum(self.memory.values(), np.zeros(self.target.num_tiles, np.int64))
 
     @property
     def memory_by_kind(self) -> dict[str, int]:
-        """Bytes of each kind of occupant, on all tiles together."""
+        """Bytes of each kind of occupant, over all tiles.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> cl.Engine(graph).profile().memory_by_kind["variables, always live"]
+        8
+        """
         return {kind: int(by_tile.sum()) for kind, by_tile in self.memory.items()}
 
     @accepts(TileError, count=SIZE)
     def fullest_tiles(self, count: int = 5) -> list[int]:
-        """The tiles whose memory is fullest, the fullest first.
+        """The tiles with the most bytes, in descending order.
+
+        Args:
+            count: how many tiles.
 
         Raises:
-            TileError: a count that is no number of tiles.
+            TileError: not a non-negative integer.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()), tile=3)
+        >>> cl.Engine(graph).profile().fullest_tiles(1)
+        [3]
         """
         return np.argsort(-self.memory_by_tile, kind="stable")[:count].tolist()
 
     def tiles_of_vertices(self, family: Family) -> np.ndarray:
-        """The tile of each vertex of a family of the graph, one of `graph.families`.
+        """The tile of each vertex of a family.
+
+        Args:
+            family: one of `graph.families`.
 
         Returns:
             int32 of shape (num_vertices,), in row-major order over the family's axes; -1 for vertices that the program
-            does not run, and for those that write nothing.
+                does not run, and for those that write nothing.
 
         Raises:
             ForeignGraphError: a family of another graph than the one that was profiled.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i], tile=3 - i)
+        >>> cl.Engine(graph).profile().tiles_of_vertices(graph.families[0]).tolist()
+        [3, 2, 1, 0]
         """
         return self.vertex_tiles.of(family)
 
     @property
     def kept(self) -> tuple[str, ...] | None:
-        """The variables that keep their memory from before the program to after it, by name; others share theirs.
+        """The names of the variables that keep their memory during the whole program; others share memory.
 
-        Those that `host_visible` names, and what is read before it is written. None where nothing was planned on the
-        machine.
+        These are the variables of `host_visible`, and those that are read before they are written. `None` for a profile
+        without a plan.
         """
         if self.machine is None:
             return None
@@ -191,7 +244,7 @@ class Profile(CountedByKind):
 
     @property
     def kept_text(self) -> str:
-        """What all figures of memory rest on, in a sentence."""
+        """The assumption behind all figures of memory, in a sentence."""
         if self.kept is None:
             return "no live ranges were planned: all variables keep their memory"
         count = self.num_variables
@@ -234,10 +287,10 @@ class Profile(CountedByKind):
         yield "Cycles"
         yield f"  {total:,} ({1e6 * self.seconds:,.1f} us), tile balance {100 * self.tile_balance:.1f}%"
         parts = self.sourced_cycles, self.fitted_cycles, self.guessed_cycles
-        names = "on what is published or given", "on fits", "on guesses"
-        rests = [f"to {_percent(part, total)} {name}" for part, name in zip(parts, names, strict=True) if part]
+        names = "published or given", "fitted", "guessed"
+        rests = [f"{_percent(part, total)} {name}" for part, name in zip(parts, names, strict=True) if part]
         if total:
-            yield f"  they rest {', '.join(rests)}"
+            yield f"  provenance: {', '.join(rests)}"
         columns = [name for name in _COLUMNS if name in _ALWAYS or self._sum_of(name)]
         rows: list[tuple[str, ...]] = [("", "turns", *(name.replace("_", " ") for name in columns), "balance")]
         for step in self.steps:
@@ -266,9 +319,19 @@ class Profile(CountedByKind):
         return f"<Profile on {self.target}: {self.total_cycles:,} cycles>"
 
     def summary(self) -> Text:
-        """It as text: target, counts, memory by kind and on the fullest tiles, cycles by step and by codelet.
+        r"""The profile as text: target, counts, memory by kind and on the fullest tiles, cycles by step and by codelet.
 
-        It shows as the last line of a cell, and prints by `print(profile.summary())`.
+        A notebook shows it as the last line of a cell; `print(profile.summary())` prints it.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> print("\n".join(str(cl.Engine(graph).profile().summary()).splitlines()[2:7]))
+        Graph
+          vertices      1
+          edges         2
+          variables     2
+          compute sets  1
         """
         return Text(self)
 
@@ -282,7 +345,21 @@ class Profile(CountedByKind):
 
     @property
     def step_frame(self) -> dict[str, np.ndarray]:
-        """A row for each step: name, iterations, vertices, cycles, of them launches, fits and guesses, and bytes."""
+        """One row per step, as columns of NumPy for `pandas.DataFrame`.
+
+        Columns: `name`, `iterations`, `num_vertices`; cycles for all iterations: `exchange_before_cycles`,
+        `compute_cycles`, `exchange_after_cycles`, `exchange_cycles`, `sync_cycles`, `external_exchange_cycles`,
+        `external_sync_cycles`, `host_cycles`, `total_cycles`, and of these `launch_cycles`, `fitted_cycles`,
+        `guessed_cycles`; `balance` (0 to 1); and bytes over all tiles: `received_bytes`, `used_bytes`,
+        `other_live_bytes`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> frame = cl.Engine(graph).profile().step_frame
+        >>> frame["name"].tolist(), frame["num_vertices"].tolist(), frame["sync_cycles"].tolist()
+        (['double'], [1], [0])
+        """
         cycles = (*_COLUMNS[:3], "exchange", *_COLUMNS[3:])
         columns = ["name", "iterations", "num_vertices", *(f"{kind}_cycles" for kind in cycles), "balance"]
         columns += ["received_bytes", "used_bytes", "other_live_bytes"]
@@ -291,9 +368,17 @@ class Profile(CountedByKind):
 
     @property
     def tile_frame(self) -> dict[str, np.ndarray]:
-        """A row for each tile: the cycles it computes for, and its bytes by kind and in all.
+        """One row per tile, as columns of NumPy for `pandas.DataFrame`.
 
-        The column of a kind is named as it is, with `_` between words: `not_always_live_bytes`.
+        Columns: `tile`, `compute_cycles`, the bytes of each kind of occupant, and `total_bytes`. The column of a kind
+        is its name with `_` between words: `not_always_live_bytes`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()), tile=1)
+        >>> frame = cl.Engine(graph).profile().tile_frame
+        >>> frame["tile"].tolist(), frame["variables_always_live_bytes"].tolist()
+        ([0, 1], [0, 8])
         """
         tiles = np.arange(self.target.num_tiles)
         memory = {"_".join([*kind.replace(",", "").split(), "bytes"]): own for kind, own in self.memory.items()}
@@ -302,9 +387,16 @@ class Profile(CountedByKind):
 
     @property
     def codelet_frame(self) -> dict[str, np.ndarray]:
-        """A row for each codelet: its name, and the cycles of all its vertices and turns on one worker.
+        """One row per codelet, as columns of NumPy for `pandas.DataFrame`.
 
-        Beside them those that it would take as assembly, where it is only supposed to be compiled.
+        Columns: `name`; `cycles`, those of all its vertices and iterations on one worker; and `if_assembly_cycles`, the
+        same as assembly, for a codelet that the cost model assumes to be compiled.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> {name: column.tolist() for name, column in cl.Engine(graph).profile().codelet_frame.items()}
+        {'name': ['<lambda>'], 'cycles': [7], 'if_assembly_cycles': [7]}
         """
         cycles = self.cycles_by_codelet
         less = {**cycles, **self.cycles_if_assembly}
@@ -320,19 +412,28 @@ class Profile(CountedByKind):
     trace = old_attribute("Profile.trace", "chrome_trace")
 
     def chrome_trace(self, tiles: Sequence[int] | int = ()) -> dict[str, Any]:
-        """It in Chrome's trace format: a track for each of sync, exchange, compute and the like, and for chosen tiles.
+        """The profile in Chrome's trace format: a track for each kind of phase, and for chosen tiles.
 
-        A step that repeats is drawn as one block for all its turns, so that the length of the trace is that
-        of the program, but the steps of a loop stand one after the other and not in turns. Where tiles do not wait
-        for each other a step's block is by how much it prolongs the program; those of tiles show when each computes.
+        Loop steps appear once, one after another, each as long as all its iterations. Between two syncs a step's block
+        shows only the time it adds to the critical path; the tracks of tiles show when each computes.
 
         Args:
-            tiles: those that get a track; one, or several.
+            tiles: one or several tiles with a track.
+
+        Returns:
+            A dict for `json.dump`; times are in microseconds.
 
         Raises:
             TileError: a tile that does not exist.
 
-        Source: "Trace Event Format" (Google), which ui.perfetto.dev opens; times are in microseconds.
+        Source: "Trace Event Format" (Google), which ui.perfetto.dev opens.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> events = cl.Engine(graph).profile().chrome_trace()["traceEvents"]
+        >>> [event["name"] for event in events if event["ph"] == "X"]
+        ['double']
         """
         tiles = [checked_tile(tile, self.target) for tile in (tiles if isinstance(tiles, Iterable) else [tiles])]
         events: list[dict[str, Any]] = []
@@ -374,9 +475,19 @@ class Profile(CountedByKind):
     def write_trace(self, path: str | os.PathLike[str], tiles: Sequence[int] | int = ()) -> None:
         """Write `chrome_trace` to a file, as JSON, for ui.perfetto.dev or chrome://tracing.
 
+        Args:
+            path: the file.
+            tiles: one or several tiles with a track.
+
         Raises:
             TileError: a tile that does not exist.
-            FileError: a path at which no file can be written; what was there before is left as it was.
+            FileError: the file cannot be written; an older file is unchanged.
+
+        >>> import codelet as cl, pathlib, tempfile
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     cl.Engine(graph).profile().write_trace(pathlib.Path(directory) / "trace.json", tiles=0)
         """
         events = self.chrome_trace(tiles)
         with written_whole(path) as file:
@@ -390,14 +501,25 @@ class Profile(CountedByKind):
     @old_order(("layer_of",), after=2)
     @accepts(ReportError, **_ARGUMENTS)
     def tables(self, title: str = "", *, layer_of: Callable[[str], str] | None = None) -> Record:
-        """All that is known of the program, in tables, which are columns of NumPy, data frames, or JSON.
+        """All data of the profile in tables: columns of NumPy, data frames, or JSON.
 
         Args:
-            title: what the program is called.
-            layer_of: the layer of a compute set or variable by its name, "" for none; by names when left off.
+            title: the name of the program.
+            layer_of: a function from the name of a compute set or variable to its layer, "" for none. Default: the
+                scopes of its name.
+
+        Returns:
+            A `cl.Record`.
 
         Raises:
-            ReportError: a profile that was counted without a plan on the machine, or a title that is no text.
+            ReportError: a profile without a plan, or a title that is not a string.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> tables = cl.Engine(graph).profile().tables("doubles")
+        >>> tables.about["title"], tables.table("steps")["name"].tolist()
+        ('doubles', ['double'])
         """
         return record_of(self, title, layer_of)
 
@@ -410,18 +532,25 @@ class Profile(CountedByKind):
         layer_of: Callable[[str], str] | None = None,
         picture: bool | None = None,
     ) -> None:
-        """Write a page of HTML that needs no server and no network: memory, cycles, exchange and graph, linked.
+        """Write a page of HTML, with linked views of memory, cycles, exchange and graph. It needs no server and no
+        network.
 
         Args:
-            path: where to.
-            title: what the program is called.
+            path: the file.
+            title: the name of the program.
             layer_of: as of `tables`.
-            picture: whether the graph is drawn in it. When left off, where it is small and can be.
+            picture: True to draw the graph. Default: if it is small and the extra `draw` is installed.
 
         Raises:
-            FileError: a path at which no file can be written; what was there before is left as it was.
-            MissingExtraError: a library that the extra `report`, or for a picture `draw`, brings is not installed.
-            ReportError: a profile that was counted without a plan on the machine.
+            FileError: the file cannot be written; an older file is unchanged.
+            MissingExtraError: a library of the extra `report`, or for a picture `draw`, is not installed.
+            ReportError: a profile without a plan.
+
+        >>> import codelet as cl, pathlib, tempfile
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     cl.Engine(graph).profile().write_report(pathlib.Path(directory) / "report.html", picture=False)
         """
         text = page_of(record_of(self, title, layer_of), picture=picture_of_graph(self, picture))
         with written_whole(path) as file:
@@ -429,20 +558,33 @@ class Profile(CountedByKind):
 
     @accepts(ReportError, **_ARGUMENTS)
     def advice(self, most: int = 20) -> tuple[Advice, ...]:
-        """What is most worth mending, with what it costs, the largest share of the program or of a tile first.
+        """Recommendations, the largest cost first, as a share of the program's cycles or of a tile's memory.
+
+        The cost is an upper bound: it is the saving if the problem were removed entirely.
 
         Args:
             most: how many at most.
 
         Raises:
-            ReportError: a profile that was counted without a plan on the machine.
+            ReportError: a profile without a plan.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> [(advice.kind, advice.cost, advice.unit) for advice in cl.Engine(graph).profile().advice(1)]
+        [('balance', 61, 'cycles')]
         """
         return advice_of(record_of(self), most)
 
     @old_order(("height",), after=2)
     @accepts(ReportError, **_ARGUMENTS)
     def show(self, title: str = "", *, height: int = 800) -> Page:
-        """The page of `write_report` in a notebook, of a height in pixels.
+        """Show the page of `write_report` in a notebook.
+
+        Args:
+            title: the name of the program.
+            height: in pixels.
 
         Raises:
             MissingExtraError, ReportError: as of `write_report`.
@@ -452,19 +594,26 @@ class Profile(CountedByKind):
     # --- as figures -----------------------------------------------------------------------------------
 
     def plot(self, figure: str, axes: Any = None) -> Any:
-        """Draw it with matplotlib.
+        """Plot a figure with matplotlib.
 
         Args:
-            figure: `"memory"` (bytes by tile), `"live"` (live bytes by step), `"timeline"` (sync, exchange and
-                compute over time) or `"balance"` (how busy every tile is).
-            axes: matplotlib axes to draw into; new ones when left off.
+            figure: `"memory"` (bytes by tile), `"live"` (live bytes by step), `"timeline"` (sync, exchange and compute
+                over time) or `"balance"` (the compute share of each tile).
+            axes: matplotlib axes to draw into. Default: new ones.
 
         Returns:
             The axes.
 
         Raises:
-            FigureError: another figure.
+            FigureError: an unknown figure.
             MissingExtraError: matplotlib is not installed.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> axes = cl.Engine(graph).profile().plot("memory")
+        >>> axes.get_xlabel()
+        'tile'
         """
         from ipu_backend.model.figures import figures
 
@@ -472,7 +621,7 @@ class Profile(CountedByKind):
             raise FigureError("a profile has no such figure", given=figure, expected=", ".join(figures))
         if axes is not None and not hasattr(axes, "stairs"):
             raise FigureError(
-                "a figure is drawn into something that is no axes",
+                "a figure is drawn into something other than axes",
                 given=f"{type(axes).__name__}: {axes!r:.80}",
                 expected="axes of matplotlib",
                 fix="figure, axes = matplotlib.pyplot.subplots()",

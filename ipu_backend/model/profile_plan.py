@@ -59,14 +59,14 @@ def _notes(plan: Plan) -> Iterator[str]:
     """What of the time of a program depends on values, and how it is counted."""
     steps = [moment.step for moment in timeline(plan).moments]
     if any(isinstance(step, SwitchStep) for step in steps):
-        yield "of the branches of an If or Switch the one that takes longest counts; the others have 0 turns"
+        yield "of the branches of an If or Switch the one that takes longest counts; the others have 0 iterations"
     if any(isinstance(step, StreamStep) for step in steps):
         yield "streams count for the time of the host's link; what the host itself takes is left out"
     for step in dict.fromkeys(steps):
         if isinstance(step, WhileStep):
             turns, said, _ = step.counted_turns
             over = source_text(step.predicate.source)
-            yield f"the RepeatWhile over {over} counts for {counted(turns, 'turn', 'turns')}, {said}"
+            yield f"the RepeatWhile over {over} counts for {counted(turns, 'iteration', 'iterations')}, {said}"
     estimated = [family for family in plan.families if family.codelet.codelet.hints.cycles is None]
     dtypes = (field.type.dtype for family in estimated for field in family.fields)
     target = plan.graph.target

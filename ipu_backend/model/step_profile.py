@@ -1,4 +1,4 @@
-"""What one step of a program costs on the machine, for all its turns; and what is told of it and of a whole program."""
+"""The cost of one step of a program on the machine, for all its iterations, and figures of steps and programs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class FigureError(CodeletError, ValueError):
 
 
 def check_kinds(kinds: Sequence[object]) -> None:
-    """See that phases are of some kinds.
+    """Check the names of kinds of phases.
 
     Raises:
-        FigureError: a kind that no phase is of.
+        FigureError: an unknown kind.
     """
     for kind in kinds:
         if not isinstance(kind, str) or kind not in KINDS:
@@ -29,7 +29,7 @@ def check_kinds(kinds: Sequence[object]) -> None:
 
 
 class CountedByKind:
-    """What is told of cycles that are counted by the kinds of phases; of a step, for all its turns."""
+    """Cycles counted by the kinds of phases; of a step, for all its iterations."""
 
     @abstractmethod
     def cycles_of(self, *kinds: str) -> int:
@@ -37,12 +37,12 @@ class CountedByKind:
 
     @property
     def compute_cycles(self) -> int:
-        """By how much computing prolongs the program: cycles of the slowest tile, if all wait before."""
+        """Cycles that compute adds to the program. If all tiles wait before a step, those of the slowest tile."""
         return self.cycles_of("compute")
 
     @property
     def exchange_cycles(self) -> int:
-        """Cycles of the busiest tile in exchanges, before it computes or after."""
+        """Cycles of the busiest tile in exchanges, before and after compute."""
         return self.cycles_of("exchange")
 
     @property
@@ -62,24 +62,31 @@ class CountedByKind:
 
     @property
     def host_cycles(self) -> int:
-        """Cycles in which all wait for what moves from or to the host."""
+        """Cycles in which all tiles wait for transfers from or to the host."""
         return self.cycles_of("host")
 
 
 @dataclass(frozen=True, eq=False)
 class StepProfile(CountedByKind):
-    """One step, for all turns that the repeats around it make.
+    """The cost of one step, for all iterations of the loops around it.
 
     Attributes:
         name: the compute set, or the copy.
-        iterations: its turns; 0 in a branch that is not counted, since another takes longer.
-        num_vertices: vertices that run in one turn.
-        cycles: the phases of one turn, by tile.
-        received_bytes: of all tiles in one turn.
-        used_bytes: what its variables take, on all tiles together.
-        other_live_bytes: what else is live meanwhile.
-        hidden_cycles: in which the host moves something while others run, for all turns.
-        turns_are_guessed: whether nobody says how often one of the loops around it turns.
+        iterations: of the loops around it; 0 in a branch that is not counted, since another takes longer.
+        num_vertices: vertices in one iteration.
+        cycles: the phases of one iteration, by tile.
+        received_bytes: by all tiles in one iteration.
+        used_bytes: bytes of its variables, over all tiles.
+        other_live_bytes: bytes of other variables that are live meanwhile, over all tiles.
+        hidden_cycles: cycles of host transfers that overlap with other steps, for all iterations.
+        turns_are_guessed: True if the number of iterations of a loop around it is a guess.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+    >>> graph.add_vertex("count", cl.codelet(lambda n: {"n": n + 1}), n=graph.add_variable("n", ()))
+    >>> (step,) = cl.Engine(graph, cl.Repeat(10, graph.default_program)).profile().steps
+    >>> step.name, step.iterations, step.num_vertices, step.balance
+    ('count', 10, 1, 0.5)
     """
 
     name: str
@@ -95,20 +102,41 @@ class StepProfile(CountedByKind):
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """Those of one turn: what vertices read moves before they compute, what they write elsewhere after that."""
+        """The phases of one iteration, in order: exchange of inputs, compute, and exchange of outputs."""
         return self.cycles.phases
 
     def cycles_of(self, *kinds: str) -> int:
-        """Cycles of the phases of some kinds, for all turns.
+        """Cycles of the phases of some kinds, for all iterations.
+
+        Args:
+            kinds: "compute", "exchange", "sync", "external exchange", "external sync" or "host".
 
         Raises:
-            FigureError: a kind that no phase is of.
+            FigureError: an unknown kind.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> (step,) = cl.Engine(graph).profile().steps
+        >>> step.cycles_of("exchange", "sync"), step.cycles_of("compute") == step.total_cycles
+        (0, True)
         """
         check_kinds(kinds)
         return sum(map(self.prolongs, (phase for phase in self.phases if phase.kind in kinds)))
 
     def prolongs(self, phase: Phase) -> int:
-        """By how many cycles one of its phases prolongs the program, for all turns."""
+        """Cycles that one of its phases adds to the program, for all iterations.
+
+        Args:
+            phase: one of `phases`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> (step,) = cl.Engine(graph).profile().steps
+        >>> [phase.kind for phase in step.phases], step.prolongs(step.phases[0]) == step.compute_cycles
+        (['compute'], True)
+        """
         return self.iterations * phase.cycles - (self.hidden_cycles if phase.kind == "host" else 0)
 
     def _rest_on(self, what: str) -> int:
@@ -116,48 +144,50 @@ class StepProfile(CountedByKind):
 
     @property
     def compute_by_tile(self) -> np.ndarray:
-        """Cycles of one turn that each tile computes for, int64 of shape (num_tiles,)."""
+        """Compute cycles of each tile in one iteration, int64 of shape (num_tiles,)."""
         return self.cycles.by_tile("compute")
 
     @property
     def launch_cycles(self) -> int:
-        """Of those in which tiles compute, while vertices are started."""
+        """Cycles spent launching vertices; part of `compute_cycles`."""
         return self._rest_on("launch")
 
     @property
     def exchange_before_cycles(self) -> int:
-        """Cycles of the busiest tile before it computes, for all turns."""
+        """Cycles of the busiest tile in exchanges before compute, for all iterations."""
         return self.iterations * self.cycles.before("exchange")
 
     @property
     def exchange_after_cycles(self) -> int:
-        """Cycles of the busiest tile after that, for all turns."""
+        """Cycles of the busiest tile in exchanges after compute, for all iterations."""
         return self.exchange_cycles - self.exchange_before_cycles
 
     @property
     def total_cycles(self) -> int:
-        """All of them."""
+        """Cycles that the step adds to the program, for all iterations."""
         return self.iterations * self.cycles.total - self.hidden_cycles
 
     @property
     def fitted_cycles(self) -> int:
-        """Of all, those that rest on constants fitted to measurements."""
+        """The part of `total_cycles` that comes from constants fitted to measurements."""
         return 0 if self.turns_are_guessed else self._rest_on("fitted")
 
     @property
     def guessed_cycles(self) -> int:
-        """Of all, those that rest on guesses: where it is guessed how often a loop turns, all."""
+        """The part of `total_cycles` that comes from guesses: all, if the number of iterations is a guess."""
         if self.turns_are_guessed:
             return self.total_cycles
         return min(self._rest_on("guessed"), self.total_cycles - self.fitted_cycles)
 
     @property
     def sourced_cycles(self) -> int:
-        """Of all, those that rest on what is published, and on what users say of their codelets."""
+        """The part of `total_cycles` that comes from published numbers, or from the user's `cycles=`."""
         return self.total_cycles - self.fitted_cycles - self.guessed_cycles
 
     @property
     def balance(self) -> float:
-        """Mean over slowest tile while it computes, from 0 to 1; 1 where nothing is computed."""
+        """How busy tiles are during compute, from 0 to 1: the mean over tiles of compute cycles, over those of the
+        slowest tile.
+        """
         slowest = self.compute_by_tile.max(initial=0)
         return float(self.compute_by_tile.mean() / slowest) if slowest else 1.0

@@ -1,6 +1,6 @@
-"""The tables of a machine: what elementwise operations take, by JAX's names for them, and rules of its own.
+"""The tables of a machine: cycles of elementwise operations, by JAX's names for them, and rules of the machine.
 
-PopLibs' tables (`poplibs_tables.py`) by JAX's names, with guesses for what PopLibs lacks.
+PopLibs' tables (`poplibs_tables.py`) by JAX's names, with guesses for operations that PopLibs lacks.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ regularized_incomplete_beta  float half 2000/1
 
 
 def _rows(name: str, column: str) -> Rows | None:
-    """What PopLibs' tables have of an operation, by its name there, for a dtype."""
+    """The entry of PopLibs' tables for an operation and a dtype."""
     pair = unary_table.get(name, binary_table.get(name, {})).get(column)
     return None if pair is None else Rows(*pair, *by_scalar_table.get(name, {}).get(column, (None, None)))
 
@@ -132,15 +132,19 @@ elementwise_loops: dict[str, dict[str, Rows]] = {
 
 @dataclass(frozen=True)
 class Tables:
-    """What operations take on a machine.
+    """The cycles of operations on a machine.
 
     Attributes:
-        name: what they are called in print.
-        elementwise: of each elementwise operation, by JAX's name for it and the dtype (`poplibs_tables.COLUMNS`), what
-            it takes; of others, what PopLibs' takes is a guess.
-        rules: of other primitives, by name, rules in place of those of `cycle_rules.py`.
-        folds: whether it has vertices of their own for what `folded.py` makes of several equations.
-        float8: what it takes to compute with float8, which is computed in float16.
+        name: their printed name.
+        elementwise: the cycles of each elementwise operation, by JAX's name for it and the dtype
+            (`poplibs_tables.COLUMNS`). For others PopLibs' numbers are used, as a guess.
+        rules: for other primitives, by name, rules that replace those of `cycle_rules.py`.
+        folds: True if the machine has single vertices for the groups of equations in `folded.py`.
+        float8: the cost of float8, which is computed in float16.
+
+    >>> import codelet as cl
+    >>> cl.IPU().tables, sorted(cl.IPU().tables.elementwise["tanh"])[:2]
+    (Tables(name='PopLibs', folds=True), ['float', 'half'])
     """
 
     name: str
@@ -151,7 +155,12 @@ class Tables:
 
     @property
     def has_float8(self) -> bool:
-        """Whether the machine has a unit that converts float8."""
+        """True if the machine has a unit that converts float8.
+
+        >>> import codelet as cl
+        >>> cl.IPU().tables.has_float8, cl.IPU("bow").tables.has_float8
+        (False, True)
+        """
         return not self.float8.is_guess
 
 

@@ -1,9 +1,9 @@
-"""Checkpoints: the state of an engine in files, from which engines of other devices or executions go on.
+"""Checkpoints: the state of an engine in files, from which engines of other devices or executions continue.
 
-A checkpoint of step n is a directory named n. In it are the arrays, in logical order, written by Orbax, each part by
-the process that holds it, and what `checkpoint_files.py` tells. It is written as `n.writing` and renamed once all of it
-is there, so that it is there whole or not at all. What goes wrong in one of several processes is told to all: each
-raises, and none waits for another that will not come.
+A checkpoint of step n is a directory named n. It has the arrays, in logical order, written by Orbax, each part by the
+process that stores it, and the description of `checkpoint_files.py`. It is written as `n.writing` and renamed when it
+is complete, so that it exists whole or not at all. An error in one of several processes is reported to all: each
+raises, and none waits for another.
 """
 
 from __future__ import annotations
@@ -164,19 +164,19 @@ def _restored(
 class Checkpoints:
     """Checkpoints of engines in a directory, by step.
 
-    A checkpoint holds the values of all variables, in logical order, and which elements have one. An engine of the same
-    graph goes on from it, whatever its mesh, its processes, its execution or its placement. What streams are connected
-    to, and how much of them is taken, is no part of it.
+    A checkpoint has the values of all variables, in logical order, and which elements have one. An engine of the same
+    graph may continue from it with another mesh, other processes, another execution or another placement. Connections
+    of streams, and their positions, are excluded.
 
-    In several processes all those of the engine's mesh call `save` and `restore` together, with a directory that all of
-    them see. The first of them is the one that makes, renames and deletes directories.
+    With several processes, all processes of the engine's mesh call `save` and `restore` together, with a directory that
+    all of them see. The first of them makes, renames and deletes directories.
 
     Args:
-        directory: where they are; made when the first is saved.
-        max_to_keep: so many are kept, those of the greatest steps and the one that was saved last; None for all.
+        directory: their directory, made by the first `save`.
+        max_to_keep: how many to keep: the greatest steps, and the one saved last. `None`: all.
 
     Raises:
-        CheckpointError: a number to keep that is none.
+        CheckpointError: `max_to_keep` is not a positive integer.
         MissingExtraError: Orbax is not installed: the extra `checkpoints`.
 
     >>> import tempfile, codelet as cl
@@ -208,7 +208,7 @@ class Checkpoints:
                 raise ValueError("a path has no null character")
         except (TypeError, ValueError) as error:
             raise CheckpointError(
-                "checkpoints are kept at something that is no path",
+                "checkpoints are saved at something other than a path",
                 given=f"{directory!r:.80}: {error}",
                 expected="a directory, which need not be there yet",
             ) from error
@@ -218,28 +218,45 @@ class Checkpoints:
 
     @property
     def steps(self) -> list[int]:
-        """The steps of which there is a checkpoint, rising. Those that were never finished are not among them."""
+        """The steps of all finished checkpoints, in ascending order.
+
+        >>> import tempfile, codelet as cl
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     cl.Checkpoints(directory).steps
+        []
+        """
         inside = self.directory.iterdir() if self.directory.is_dir() else ()
         found = sorted(int(path.name) for path in inside if path.name.isdecimal() and (path / ABOUT).is_file())
         return callable_still(found, "Checkpoints.steps")
 
     def _path(self, step: object) -> Path:
         if not is_whole(step, 0):
-            raise CheckpointError("a step is no number", given=f"{step=!r}", expected="a whole number from 0 on")
+            raise CheckpointError("a step is not an integer", given=f"{step=!r}", expected="a whole number from 0 on")
         return self.directory / str(operator.index(step))
 
     # --- saving -------------------------------------------------------------------------------------------
 
     @accepts(CheckpointError, engine=_ENGINE)
     def save(self, engine: Engine, step: int) -> None:
-        """Save the state of an engine. When it returns the checkpoint is there, in all processes.
+        """Save the state of an engine. When it returns, the checkpoint is complete in all processes.
 
         Args:
-            engine: whose state; it waits until what ran before is done.
-            step: the number by which it is found again.
+            engine: the engine; `save` waits for its earlier runs.
+            step: the number of the checkpoint.
 
         Raises:
-            CheckpointError: there is one of this step already, or it cannot be written; what there was before is there.
+            CheckpointError: the step is there already, or cannot be written. Earlier checkpoints are unchanged.
+
+        >>> import tempfile, codelet as cl
+        >>> graph = cl.Graph()
+        >>> x = graph.add_variable("x", (2,))
+        >>> engine = cl.Engine(graph)
+        >>> engine.write({x: [1, 2]})
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     checkpoints = cl.Checkpoints(directory)
+        ...     checkpoints.save(engine, 10)
+        ...     checkpoints.steps
+        [10]
         """
         path, processes = self._path(step), _Processes(engine.mesh)
         beside = path.with_name(f"{path.name}.writing")
@@ -291,17 +308,28 @@ class Checkpoints:
 
     @accepts(CheckpointError, engine=_ENGINE)
     def restore(self, engine: Engine, step: int | None = None) -> int:
-        """Have an engine hold what was saved, and nothing else: what had no value has none. All of it, or nothing.
+        """Replace the whole state of an engine: variables without a saved value have none afterwards. All of it, or
+        nothing.
 
         Args:
-            engine: of the graph that was saved.
-            step: of which checkpoint; the last one when left off.
+            engine: an engine of the graph that was saved.
+            step: the number of the checkpoint. Default: the last one.
 
         Returns:
             The step.
 
         Raises:
-            CheckpointError: there is none, or it is damaged, of another graph, or written by a newer codelet.
+            CheckpointError: there is no such checkpoint, or it is damaged, of another graph, or written by a newer
+                codelet.
+
+        >>> import tempfile, codelet as cl
+        >>> engine = cl.Engine(cl.Graph())
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     try:
+        ...         cl.Checkpoints(directory).restore(engine)
+        ...     except cl.CheckpointError as error:
+        ...         print(str(error).splitlines()[1].strip())
+        given:    no finished checkpoint
         """
         processes = _Processes(engine.mesh)
         path = processes.do("read", lambda: self._found(step))

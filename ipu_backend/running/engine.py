@@ -54,32 +54,35 @@ from lowering.plan.elements import ElementSet
 
 
 class Engine:
-    """Runs a graph's program on state that it keeps. As Poplar's engine: write, run, read.
+    """Runs a graph's programs on state that stays loaded. As with Poplar's Engine: write, run, read.
 
     Args:
-        graph: what to load, or a `cl.Traced`, with its program; later changes do not concern the engine.
-        program: what `run` runs; all compute sets in the order they were added when left off. Several programs,
-            in a dict by name, share one state: `engine.run("train")`, `engine.run("predict")`.
-        check_finite: refuse host data, and results read, that hold NaN or infinity.
-        stream_bytes: how many bytes of values of streams the host holds at a time. A loop that takes more is run
-            in chunks.
-        execution: `"fused"` holds a variable as one array in logical order, and exchange costs nothing; `"tiles"`
-            holds it as an array of tiles by words, and runs the planned exchange: see `executions/tile_array.py`;
-            `"addresses"` runs it in the planned memory of the tiles, forward only, as a proof of the memory plan: see
-            `executions/tile_addresses.py`. The host may read all variables after a run, so that none shares its
-            address with another there, as they do in what `function` makes.
-        placement: for tiles and addresses, how what the graph leaves without a tile is placed: `"balanced"`, as takes
-            the fewest cycles, `"linear"`, `"bytes"`, `"rows"` or `"blocks"` (see `machine/place.py`), or a function
-            from the plan to its placement.
-        mesh: for fused and tiles, a `jax.sharding.Mesh`, its axes taken together; one device when left off. See
-            `executions/mesh_tiles.py`; fused, variables are cut as `cl.lower` says. Where it has devices of several
-            processes, all of these make the engine, write to it, run it and read of it together, with the same values.
+        graph: the graph to load, or a `cl.Traced`, with its program. Later changes of the graph do not affect the
+            engine.
+        program: the program of `run`. Default: all compute sets in the order they were added. A dict of programs by
+            name share one state: `engine.run("train")`, `engine.run("predict")`.
+        check_finite: refuse host data, and results read, with NaN or infinity.
+        stream_bytes: how many bytes of stream values the host buffers at a time. A loop that takes more runs in chunks.
+        execution: `"fused"` stores a variable as one array in logical order, and exchange is free. `"tiles"` stores it
+            as an array of tiles by words, and runs the planned exchange: see `executions/tile_array.py`. `"addresses"`
+            runs in the planned memory of the tiles, forward only, as a proof of the memory plan: see
+            `executions/tile_addresses.py`. There the host may read all variables after a run, so that no two share an
+            address, as they may in the result of `function`.
+        placement: for tiles and addresses, how elements and vertices without a tile are placed: `"balanced"` (the
+            fewest cycles), `"linear"`, `"bytes"`, `"rows"` or `"blocks"` (see `machine/place.py`), or a function from
+            the plan to its placement.
+        mesh: for fused and tiles, a `jax.sharding.Mesh`; its axes are used as one. Default: one device. See
+            `executions/mesh_tiles.py`; fused, variables are sharded as by `cl.lower`. If the mesh has devices of
+            several processes, all of them make the engine, write to it, run it and read it together, with the same
+            values.
 
     Raises:
-        ProgramError: an execution, a placement or a mesh that there is not, or an execution that takes no mesh.
+        ProgramError: an unknown execution, placement or mesh, or an execution that takes no mesh.
         ProcessesError: another process of the mesh makes an engine that runs something else.
-        What `lower` raises for the graph, save that elements nothing writes may still be written by the
-        host: reading one is an error of `run` and `read`.
+        WriteRaceError and others: the checks of `cl.lower`. Elements that no vertex writes may still be written by the
+            host: reading one without a value is an error of `run` and `read`.
+
+    Source: Engine of Poplar's API reference.
 
     >>> import codelet as cl
     >>> @cl.codelet
@@ -131,41 +134,51 @@ class Engine:
     # --- state ----------------------------------------------------------------------------------------
 
     def write(self, to: Any, values: Any = None) -> None:
-        """Write host arrays to variables or views of them: all of them, or none where one does not fit.
+        """Write host arrays to variables or views of them: all of them, or none if one does not fit.
 
         Args:
-            to: an array for each, by the variable's name, or by a tensor: `{"x": x0, y[3:7]: part}`. What comes
-                later overwrites what comes before. Elements of a view alone get a value; the others keep theirs. With
-                `values`, where these go: a pytree of tensors, as `graph.add_variables` makes it.
-            values: a pytree alike, of arrays; or one number, for all elements of all.
+            to: an array for each variable name or tensor: `{"x": x0, y[3:7]: part}`. Later entries overwrite earlier
+                ones. Writing to a view keeps the other elements of its variable. With `values`, a pytree of tensors,
+                such as `graph.add_variables` returns.
+            values: a pytree of arrays with the structure of `to`; or one number, for all elements.
 
         Raises:
             ArrayError: an array of the wrong shape or dtype, or one for a constant or for padding.
-            NotInGraphError: a name no variable has.
+            NotInGraphError: no variable has this name.
             ViewError: a view that depends on symbols.
-            NotFiniteError: NaN or infinity, where that is checked.
+            NotFiniteError: NaN or infinity, with `check_finite`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x = graph.add_variable("x", (4,))
+        >>> engine = cl.Engine(graph)
+        >>> engine.write({x: [1, 2, 3, 4], x[:2]: [0, 0]})
+        >>> engine.read(x).tolist()
+        [0.0, 0.0, 3.0, 4.0]
         """
         with self._exclusive.use("write"):
             given = to if values is None else by_tensor(to, values)
             self._state = written_to(self._state, self._execution, self._names, given, check=self.check_finite)
 
     def read(self, variable: Any) -> Any:
-        """The value of a variable or a view, as a NumPy array; of an output stream, all the last run sent, stacked.
+        """The value of a variable or a view, as a NumPy array; or all values that the last run sent to a stream,
+        stacked.
 
-        It waits until what ran before is done.
+        It waits for earlier runs.
 
-        What a program makes for itself alone, and no run begins with, is left out of runs where it is much. To read it
-        runs the program once more on what the last run began with; the runs that follow make it.
+        A run skips large results that only the program uses and that no run starts with. Reading one runs the program
+        once more on the state before the last run; later runs then compute it.
 
         Args:
             variable: a tensor, the name of a variable, or an output stream; or a pytree of them, such as
                 `traced.outputs`, for a pytree of arrays.
 
         Raises:
-            UninitializedReadError: an element of it that neither the host nor a run has written.
-            NotInGraphError: a name no variable has.
+            UninitializedReadError: an element that neither the host nor a run has written.
+            NotInGraphError: no variable has this name.
             ViewError: a view that depends on symbols.
-            NotFiniteError: NaN or infinity, where that is checked.
+            StreamError: an input stream.
+            NotFiniteError: NaN or infinity, with `check_finite`.
 
         >>> import codelet as cl
         >>> graph = cl.Graph()
@@ -198,8 +211,8 @@ class Engine:
     def state(self) -> dict[str, np.ndarray]:
         """The values of all variables that have any, by name: for a checkpoint, another engine, or `load_state`.
 
-        A variable of which only some elements have a value comes as a masked array (`numpy.ma`), the others masked.
-        What streams are connected to is no part of it.
+        A variable with values in some elements alone is a masked array (`numpy.ma`), with the others masked.
+        Connections of streams are excluded.
 
         >>> import codelet as cl
         >>> graph = cl.Graph()
@@ -214,17 +227,26 @@ class Engine:
             return callable_still(snapshot(self._state, self._execution), "Engine.state")
 
     def load_state(self, values: Mapping[Any, Any]) -> None:
-        """Hold what `state` gave, and nothing else: a variable that it does not name has no value then.
+        """Replace the whole state: variables without an entry have no value afterwards.
 
-        All of it is loaded, or none where something does not fit.
+        Either all values are loaded, or none if one does not fit.
 
         Args:
-            values: an array for each variable, by tensor or name; a dict, or what `numpy.load` gives of an `.npz` file.
+            values: an array for each variable, by tensor or name, as `state` returns them; or an open `.npz` file of
+                `numpy.load`.
 
         Raises:
             ArrayError: an array of the wrong shape or dtype, or one for a constant.
-            NotInGraphError: a name no variable has.
-            NotFiniteError: NaN or infinity, where that is checked.
+            NotInGraphError: no variable has this name.
+            NotFiniteError: NaN or infinity, with `check_finite`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x = graph.add_variable("x", (2,))
+        >>> engine = cl.Engine(graph)
+        >>> engine.load_state({x: [1, 2]})
+        >>> {name: value.tolist() for name, value in engine.state.items()}
+        {'x': [1.0, 2.0]}
         """
         with self._exclusive.use("load_state"):
             self._state = restored(self._state, self._execution, self._names, values, check=self.check_finite)
@@ -233,73 +255,105 @@ class Engine:
 
     @accepts(StreamError, by_part=FLAG)
     def connect(self, stream: Stream | str, values: Any, *, by_part: bool = False) -> None:
-        """Say where the values of an input stream come from, or where those of an output stream go.
+        """Connect an input stream to its values, or an output stream to a function.
 
-        Runs go on in what is connected where the last one left off. No more values are taken at a time than fit
-        `stream_bytes`. What a run that raises has taken is given to the next one again; only where it has taken more
-        of iterators than `stream_bytes` nothing is, and a note of the error says so. A function that is connected has
-        by then been called with what came out.
+        Each run continues in the values where the last one stopped. No more values are fetched at a time than fit
+        `stream_bytes`. If a run raises, the next run sees its stream values again, unless it had consumed more than
+        `stream_bytes` of an iterator; the error then says so. A connected function has been called with the values sent
+        before the error.
 
         Args:
             stream: a stream of the graph, or its name.
             values: for an input stream, an array of values stacked along a first axis, which is copied (a
                 `numpy.memmap` stays in its file), or an iterable of arrays (a loader, a generator), each of which is
-                copied when it is taken. For an output stream, a function that is called with each value; without
-                one, `read` gives all that the last run sent. The function does not use the engine itself.
-            by_part: of each value of an input stream, only what `part` says is given. Otherwise every process gives all
-                of it, and keeps its own.
+                copied when it is fetched. For an output stream, a function that is called with each value; it may not
+                use the engine. Without one, `read` returns all values that the last run sent.
+            by_part: True if values of an input stream hold only this process's `part`. Default: every process gives
+                whole values, and keeps its part.
 
         Raises:
-            NotInGraphError: a stream that is not there.
-            StreamError: something that gives or takes no values.
+            NotInGraphError: an unknown stream.
+            StreamError: neither an array, an iterable nor a function.
             ArrayError: values of the wrong shape or dtype.
 
         Source: Engine::connectStream of Poplar's API reference.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> batches, sums = graph.add_input_stream("batches", (2,)), graph.add_output_stream("sums", ())
+        >>> x, y = graph.add_variable("x", (2,)), graph.add_variable("y", ())
+        >>> graph.add_vertex("sum", cl.codelet(lambda x: x.sum()), x=x, out=y)
+        >>> step = [cl.Copy(batches, x), graph.default_program, cl.Copy(y, sums)]
+        >>> engine = cl.Engine(graph, cl.Repeat(2, step))
+        >>> engine.connect(batches, np.float32([[1, 2], [3, 4]]))         # or a loader, or a generator
+        >>> engine.connect(sums, lambda value: print(value))
+        >>> engine.run()
+        3.0
+        7.0
         """
         with self._exclusive.use("connect"):
             own = self._names.stream(stream)
             self._connections.connect(own, values, self.part(own) if by_part else None)
 
     def part(self, stream: Stream | str) -> tuple[slice, ...]:
-        """The part of each value of an input stream that the devices of this process hold: `value[engine.part("x")]`.
+        """The part of each value of an input stream on the devices of this process: `value[engine.part("x")]`.
 
-        All of it in one process, on tiles, and of a stream that goes to anything but whole variables that are cut in
-        blocks alike.
+        It is a part only if the stream feeds whole variables, sharded alike in blocks, over a mesh of several
+        processes, and not in tiles execution. Otherwise it is the whole value.
+
+        Args:
+            stream: an input stream of the graph, or its name.
 
         Raises:
-            NotInGraphError: a stream that is not there.
-            StreamError: it is not in one piece, since the mesh has devices of other processes between.
+            NotInGraphError: an unknown stream.
+            StreamError: the part is not contiguous, since devices of other processes lie between.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, batches = graph.add_variable("x", (4,)), graph.add_input_stream("batches", (4,))
+        >>> cl.Engine(graph, cl.Copy(batches, x)).part(batches)
+        (slice(0, 4, None),)
         """
         return self._execution.part(self._names.stream(stream))
 
     @old_arguments(program="program_name")
     @accepts(ProgramError, wait=FLAG, progress=FLAG)
     def run(self, program_name: str | None = None, *, wait: bool = False, progress: bool = False) -> None:
-        """Run a program once on the state. If it raises, the state is what it was before.
+        """Run a program once on the state. If it raises, the state is the one before the run.
 
-        JAX computes in the background: `run` returns when the work is handed over, and what uses the state next waits
-        for it, so that a Ctrl-C may land in `read`. (Handing over runs one after the other without waiting takes less
-        than half the time where they are short: on two CPU cores 31 us instead of 82 for a stencil on 256 x 256
-        points.) It waits anyway for output streams, for aborts, for codelets that call the host, and over several
-        devices of a CPU: runs that wait for each other's devices would be more than it has threads for.
+        `run` dispatches asynchronously, like JAX. The next use of the state waits; a Ctrl-C may surface there.
+        Dispatching short runs back to back takes less than half the time: on two CPU cores 31 us instead of 82 for a
+        stencil on 256 x 256 points. `run` always waits for output streams, for `AbortOn`, for codelets that call the
+        host, and over several devices of a CPU, whose thread pool could not hold several waiting runs.
 
-        Ctrl-C leaves the state as it was before the run or, once the work was handed over, as it is after it. Several
-        threads may use one engine: their calls wait for one another. What belongs together (write, run, read) is for
-        them to keep together, by a lock of their own.
+        A Ctrl-C leaves the state before the run or, if it was dispatched, the state after it. Several threads may use
+        one engine; calls are serialised. Use a lock to keep calls together that belong together (write, run, read).
 
         Args:
-            program_name: that of the program, where the engine has several.
-            wait: return when the work is done.
-            progress: show a bar of the turns of loops over streams, which then run in at least 20 chunks, each waited
-                for. It needs the extra `progress`.
+            program_name: the name of the program, if the engine has several. The name of a single one is "main".
+            wait: return when the run has finished.
+            progress: show a bar of the iterations of loops over streams. They then run in at least 20 chunks, and `run`
+                waits for each. It needs the extra `progress`.
 
         Raises:
-            UninitializedReadError: an element is read that neither the host nor an earlier step has written.
+            UninitializedReadError: a step reads an element that neither the host nor an earlier step has written.
+            ProgramError: an unknown name.
             ProgramAbortedError: the program aborts.
-            StreamError: a stream is not connected, or ends early: the message says where.
-            EngineInUseError: it is called by what a run calls: a function connected to a stream, or a callback.
-            StateLostError: the machine fails in a run that was overwriting the state.
-            MissingExtraError: a bar without tqdm.
+            StreamError: a stream is not connected, or ends early; the message says where.
+            EngineInUseError: called from a function that a run calls, such as one connected to a stream.
+            StateLostError: the device fails in a run that was overwriting the state.
+            MissingExtraError: `progress=True` without tqdm.
+
+        Source: Engine::run of Poplar's API reference.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> n = graph.add_variable("n", (), "int32")
+        >>> graph.add_vertex("count", cl.codelet(lambda n: {"n": n + 1}), n=n)
+        >>> engine = cl.Engine(graph, {"once": graph.default_program, "reset": cl.Copy(0, n)})
+        >>> engine.run("reset"); engine.run("once"); engine.run("once")
+        >>> int(engine.read(n))
+        2
         """
         loaded = chosen_program(self._programs, program_name)
         with self._exclusive.use("run"):
@@ -360,15 +414,24 @@ class Engine:
     # --- the machine ----------------------------------------------------------------------------------
 
     def read_tile(self, tile: int) -> TileMemory:
-        """A tile's memory: what lies at which address, and the values that variables hold there now. It prints.
+        """The memory of a tile: the occupant of each address, and the present values of variables. It prints.
 
-        Addresses are those of a memory in which every variable that the programs name is kept.
+        All variables of the programs keep their memory in this plan, so no two share an address. Addresses are in
+        bytes.
 
         Args:
             tile: its number.
 
         Raises:
             TileError: a tile that the target does not have.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=1))
+        >>> graph.add_vertex("count", cl.codelet(lambda n: {"n": n + 1}), n=graph.add_variable("n", (), "int32"))
+        >>> engine = cl.Engine(graph)
+        >>> engine.write({"n": 40})
+        >>> print(str(engine.read_tile(0)).splitlines()[1].strip())
+        0 to        4  n (variables): 1 element, 40
         """
         check_tile(tile, self.graph.target.num_tiles)
         with self._exclusive.use("read_tile"):
@@ -390,21 +453,33 @@ class Engine:
         """A program planned on the machine: placement, exchange, live ranges and addresses. Nothing runs for it.
 
         Args:
-            program_name: that of the program, where the engine has several.
-            placement: where what the graph leaves without a tile lives: `"balanced"`, `"linear"`, `"bytes"`,
-                `"rows"`, `"blocks"` (see `machine/place.py`), or a function from the program's plan to its placement;
-                as the engine was told, and with all its programs together, when left off.
-            host_visible: the variables, one or several, whose values the host writes before the program and reads
-                after it, as in Poplar those with a host write or read. When left off, those of the arguments and
-                results of a `cl.Traced` that the engine was made of; of a graph all. The memory of the others is
-                shared where they are not live together. Constants, and what is read before it is written, are kept
-                anyway.
-            allow_out_of_memory: report what a tile cannot hold rather than refuse it.
+            program_name: the name of the program, if the engine has several.
+            placement: how elements and vertices without a tile are placed: `"balanced"`, `"linear"`, `"bytes"`,
+                `"rows"`, `"blocks"` (see `machine/place.py`), or a function from the program's plan to its placement.
+                Default: as the engine does it, for all its programs together.
+            host_visible: one or several variables that the host writes before the program and reads after it, as in
+                Poplar those with a host write or read. Default: all variables of a graph; the arguments and results of
+                a `cl.Traced` that the engine was made of. The other variables may share memory when they are not live
+                together. Constants, and variables that are read before they are written, always keep their memory.
+            allow_out_of_memory: report a tile that is out of memory instead of raising.
+
+        Returns:
+            A `cl.MachinePlan`, which prints.
 
         Raises:
-            OutOfTileMemoryError: a tile would have to hold more than its memory.
-            NotInGraphError: a name in `host_visible` that no variable has.
-            ProgramError: a placement that there is not, or a function that returns something else.
+            OutOfTileMemoryError: a tile needs more than its memory.
+            NotInGraphError: no variable has a name in `host_visible`.
+            ProgramError: an unknown name or placement, or a function that does not return a placement.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> print(cl.Engine(graph).machine().placement)
+        placement on 2 tiles
+          x: float32[4]: 4 elements on tile 0
+          double/out: float32[4]: 4 elements on tile 0
+          double / <lambda>: 4 vertices on tile 0
         """
         plan = chosen_program(self._programs, program_name).plan
         seen = self._ends if host_visible is None else host_visible
@@ -420,9 +495,29 @@ class Engine:
         host_visible: Tensor | str | Iterable[Tensor | str] | None = None,
         allow_out_of_memory: bool = False,
     ) -> Profile:
-        """What a program costs on the machine: cycles by step, bytes by tile. The arguments are as of `machine`.
+        """The cost of a program on the machine: cycles by step, bytes by tile. Nothing runs for it.
+
+        Args:
+            program_name: the name of the program, if the engine has several.
+            placement: as of `machine`.
+            host_visible: as of `machine`.
+            allow_out_of_memory: as of `machine`.
+
+        Returns:
+            A `cl.Profile`.
+
+        Raises:
+            OutOfTileMemoryError, NotInGraphError, ProgramError: as of `machine`.
+            CyclesError: a codelet's `cycles=` or `trip_count=` fails.
 
         Source: Engine::getProfile and printProfileSummary of Poplar's API reference.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> cl.Engine(graph).profile()
+        <Profile on IPU('mk2', num_tiles=2): 122 cycles>
         """
         return profile_machine(
             self.machine(
@@ -438,10 +533,28 @@ class Engine:
         inputs: Named | Iterable[Named],
         outputs: Named | Iterable[Named],
     ) -> Lowered:
-        """What `run` runs as a pure function of some variables to others, apart from the engine's state.
+        """The program as a pure function of arrays, independent of the engine's state.
 
-        Values go in and come out in logical order, whatever the engine's execution. The arguments and errors are
-        those of `lower`.
+        Arrays are in logical order, in every execution.
+
+        Args:
+            program_name: the name of the program, if the engine has several.
+            inputs: the variables that are arguments, one or several, by tensor or name.
+            outputs: the views that are results, one or several, by tensor or name.
+
+        Returns:
+            A `cl.Lowered`, as `cl.lower` returns it.
+
+        Raises:
+            ProgramError, ForeignGraphError, UninitializedReadError: as of `cl.lower`.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> run = cl.Engine(graph, execution="tiles").function(inputs=x, outputs=y)
+        >>> run({x: jnp.arange(4.0)})[y].tolist()
+        [0.0, 2.0, 4.0, 6.0]
         """
         return self._machine.function(chosen_program(self._programs, program_name), inputs, outputs)
 

@@ -28,7 +28,7 @@ def checked_options(
         graph, program = graph.graph, graph.program if program is None else program
     if not isinstance(graph, Graph):
         raise ProgramError(
-            "an engine is made of something that is no graph",
+            "an engine is made of something other than a graph",
             given=f"{type(graph).__name__}: {graph!r:.80}",
             expected="a cl.Graph, and what of it is to run, or a cl.Traced",
             fix="call what builds it first: graph = cl.Graph(); build(graph, ...)" if callable(graph) else None,

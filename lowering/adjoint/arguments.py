@@ -28,7 +28,7 @@ def check_is_graph(graph: object) -> None:
         return
     is_traced = isinstance(getattr(graph, "graph", None), Graph)
     raise ProgramError(
-        "a gradient is taken in something that is no graph",
+        "a gradient is taken in something other than a graph",
         given=f"{graph!r:.80}",
         expected="a graph, as cl.Graph makes it",
         fix="its own graph and program: traced.graph, traced.program" if is_traced else None,
@@ -40,7 +40,7 @@ def tensor_of_floats(graph: Graph, given: object, what: str) -> Tensor:
     tensor = graph.variable(given) if isinstance(given, str) else given
     if not isinstance(tensor, Tensor):
         raise ProgramError(
-            f"{what} is no tensor",
+            f"{what} is not a tensor",
             given=f"{given!r:.80}",
             expected="a tensor of the graph, without symbols, or a variable's name",
             fix="the variable that its values are copied to or from" if isinstance(given, Stream) else None,
@@ -71,7 +71,7 @@ def _check_is_of(graph: Graph, tensor: Tensor, what: str, expected: str) -> None
 def differentiated_by(graph: Graph, wrt: object) -> dict[Tensor | str, Tensor]:
     """What a user differentiates by: the tensor of each leaf of a pytree of tensors and names of variables."""
     leaves = jax.tree.leaves(wrt, is_leaf=lambda own: own is None)
-    return {own: tensor_of_floats(graph, own, "what is differentiated by") for own in leaves}
+    return {own: tensor_of_floats(graph, own, "a tensor in wrt=") for own in leaves}
 
 
 def cotangent_of(of: Tensor, given: object) -> Any:
@@ -79,7 +79,7 @@ def cotangent_of(of: Tensor, given: object) -> Any:
     if given is None:
         if of.shape != ():
             raise ProgramError(
-                "what is differentiated is no single number, and no cotangent is given",
+                "`of` is not a single number, and no cotangent is given",
                 given=of,
                 expected="a tensor of shape ()",
                 fix="cotangent=..., of the same shape: a tensor, or numbers",
@@ -93,7 +93,7 @@ def cotangent_of(of: Tensor, given: object) -> Any:
         return numbers_of(of, own, expected)
     _check_is_of(of.graph, own, "the cotangent", expected)
     if (own.shape, own.dtype) != (of.shape, of.dtype):
-        problem = "the cotangent is not of the type of what is differentiated"
+        problem = "the cotangent is not of the type of `of`"
         raise ProgramError(problem, given=own, expected=expected)
     return own
 
@@ -119,7 +119,7 @@ def numbers_of(of: Tensor, given: object, expected: str) -> np.ndarray:
         found = found.astype(of.dtype)
         np.broadcast_to(found, of.shape)
     except (TypeError, ValueError):
-        problem = "the cotangent does not fit what is differentiated"
+        problem = "the cotangent does not fit `of`"
         raise ProgramError(problem, given=f"{given!r:.80}", expected=expected) from None
     return found
 

@@ -68,9 +68,9 @@ def go_back_through_while(back: Backward, body: Body, number: int, step: WhileSt
         return
     if step.max_iterations is None:
         raise ProgramError(
-            "a loop without a bound is differentiated: what its turns overwrite has to be kept",
+            "a loop without a bound is differentiated: values that its iterations overwrite must be saved",
             given=f"RepeatWhile over {source_text(step.predicate.source)}",
-            expected="a bound on how many turns there are",
+            expected="a bound on the number of iterations",
             fix="cl.RepeatWhile(..., max_iterations=...), or cl.Repeat",
             line=step.line,
         )

@@ -1,7 +1,7 @@
 """Gradients: the backward pass of a program, added to its graph.
 
-In come a graph, a program, what is differentiated and by what. Out come the gradients, as tensors of the graph, and two
-programs: the forward pass, which keeps what the backward pass reads of it, and the backward pass.
+In come a graph, a program, a tensor, and the tensors to differentiate with respect to. Out come the gradients, as
+tensors of the graph, and two programs: the forward pass, which also saves residuals, and the backward pass.
 """
 
 from __future__ import annotations
@@ -55,15 +55,24 @@ from lowering.plan.elements import ElementSet
 
 @dataclass(frozen=True, eq=False)
 class Gradient:
-    """The gradient of a tensor, as tensors and programs of its graph. Made by `gradient`.
+    """The gradient of a tensor, as tensors and programs of its graph. Made by `cl.gradient`.
 
     Attributes:
-        of: what is differentiated.
-        tensors: the gradient by each tensor, of the same shape, where the backward pass leaves it.
-        forward: the program that was differentiated, which also keeps what the backward pass reads of it and what it
-            overwrites itself.
-        backward: what computes the gradients, after `forward`. It leaves all other variables as they were; but of what
-            runs again in it those that are written in a branch or a loop alone, which may not have run.
+        of: the tensor that is differentiated.
+        tensors: the gradient with respect to each tensor, of the same shape, after the backward pass.
+        forward: the program that was differentiated; it also saves the residuals of the backward pass.
+        backward: computes the gradients; run it after `forward`. It preserves other variables, except recomputed ones
+            that are written only inside a branch or loop.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> x, y = graph.add_variable("x", ()), graph.add_variable("y", ())
+    >>> graph.add_vertex("square", cl.codelet(lambda x: x * x), x=x, out=y)
+    >>> found = cl.gradient(graph, of=y, wrt=[x])
+    >>> found[x].name, found["x"] is found[x]
+    ('backward/x', True)
+    >>> print(found.backward)
+    Execute(backward/square)
     """
 
     of: Tensor
@@ -72,10 +81,14 @@ class Gradient:
     backward: Program
 
     def __getitem__(self, wrt: Any) -> Any:
-        """The gradient by a tensor, or by a variable of a name, that was asked for; of a pytree of them, one alike.
+        """The gradient with respect to a tensor, or to a variable by name; for a pytree of them, the same pytree of
+        gradients.
+
+        Args:
+            wrt: one of the tensors in `wrt` of `cl.gradient`.
 
         Raises:
-            ProgramError, ForeignGraphError, NotInGraphError: one that was not.
+            ProgramError, ForeignGraphError, NotInGraphError: not one of these.
         """
         return jax.tree.map(self._by, wrt, is_leaf=lambda own: own is None)
 
@@ -87,12 +100,12 @@ class Gradient:
                 return made
         if isinstance(wanted, Tensor) and wanted.graph is not self.of.graph:
             raise ForeignGraphError(
-                "the gradient by a tensor of another graph was not asked for",
+                "the gradient with respect to a tensor of another graph was not asked for",
                 given=wanted,
                 expected="a tensor of the graph of the gradient",
             )
         raise ProgramError(
-            "the gradient by this tensor was not asked for",
+            "the gradient with respect to this tensor was not asked for",
             given=f"{tensor!r:.80}",
             expected=", ".join(map(str, self.tensors)),
             fix="cl.gradient(graph, of=..., wrt=...) with it in `wrt`; of a part of x, found[x][...]",
@@ -126,30 +139,32 @@ def gradient(
     """Add the backward pass of a program to its graph: the gradient of a tensor as vertices, edges and programs.
 
     Args:
-        graph: of the program; compute sets and variables are added in a scope `backward`.
-        program: what is differentiated; when left off all compute sets in the order they were added, without those of
+        graph: the graph of the program; compute sets and variables are added in a scope `backward`.
+        program: the program to differentiate. Default: all compute sets in the order they were added, without those of
             gradients.
-        of: what is differentiated, as the program leaves it: one number, unless a cotangent is given.
-        wrt: by what, as it is before the program: a tensor or a variable by name, or a pytree of them, such as a list.
-        cotangent: of `of`: a tensor of its shape and dtype, a variable by name, or numbers that broadcast to it; 1 when
-            left off.
-        recompute: what is made again in the backward pass rather than kept: `cl.Recompute.sqrt()`, say.
-        check: "equal", to see that the gradient is equal to JAX's of the lowered program; see `cl.equal`.
+        of: the tensor to differentiate, with its value after the program: one number, unless a cotangent is given.
+        wrt: differentiate with respect to this tensor, with its value before the program: a tensor, a variable by name,
+            or a pytree of them, such as a list.
+        cotangent: of `of`: a tensor of its shape and dtype, a variable by name, or numbers that broadcast to it.
+            Default: 1.
+        recompute: which residuals the backward pass recomputes instead of saving: `cl.Recompute.sqrt()`, for example.
+            Default: none.
+        check: "equal", to check that the gradient is equal to JAX's of the lowered program; see `cl.equal`.
 
     Returns:
-        The gradients, of the shapes and dtypes of `wrt`, and what to run in the program's place:
-        `cl.Sequence(found.forward, found.backward)`. A tensor that nothing of `of` depends on has a gradient of zeros,
-        as have all where the program does not write `of`.
+        A `cl.Gradient`: the gradients, of the shapes and dtypes of `wrt`, and the program to run instead:
+            `cl.Sequence(found.forward, found.backward)`. If `of` does not depend on a tensor, its gradient is zero; so
+            are all if the program does not write `of`.
 
     Raises:
-        ProgramError, ForeignGraphError: tensors that are none of this graph or not of floats, a cotangent that does not
-            fit, a policy that is none.
-        NotInGraphError: a name that no variable has.
-        CodeletTraceError: a codelet that JAX has no derivative of.
-        NotEqualError: it is not equal, where that is to be checked.
+        ProgramError, ForeignGraphError: tensors that are not of this graph or not floating-point, a cotangent that does
+            not fit, an invalid policy.
+        NotInGraphError: no variable has this name.
+        CodeletTraceError: JAX cannot differentiate a codelet.
+        NotEqualError: the check fails.
 
     Warns:
-        UndecidedWarning: nothing can be said of whether it is.
+        UndecidedWarning: the check is inconclusive.
 
     Source: reverse accumulation, A. Griewank and A. Walther, Evaluating Derivatives (2008), chapter 3.
 
@@ -169,7 +184,7 @@ def gradient(
     checks = None if check is None else importlib.import_module("lowering.equality.checks").for_word(check)
     chosen = graph.default_program if program is None else as_program(program)
     check_program(chosen, graph)
-    target = tensor_of_floats(graph, of, "what is differentiated")
+    target = tensor_of_floats(graph, of, "the tensor of=")
     by = differentiated_by(graph, wrt)
     check_is_policy(recompute)
     seed, num_before = cotangent_of(target, cotangent), len(graph.sources)

@@ -1,11 +1,11 @@
-"""Recompute: values of the forward pass that are not kept, but made again when the backward pass comes to them.
+"""Recompute: residuals of the forward pass that are recomputed in the backward pass instead of saved.
 
-In come a policy, and what the backward pass is made of: what goes back through each step of the forward pass. Out comes
-the backward pass, with steps of the forward pass among it that run again (`again.py`).
+In come a policy, and the backward pass of each step. Out comes the backward pass, with recomputed steps of the forward
+pass in it (`again.py`).
 
-The steps of a program are cut into segments. What crosses from one segment to the next is kept; before the backward
-pass goes back through a segment, those of its steps run again that make what is read there. For a number of bytes
-segments lie within segments, as deep as it takes (`stages.py`, `budget.py`).
+The steps of a program are partitioned into segments. Values that cross from one segment to the next are saved. Before
+the backward pass of a segment, those of its steps run again that compute its residuals. For a number of bytes
+segments are nested, as deep as necessary (`stages.py`, `budget.py`).
 
 Source: T. Chen, B. Xu, C. Zhang and C. Guestrin, Training Deep Nets with Sublinear Memory Cost (2016).
 """
@@ -41,15 +41,30 @@ Kind = Literal["all", "every", "sqrt", "scopes", "bytes"]
 
 @dataclass(frozen=True)
 class Recompute:
-    """What of a forward pass is made again in the backward pass rather than kept.
+    """Which residuals of a forward pass the backward pass recomputes instead of saving: memory for cycles.
 
     Made by `Recompute.all()`, `every(k)`, `sqrt()`, `scopes(...)` and `bytes(n)`.
 
     Attributes:
-        kind: how its steps are cut into segments.
+        kind: how the steps are partitioned into segments.
         compute_sets: of `every`: how many are in a segment.
-        patterns: of `scopes`: for the names of scopes, in which `*` stands for anything.
-        budget: of `bytes`: how many.
+        patterns: of `scopes`: for the names of scopes, in which `*` matches anything.
+        budget: of `bytes`: the number of bytes.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+    >>> x, i = graph.add_variable("x", (64,)), cl.grid(64)
+    >>> y = x
+    >>> for layer in range(9):
+    ...     y = graph.add_vertex(f"sin{layer}", cl.codelet(lambda y: jnp.sin(jnp.sin(y))), y=y[i])
+    >>> def most_bytes(**options):
+    ...     found = cl.gradient(graph, of=y, wrt=x, cotangent=1.0, **options)
+    ...     engine = cl.Engine(graph, cl.Sequence(found.forward, found.backward))
+    ...     profile = engine.profile(host_visible=[x, found[x]])
+    ...     return int(profile.memory_by_tile.max()), profile.total_cycles
+    >>> (bytes_kept, cycles_kept), (bytes_again, cycles_again) = most_bytes(), most_bytes(recompute=cl.Recompute.sqrt())
+    >>> bytes_again < bytes_kept, cycles_again > cycles_kept
+    (True, True)
     """
 
     kind: Kind
@@ -64,16 +79,28 @@ class Recompute:
 
     @staticmethod
     def all() -> Recompute:
-        """Keep nothing that compute sets make: the whole forward pass runs again."""
+        """Save nothing that compute sets make: the backward pass recomputes the whole forward pass.
+
+        >>> import codelet as cl
+        >>> cl.Recompute.all().kind
+        'all'
+        """
         return Recompute("all")
 
     @staticmethod
     @old_arguments(steps="compute_sets")
     def every(compute_sets: int) -> Recompute:
-        """Keep what there is after every so many compute sets.
+        """Save the state after every `compute_sets` compute sets, and recompute the others.
+
+        Args:
+            compute_sets: how many compute sets a segment has.
 
         Raises:
-            ProgramError: a number that counts no compute sets.
+            ProgramError: not a positive integer.
+
+        >>> import codelet as cl
+        >>> cl.Recompute.every(4).compute_sets
+        4
         """
         if not is_whole(compute_sets, 1):
             raise ProgramError(
@@ -85,15 +112,27 @@ class Recompute:
 
     @staticmethod
     def sqrt() -> Recompute:
-        """Keep what crosses between as many segments as take least memory: of n equal layers about the root of n."""
+        """Save the state between the segments that need the least memory: about the square root of n of n equal layers.
+
+        >>> import codelet as cl
+        >>> cl.Recompute.sqrt().kind
+        'sqrt'
+        """
         return Recompute("sqrt")
 
     @staticmethod
     def scopes(*patterns: str) -> Recompute:
-        """Make again what is made in scopes of the graph whose names match a pattern, each by itself.
+        """Recompute each scope of the graph whose name matches a pattern, as one segment.
+
+        Args:
+            patterns: for names of scopes, in which `*` matches anything.
 
         Raises:
-            ProgramError: no pattern, or one that is no name.
+            ProgramError: no pattern, or one that is not a name.
+
+        >>> import codelet as cl
+        >>> cl.Recompute.scopes("block*", "head").patterns
+        ('block*', 'head')
         """
         if not patterns or not all(isinstance(own, str) for own in patterns):
             raise ProgramError(
@@ -105,19 +144,25 @@ class Recompute:
 
     @staticmethod
     def bytes(budget: int) -> Recompute:
-        """Make so little again that a training step takes at most a number of bytes.
+        """Recompute as little as a memory budget allows.
 
         Args:
-            budget: the most bytes that variables which are not always live take at once, over all tiles, as the plan of
-                `cl.Sequence(found.forward, found.backward)` tells it (`machine.liveness.most_bytes_at_times`), whose
-                outputs are the gradients that were asked for, whatever its inputs are. Exchange buffers are not
+            budget: the most bytes, over all tiles, of variables that are live at the same time and not always live.
+                This is `machine.liveness.most_bytes_at_times` of the plan of `cl.Sequence(found.forward,
+                found.backward)`, with the gradients as its outputs, whatever its inputs are. Exchange buffers are not
                 counted.
 
         Raises:
-            ProgramError: a number that counts no bytes; by `cl.gradient`, fewer than can be kept, and how many can.
+            ProgramError: not a positive integer; by `cl.gradient`, fewer bytes than possible, with the least possible.
+
+        >>> import codelet as cl
+        >>> cl.Recompute.bytes(2**20).budget
+        1048576
         """
         if not is_whole(budget, 0):
-            raise ProgramError("a budget is no number of bytes", given=repr(budget), expected="a whole number of bytes")
+            raise ProgramError(
+                "a budget is not a number of bytes", given=repr(budget), expected="a whole number of bytes"
+            )
         return Recompute("bytes", budget=int(budget))
 
 
@@ -131,10 +176,10 @@ def _scope(patterns: Collection[str], step: Step) -> str | None:
 
 
 def runs_again(policy: Recompute | None, function: FunctionBody) -> bool:
-    """Whether a function that is called again and again runs once more before the backward pass goes back through it.
+    """True if a function that is called repeatedly is recomputed before its backward pass.
 
-    So it does by all policies but those that name other scopes than its own; for a number of bytes it does not, nor
-    does what copies from streams or to them.
+    All policies do so, except those that name scopes other than its own. For a number of bytes it does not, nor does a
+    function that copies from streams or to them.
     """
     if policy is None or policy.kind == "bytes" or has_streams(function):
         return False
@@ -143,7 +188,7 @@ def runs_again(policy: Recompute | None, function: FunctionBody) -> bool:
 
 
 def segments_of(policy: Recompute, chain: Chain) -> list[Segment]:
-    """The segments of a program's steps, in order, by a policy that says where they are."""
+    """The segments of a program's steps, in order, by a policy that states where they are."""
     steps, count = chain.steps, len(chain.steps)
     if policy.kind == "all":
         return [Segment(0, count, True)]
@@ -179,7 +224,9 @@ def _of_scopes(patterns: Collection[str], steps: Sequence[Step]) -> Iterator[Seg
 
 
 def _cheapest(chain: Chain) -> list[int]:
-    """Where to cut steps so that what crosses, and what the largest segment makes, take least memory together."""
+    """The partition of steps for which saved values, and residuals of the largest segment, need the least memory
+    together.
+    """
     count = len(chain.steps)
     across = [num_bytes(own) for own in crossing(chain)]
     sizes = [0, *accumulate(num_bytes(own) for own in chain.writes)]
@@ -199,11 +246,11 @@ def _cheapest(chain: Chain) -> list[int]:
 
 
 class BackwardStep(NamedTuple):
-    """What goes back through one step.
+    """The backward pass of one step.
 
     Attributes:
-        programs: what it runs.
-        needed: the variables of the forward pass that it reads where they are.
+        programs: its programs.
+        needed: the variables of the forward pass that it reads in place.
     """
 
     programs: Sequence[Program]
@@ -218,18 +265,18 @@ def in_order(
     after: Program,
     keep: Collection[Variable],
 ) -> list[Program]:
-    """The backward pass: what goes back through each step, with what runs again before it.
+    """The backward pass: that of each step, after the segments that are recomputed for it.
 
     Args:
-        policy: what is made again.
+        policy: which residuals are recomputed.
         plan: the forward pass.
-        pieces: of the backward pass, for each of its steps.
-        before: what runs before these, the forward pass itself included.
-        after: what runs after them.
-        keep: what is needed of all of that.
+        pieces: the backward pass of each of its steps.
+        before: the program before these, the forward pass included.
+        after: the program after them.
+        keep: the variables whose values all of it must preserve.
 
     Raises:
-        ProgramError: a number of bytes that cannot be kept.
+        ProgramError: a number of bytes that is too small.
     """
     steps = plan.steps
     if policy is None or not pieces:

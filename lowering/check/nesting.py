@@ -54,7 +54,7 @@ def _too_deep(levels: int, frames: int) -> ProgramError:
         "a program is nested too deep for JAX to compile",
         given=f"{levels} loops, choices and calls within one another",
         expected=f"what fits Python's stack of {sys.getrecursionlimit()} frames, some 20 for each",
-        fix=f"sys.setrecursionlimit({limit}), or nest less: one Repeat of more turns, one Switch of more cases",
+        fix=f"sys.setrecursionlimit({limit}), or nest less: one Repeat of more iterations, one Switch of more cases",
     )
 
 

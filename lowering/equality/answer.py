@@ -13,12 +13,12 @@ Verdict = Literal["equal", "different", "undecided"]
 
 @dataclass(frozen=True, eq=False)
 class Parting:
-    """Where two programs first part: what both have computed alike goes in, and what one alone computes comes out.
+    """The first equation at which two programs differ: its inputs are equal, and its result is in one program alone.
 
     Attributes:
-        side: 0 of the first program, 1 of the second.
-        what: the equation, as it prints.
-        line: the user's line that it is of.
+        side: 0 for the first program, 1 for the second.
+        what: the equation, as printed.
+        line: the user's line of it.
     """
 
     side: int
@@ -32,14 +32,19 @@ class Parting:
 
 @dataclass(frozen=True, eq=False)
 class Witness:
-    """An element in which two programs differ, as both compute it in float64.
+    """An element in which two programs differ, evaluated by both in float64. Found by `cl.equal`.
 
     Attributes:
-        result: which result, by its path; "" of one alone.
-        element: which element of it.
-        values: that of each program.
-        inputs: what they were given, in the structure of the examples.
-        parting: where the programs part, as far as that is found.
+        result: the path of the result in the results; "" for a single one.
+        element: the position in it.
+        values: the value in each program.
+        inputs: the arguments of both, in the structure of the examples.
+        parting: the first equation that differs, or `None`.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> witness = cl.equal(lambda x: 2 * x, lambda x: 2 * x.at[1].set(0), jnp.ones(3)).witness
+    >>> witness.element, witness.values[0] == witness.values[1], witness.inputs[0].shape
+    ((1,), False, (3,))
     """
 
     result: str
@@ -58,16 +63,21 @@ class Witness:
 
 @dataclass(frozen=True, eq=False)
 class Equality:
-    """Whether two programs are equal.
+    """The answer of `cl.equal`. It is true if the programs are equal.
 
     Attributes:
         verdict: "equal"; "different", with a witness; or "undecided", with a reason.
-        chance: that "equal" is wrong, at most; 0 of the other verdicts.
-        witness: an element in which they differ.
-        reason: why nothing can be said.
-        line: the user's line that the reason is of.
+        chance: the probability that "equal" is wrong, at most; 0 for the other verdicts.
+        witness: an element in which they differ, or `None`.
+        reason: why it is undecided, or `None`.
+        line: the user's line of the reason, or `None`.
         elements: how many elements of results were compared.
         draws: at how many random points.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> answer = cl.equal(lambda x: (x + 1) ** 2, lambda x: x * x + 2 * x + 1, jnp.ones(3))
+    >>> bool(answer), answer.verdict, answer.elements, answer.chance < 1e-9
+    (True, 'equal', 3, True)
     """
 
     verdict: Verdict

@@ -13,23 +13,23 @@ from lowering.equality.sides import sides_of
 
 @accepts(ProgramError, casts=one_of("identity", "exact"), seed=SIZE)
 def equal(f: Any, g: Any, *examples: Any, casts: str = "identity", seed: int = 0) -> Equality:
-    """Whether two programs compute the same, for whatever floats they are given.
+    """Decide if two programs compute the same, for any floating-point inputs.
 
     Args:
-        f: a function of JAX, a lowered graph, a traced function, or a graph with a program, `(graph, program)`, by its
-            meaning: of a dict of arrays by the names of variables, to such a dict.
-        g: another, whose results have the same structure, shapes and dtypes.
-        examples: what both are given: arrays, or `jax.ShapeDtypeStruct`, in any structure. Of floats the values do not
-            matter; all else is taken as it is, and drawn where only its type is given.
-        casts: "identity", if a conversion between floats of different precision changes nothing; "exact", if it is a
-            function of which nothing is known where it loses digits.
-        seed: of what is drawn.
+        f: a JAX function, a lowered graph, a traced function, or `(graph, program)`, which maps a dict of arrays by the
+            names of variables to such a dict.
+        g: the other, with results of the same structure, shapes and dtypes.
+        examples: the arguments of both: arrays, or `jax.ShapeDtypeStruct`, in any pytrees. Floating-point values are
+            replaced by random ones. Others are used as given, or random if only their type is given.
+        casts: "identity": a conversion between floats of different precision changes nothing. "exact": a conversion
+            that loses digits is an unknown function.
+        seed: of the random numbers.
 
     Returns:
-        The verdict, with the chance that it is wrong, a witness or a reason.
+        A `cl.Equality`: the verdict, with the probability that it is wrong, a witness or a reason.
 
     Raises:
-        ProgramError: programs that raise, have effects, or give other structures, shapes or dtypes.
+        ProgramError: programs that raise, have effects, or return other structures, shapes or dtypes.
 
     >>> import jax.numpy as jnp
     >>> import codelet as cl

@@ -126,7 +126,7 @@ def function_side(name: str, function: Any, structs: Any) -> Side:
     """
     if not callable(function):
         raise ProgramError(
-            f"the {name} of two programs is none",
+            f"the {name} of two programs is not a program",
             given=f"{function!r:.80}",
             expected="a function of JAX, a lowered graph, a traced function, or (graph, program)",
         )

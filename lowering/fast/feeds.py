@@ -1,9 +1,10 @@
 """Feeds: the values of streams, as steps take and give them while they are emitted.
 
-The values of an input stream come in stacked; a body gets its part of them with a first axis of turns, and is scanned
-over it. The values of an output stream whose number is fixed are stacked by the scan. Where the number depends on
-data, they go into an array that holds the most there may be, one behind another, and are counted, and those of an input
-stream are taken out of one: `Sent` is passed on through loops, choices and functions as what is held of variables is.
+The values of an input stream come in stacked; a body gets its part of them, with a first axis of iterations, and is
+scanned over it. The values of an output stream whose number is fixed are stacked by the scan. Where the number depends
+on data, they go into an array that holds the most there may be, one behind another, and are counted, and those of an
+input stream are taken out of one: `Sent` is passed on through loops, choices and functions as what is held of variables
+is.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class BodyStreams(NamedTuple):
         return [streams.take(stream, count * turns) for stream, count in self.inputs]
 
     def take_for(self, streams: Feeds, count: int) -> list[Array]:
-        """The next values of every input for so many turns, with a first axis of turns.
+        """The next values of every input for so many turns, with a first axis of iterations.
 
         Where each turn takes one value they are as they came: XLA would copy them for the loop in another shape.
         """

@@ -24,7 +24,7 @@ def _identity(value: Any, *, predicate: str) -> Any:
 
 def _refuse(*_: Any, predicate: str) -> Any:
     raise ProgramError(
-        "a RepeatWhile is differentiated in reverse mode without a bound on its turns",
+        "a RepeatWhile is differentiated in reverse mode without a bound on its iterations",
         given=predicate,
         expected="forward mode (jax.jvp, jax.jacfwd), or a bound",
         fix="RepeatWhile(..., max_iterations=...)",

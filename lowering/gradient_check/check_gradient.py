@@ -1,4 +1,4 @@
-"""Gradients of users checked: the one function for it, and what it raises."""
+"""Checks of gradients against finite differences: the public function, and its errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def _error(report: GradientCheck, ignored: Sequence[object]) -> GradientError:
     more = f", and {len(report.wrong) - 1} more" if len(report.wrong) > 1 else ""
     if vertex is None:
         return GradientError(
-            f"the gradient by {finding.field} is wrong, while those of all vertices looked at are right{more}",
+            f"the gradient with respect to {finding.field} is wrong, while those of all checked vertices are right"
+            + more,
             report,
             given=f"{finding.quantity} is {gradient}",
             expected=f"{differences}, to which differences of what the program computes converge",
@@ -54,7 +55,7 @@ def _error(report: GradientCheck, ignored: Sequence[object]) -> GradientError:
     name = repr([*(getattr(own, "name", own) for own in ignored), codelet.name])
     mend = f"correct the {rules} in it" if rules else "see where it stops or replaces a gradient: jax.lax.stop_gradient"
     return GradientError(
-        f"codelet {codelet.name!r} has a wrong gradient by its field {finding.field!r}{more}",
+        f"codelet {codelet.name!r} has a wrong gradient with respect to its field {finding.field!r}{more}",
         report,
         given=f"{finding.quantity} is {gradient}, at {vertex!r}",
         expected=f"{differences}, to which differences of what it computes converge",
@@ -108,38 +109,39 @@ def check_gradient(
     rtol: float | None = None,
     ignore: Sequence[Codelet | str] = (),
 ) -> GradientCheck:
-    """Check the gradient of a tensor beside differences of what is computed, compute set by compute set.
+    """Check the gradient of a tensor against finite differences, compute set by compute set.
 
-    Vertices spread over each family are looked at, with the values they have when the program first runs them: in loops
-    in the first turn. Each field by which there is a gradient is moved along a direction, in float64, and what the
-    adjoint of the codelet gives is compared with differences at several steps, extrapolated, and with `jax.jvp` where
-    the codelet has one. Where slopes from the left and the right differ, as of relu at 0, it is a kink; where
-    differences do not converge, as at a jump, they are unstable: neither says that a gradient is wrong. If no vertex is
-    wrong, the gradient that `cl.gradient` gives is compared with differences of the whole program, as it is computed.
+    A sample of vertices of each family is checked, with the values of their first execution (in loops, the first
+    iteration). Each differentiable field is moved along a direction, in float64. The adjoint of the codelet is compared
+    with extrapolated differences at several steps, and with `jax.jvp` if the codelet has one. Different derivatives
+    from the left and the right, as of relu at 0, are a kink. Differences that do not converge, as at a jump, are
+    unstable. Neither counts as wrong. If no vertex is wrong, the gradient that `cl.gradient` gives is compared with
+    differences of the whole program, in its own dtypes.
 
     Args:
-        graph: of the program, to which nothing is added.
-        program: what is differentiated; when left off all compute sets in the order they were added, without those of
+        graph: the graph of the program; nothing is added to it.
+        program: the program to differentiate. Default: all compute sets in the order they were added, without those of
             gradients.
-        of: what is differentiated, as the program leaves it.
-        wrt: by what, as it is before the program: a tensor or a variable by name, or a pytree of them, such as a list.
-        values: an array for each variable that is given a value, by tensor or name; for each input stream its values,
+        of: the tensor to differentiate, with its value after the program.
+        wrt: differentiate with respect to this, with its value before the program: a tensor, a variable by name, or a
+            pytree of them, such as a list.
+        values: an array for each variable with an initial value, by tensor or name; for each input stream its values,
             stacked along a first axis.
-        cotangent: of `of`, numbers that broadcast to its shape; when left off 1 of a single number, else drawn.
-        vertices: how many of each family are looked at, at most.
-        directions: along how many the whole program is moved.
-        seed: of all that is drawn.
-        rtol: how far a gradient may be from the differences, of its size; when left off what the precision allows: 1e-5
-            in float64, 1e-2 in float32, 0.1 in 16 bits.
-        ignore: codelets, or their names, whose gradients are meant to differ; then the whole is not compared.
+        cotangent: of `of`, numbers that broadcast to its shape. Default: 1 for a single number, else random.
+        vertices: how many of each family are checked, at most.
+        directions: along how many random directions the whole program is moved.
+        seed: of all random numbers.
+        rtol: the largest error, relative to the gradient. Default: 1e-5 in float64, 1e-2 in float32, 0.1 in 16 bits.
+        ignore: codelets (or names) with intentionally different gradients, e.g. straight-through. If given, the
+            whole-program check is skipped.
 
     Returns:
-        What was checked, which prints.
+        A `cl.GradientCheck`, which prints.
 
     Raises:
-        GradientError: a gradient that is wrong; its attribute `check` has all that was found.
-        ProgramError, ForeignGraphError, ArrayError, NotInGraphError: what `cl.gradient` and `cl.interpret` refuse.
-        CodeletTraceError: a codelet that JAX has no derivative of.
+        GradientError: a wrong gradient; its attribute `check` has all findings.
+        ProgramError, ForeignGraphError, ArrayError, NotInGraphError: as of `cl.gradient` and `cl.interpret`.
+        CodeletTraceError: JAX cannot differentiate a codelet.
 
     >>> import codelet as cl, jax, jax.numpy as jnp
     >>> @jax.custom_vjp
@@ -155,7 +157,7 @@ def check_gradient(
     >>> graph.add_vertex("energies", energy, x=x[i], out=y[i])
     >>> cl.check_gradient(graph, of=y, wrt=x, values={x: jnp.arange(1.0, 7).reshape(3, 2)})   # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    codelet.errors.GradientError: codelet 'energy' has a wrong gradient by its field 'x', and 2 more
+    codelet.errors.GradientError: codelet 'energy' has a wrong gradient with respect to its field 'x', and 2 more
       given:    d out / d x[1] is 2, at vertex of energies / energy at i=0
       expected: 4, to which differences of what it computes converge
       fix:      correct the jax.custom_vjp in it; where it is meant to differ, ignore=['energy']
@@ -167,7 +169,7 @@ def check_gradient(
     check_form(chosen, graph)
     values = by_name(graph, values)
     check_names(graph, values)
-    target = tensor_of_floats(graph, of, "what is differentiated")
+    target = tensor_of_floats(graph, of, "the tensor of=")
     by = [*differentiated_by(graph, wrt).values()]
     weights = _weights(target, cotangent, seed)
     inputs = [variable for variable in graph.sources if variable.name in values]
@@ -186,7 +188,9 @@ def check_gradient(
     variables = {variable for tensor in by for variable in source_variables(tensor.source)}
     sites = sites_of(plan, variables, source_variables(target.source), options)
     checked, findings = check_families(plan, sites, values, options)
-    title = f"gradient of {source_text(target.source)} by {', '.join(source_text(own.source) for own in by)}"
+    title = (
+        f"gradient of {source_text(target.source)} with respect to {', '.join(source_text(own.source) for own in by)}"
+    )
     if not any(own.kind == "wrong" for own in findings) and not ignore and directions:
         whole, more = check_program(graph, target, by, values, chosen, weights, directions, options)
         checked.append(whole)
@@ -199,7 +203,7 @@ def check_gradient(
 
 
 def _weights(target: Tensor, cotangent: Any, seed: int) -> np.ndarray:
-    """The cotangent of what is differentiated."""
+    """The cotangent of the tensor that is differentiated."""
     if cotangent is None:
         random = np.random.default_rng(seed)
         return drawn(random, target.shape, target.dtype) if target.shape else np.ones((), target.dtype)

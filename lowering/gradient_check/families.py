@@ -245,7 +245,7 @@ _Checkers = dict[Any, Checker]
 
 def _check_site(site: Site, seen: Seen, options: Options, known: _Checkers) -> tuple[Checked, list[Finding]]:
     family, codelet = site.family, site.family.codelet
-    notes = ["values of the first turn"] if seen.is_in_loop else []
+    notes = ["values of the first iteration"] if seen.is_in_loop else []
     entry: Callable[..., Checked] = lambda dtype, verdicts: Checked(  # noqa: E731
         family.compute_set.name,
         codelet.name,
@@ -256,7 +256,7 @@ def _check_site(site: Site, seen: Seen, options: Options, known: _Checkers) -> t
         tuple(notes),
     )
     if seen.fields is None:
-        notes[:] = ["not run with these values, in the first turn of loops"] if seen.is_in_loop else ["not run"]
+        notes[:] = ["not run with these values, in the first iteration of loops"] if seen.is_in_loop else ["not run"]
         return entry("", ()), []
     verdicts, findings, dtypes = [], [], []
     for places in _groups(seen.fields):

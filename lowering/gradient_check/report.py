@@ -1,4 +1,4 @@
-"""Reports: what a check of gradients found, as a table that prints and shows in notebooks."""
+"""Reports: the result of a check of gradients, as a table that prints and shows in notebooks."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def number(value: float) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """A gradient that is wrong, or that differences do not confirm.
+    """A wrong gradient, or one that differences do not confirm.
 
     Attributes:
-        vertex: whose; None where it is that of the whole program.
-        field: the field by which, or the tensor.
-        quantity: what the numbers are, `d out[1] / d x[2]`.
-        verdict: both numbers, and those from the left and the right.
-        line: the user's line that added the vertex, or called the function; None for the whole program.
+        vertex: the vertex; `None` for the gradient of the whole program.
+        field: the field, or the tensor, that it is with respect to.
+        quantity: the derivative, `d out[1] / d x[2]`.
+        verdict: both numbers, and the one-sided differences.
+        line: the user's line that added the vertex, or called the function; `None` for the whole program.
     """
 
     vertex: Vertex | None
@@ -42,7 +42,7 @@ class Finding:
 
     @property
     def kind(self) -> Kind:
-        """Whether it is wrong, or why that cannot be said."""
+        """Wrong, or why that is undecided."""
         return self.verdict.kind
 
     def __str__(self) -> str:
@@ -58,16 +58,16 @@ class Finding:
 
 @dataclass(frozen=True, eq=False)
 class Checked:
-    """What was checked of the vertices of one compute set and codelet, or of the whole program.
+    """The checks of the vertices of one compute set and codelet, or of the whole program.
 
     Attributes:
         compute_set: its name; "the whole program".
         codelet: its name.
-        count: how many vertices were checked; of the whole, along how many directions.
+        count: how many vertices were checked; for the whole program, along how many directions.
         total: how many vertices there are.
-        dtype: what it was computed in.
+        dtype: the dtype of the computation.
         verdicts: one for each vertex and field, or each direction.
-        notes: what else to know: that values are of the first turn of a loop, that it never ran.
+        notes: remarks, such as that values are of the first iteration of a loop, or that it never ran.
     """
 
     compute_set: str
@@ -79,17 +79,17 @@ class Checked:
     notes: tuple[str, ...] = ()
 
     def num(self, kind: Kind) -> int:
-        """How many of its verdicts are of a kind."""
+        """The number of its verdicts of a kind."""
         return sum(own.kind == kind for own in self.verdicts)
 
     @property
     def greatest_error(self) -> float:
-        """How far a gradient is from the differences at most, relative to its size."""
+        """The largest difference between a gradient and the finite differences, relative to its size."""
         return max((own.error for own in self.verdicts if own.kind in ("right", "wrong")), default=0.0)
 
     @property
     def row(self) -> tuple[object, ...]:
-        """It as a row of the report."""
+        """A row of the report."""
         noun = "directions" if self.total == 0 else f"of {self.total:,}"
         return (
             self.compute_set,
@@ -106,12 +106,20 @@ class Checked:
 
 @dataclass(frozen=True, eq=False)
 class GradientCheck:
-    """What `cl.check_gradient` found. It prints, and shows as a table in notebooks.
+    """The result of `cl.check_gradient`. It prints, and notebooks show a table.
 
     Attributes:
-        title: of what the gradient is, and by what.
-        checked: one entry for each compute set and codelet that the gradient goes through, then the whole program.
-        findings: what is wrong; then kinks, and where differences do not converge.
+        title: the gradient, and its tensor.
+        checked: one entry for each compute set and codelet in the backward pass, then the whole program.
+        findings: wrong gradients; then kinks, and gradients whose differences do not converge.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> x, y = graph.add_variable("x", ()), graph.add_variable("y", ())
+    >>> graph.add_vertex("square", cl.codelet(lambda x: x * x), x=x, out=y)
+    >>> found = cl.check_gradient(graph, of=y, wrt=x, values={x: 3.0})
+    >>> found, found.wrong, found.kinks, found.unstable
+    (<GradientCheck: gradient of y with respect to x: right>, (), (), ())
     """
 
     title: str
@@ -120,17 +128,19 @@ class GradientCheck:
 
     @property
     def wrong(self) -> tuple[Finding, ...]:
-        """The gradients that are wrong."""
+        """The findings of wrong gradients."""
         return tuple(own for own in self.findings if own.kind == "wrong")
 
     @property
     def kinks(self) -> tuple[Finding, ...]:
-        """Where slopes from the left and the right differ, at most a few of each field."""
+        """The findings where derivatives from the left and the right differ, as of relu at 0; at most a few of each
+        field.
+        """
         return tuple(own for own in self.findings if own.kind == "kink")
 
     @property
     def unstable(self) -> tuple[Finding, ...]:
-        """Where differences do not converge, at most a few of each field."""
+        """The findings where differences do not converge; at most a few of each field."""
         return tuple(own for own in self.findings if own.kind == "unstable")
 
     @property

@@ -289,17 +289,18 @@ def _compute_sets(program: Program) -> list[ComputeSet]:
 
 @old_arguments(compute_sets="program")
 def describe(graph: Graph, program: object = None) -> tuple[Description | Refused, ...]:
-    """What compute sets compute, run one after another: of partial sums, that nothing else reads, what these sum.
+    """Describe vertices as equations. Partial sums in several compute sets are described as the whole sum.
 
     Args:
-        graph: theirs.
-        program: which: a compute set, or a list of them, in order; all when left off.
+        graph: the graph of the compute sets.
+        program: a compute set, or a list of them, in order. Default: all.
 
     Returns:
-        Descriptions, which print as equations, in the order of the compute sets; or why there is none.
+        Descriptions, which print as equations, in the order of the compute sets; `Refused` with a reason if a compute
+            set has none.
 
     Raises:
-        ProgramError: something that is no graph, or a program of more than compute sets.
+        ProgramError: not a graph, or a program of more than compute sets.
         ForeignGraphError: compute sets of another graph.
 
     >>> import codelet as cl
@@ -315,7 +316,7 @@ def describe(graph: Graph, program: object = None) -> tuple[Description | Refuse
     out[i, j] = sum over i2 of a[i, i2] * b[i2, j]
     """
     if not isinstance(graph, Graph):
-        raise ProgramError("something is described that is no graph", given=f"{graph!r:.80}", expected="a cl.Graph")
+        raise ProgramError("something other than a graph is described", given=f"{graph!r:.80}", expected="a cl.Graph")
     chosen = graph.compute_sets if program is None else _compute_sets(as_program(program))
     if any(own.graph is not graph for own in chosen):
         raise ForeignGraphError("a compute set of another graph is described", given=chosen, expected=graph)

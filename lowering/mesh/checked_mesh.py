@@ -23,7 +23,7 @@ def checked_mesh(mesh: object, whose: str = "a") -> Mesh | None:
     if not isinstance(mesh, Mesh):
         abstract = isinstance(mesh, AbstractMesh)
         raise ProgramError(
-            "a mesh has no devices" if abstract else f"{whose} mesh is none",
+            "a mesh has no devices" if abstract else f"{whose} mesh is not a mesh",
             given=f"{type(mesh).__name__}: {mesh!r:.80}",
             expected="a jax.sharding.Mesh of devices",
             fix='mesh=jax.make_mesh((jax.device_count(),), ("devices",))',

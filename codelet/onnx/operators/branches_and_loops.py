@@ -75,9 +75,9 @@ def _scanned(node: OnnxNode, body: Any, number: int, carried: tuple[Any, ...], c
         goes, *rest = body(k, np.array(True), *state)
         if not is_known(goes):
             raise node.error(
-                "it gives a value for each turn, and stops by data",
+                "it gives a value for each iteration, and stops by data",
                 given="a condition that is computed",
-                expected="a number of turns that is known",
+                expected="a constant number of iterations",
             )
         return _arrays(rest[:count]), _arrays(rest[count:])
 
@@ -93,9 +93,9 @@ def _while(
     )
     if len(shapes) > 1 + count:
         raise node.error(
-            "it gives a value for each turn, and how many there are depends on data",
-            given="a condition, or a number of turns, that is computed",
-            expected="a number of turns that is known",
+            "it gives a value for each iteration, and how many there are depends on data",
+            given="a condition, or a number of iterations, that is computed",
+            expected="a constant number of iterations",
         )
 
     def goes(item: Any) -> Any:

@@ -64,7 +64,7 @@ def constant(node: OnnxNode) -> np.ndarray:
             return np.array(item[name], dtype)
     if "value" not in item:
         raise node.error(
-            "a constant that is no array of numbers",
+            "a constant that is not an array of numbers",
             given=", ".join(item) or "nothing",
             expected="value, value_int(s), value_float(s)",
         )

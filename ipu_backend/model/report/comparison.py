@@ -1,4 +1,4 @@
-"""Comparisons of two programs: what differs by kind of cycles and memory, step, layer, codelet, variable and tile."""
+"""Comparisons of two programs: differences by kind of cycles and memory, step, layer, codelet, variable and tile."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MEASURES = {
 
 
 def _summed(table: Columns, name: str, value: str) -> dict[str, int]:
-    """Sums of a column by the names in another; of what has an empty name none."""
+    """Sums of a column by the names in another; rows without a name are skipped."""
     found: dict[str, int] = {}
     for key, own in zip(table[name].tolist(), table[value].tolist(), strict=True):
         if key:
@@ -62,11 +62,18 @@ def _column(kind: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Two programs beside each other. Made by `cl.compare`.
+    """Two profiles side by side. Made by `cl.compare`, which has an example.
 
     Attributes:
-        before: the record of the one.
-        after: the record of the other.
+        before: the tables of the first, a `cl.Record`.
+        after: the tables of the second.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+    >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+    >>> profile = cl.Engine(graph).profile()
+    >>> sorted(set(cl.compare(profile, profile).differences["status"].tolist()))
+    ['same']
     """
 
     before: Record
@@ -74,11 +81,18 @@ class Comparison:
 
     @property
     def differences(self) -> Columns:
-        """A row for whatever either has: what it is, before, after, the difference, and what became of it.
+        """One row per quantity of either profile, as columns of NumPy for `pandas.DataFrame`.
 
-        The columns are `what` (one of "cycles by kind", "memory by kind", "cycles by step", "cycles by layer",
-        "cycles by codelet", "memory by variable"), `name`, `before`, `after`, `difference` and `status`: "came",
-        "went", "more", "less" or "same". What changes most comes first, for each `what`.
+        The columns are `what` (one of "cycles by kind", "memory by kind", "cycles by step", "cycles by layer", "cycles
+        by codelet", "memory by variable"), `name`, `before`, `after`, `difference` and `status`: "came", "went",
+        "more", "less" or "same". The largest differences come first, within each value of that column.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> profile = cl.Engine(graph).profile()
+        >>> list(cl.compare(profile, profile).differences)
+        ['what', 'name', 'before', 'after', 'difference', 'status']
         """
         before, after = _measured(self.before), _measured(self.after)
         rows: list[tuple[str, str, int, int, int, str]] = []
@@ -101,7 +115,10 @@ class Comparison:
 
     @property
     def tiles(self) -> Columns:
-        """A row for each tile of either: its bytes and the cycles that it computes for, before and after."""
+        """One row per tile: its number, and its bytes and compute cycles in both profiles.
+
+        The columns are `tile`, `bytes_before`, `cycles_before`, `bytes_after` and `cycles_after`.
+        """
         count = max(self.before.about["num_tiles"], self.after.about["num_tiles"])
         found: Columns = {"tile": np.arange(count)}
         for when, record in (("before", self.before), ("after", self.after)):
@@ -131,17 +148,35 @@ class Comparison:
         return "\n".join(self._lines())
 
     def summary(self) -> Text:
-        """It as text: cycles and bytes of both, and the five largest differences of each kind."""
+        """The comparison as text: cycles and bytes of both, and the five largest differences of each kind.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> profile = cl.Engine(graph).profile()
+        >>> str(cl.compare(profile, profile).summary()).splitlines()[0]
+        'before, then after'
+        """
         return Text(self)
 
     report = old_attribute("Comparison.report", "write_report")
 
     def write_report(self, path: str | os.PathLike[str]) -> None:
-        """Write both, and what differs, to one page of HTML.
+        """Write both profiles and their differences to one page of HTML.
+
+        Args:
+            path: the file.
 
         Raises:
-            FileError: a path at which no file can be written.
+            FileError: the file cannot be written.
             MissingExtraError: bokeh is not installed.
+
+        >>> import codelet as cl, pathlib, tempfile
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> profile = cl.Engine(graph).profile()
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     cl.compare(profile, profile).write_report(pathlib.Path(directory) / "comparison.html")
         """
         from ipu_backend.model.report.page import page_of
 
@@ -150,28 +185,44 @@ class Comparison:
             file.write(text)
 
     def to_dict(self) -> dict[str, Any]:
-        """Both records and the differences in lists, numbers and text."""
+        """Both records and the differences, as lists, numbers and text for `json.dump`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> profile = cl.Engine(graph).profile()
+        >>> sorted(cl.compare(profile, profile).to_dict())
+        ['after', 'before', 'differences']
+        """
         listed = {key: own.tolist() for key, own in self.differences.items()}
         return {"before": self.before.to_dict(), "after": self.after.to_dict(), "differences": listed}
 
 
 def compare(before: Profile, after: Profile) -> Comparison:
-    """Two profiles beside each other: of a program before and after a change, or on two machines.
+    """Compare two profiles: a program before and after a change, or on two machines.
 
     Args:
-        before: what `Engine.profile` gives.
-        after: the same of another program.
+        before: a profile, made by `Engine.profile`.
+        after: another.
 
     Raises:
-        ComparisonError: something that is no profile.
-        ReportError: a profile that was counted without a plan on the machine.
+        ComparisonError: not a profile.
+        ReportError: a profile without a plan on the machine.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+    >>> x, i = graph.add_variable("x", (64,)), cl.grid(64)
+    >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+    >>> on_one, on_two = (cl.Engine(graph).profile(placement=how) for how in ("linear", "balanced"))
+    >>> print(str(cl.compare(on_one, on_two).summary()).splitlines()[0])
+    before, then after
     """
     from ipu_backend.model.profile import Profile
 
     for own in (before, after):
         if not isinstance(own, Profile):
             raise ComparisonError(
-                "something is compared that is no profile",
+                "something other than a profile is compared",
                 given=f"{own!r:.80}",
                 expected="two profiles",
                 fix="cl.compare(cl.Engine(graph).profile(), cl.Engine(other).profile())",

@@ -1,7 +1,7 @@
-"""Records: what a report shows, as tables of columns, which others may build on.
+"""Records: the data of a report, as tables of columns, which others may build on.
 
-A record is all that a page of a report is made from; nothing is shown that is not in it. Its JSON has a version and a
-schema, of `ipu_backend/model/report/schema.py`.
+A page of a report shows nothing that is not in its record. Its JSON has a version and a schema, of
+`ipu_backend/model/report/schema.py`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,18 @@ class RecordError(CodeletError, LookupError):
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """What a report shows.
+    """The tables of a profile, which reports show. Made by `Profile.tables`.
 
     Attributes:
-        about: the program and its machine in single numbers and names.
-        tables: by their names, as `TABLES` of the schema lists them.
+        about: the program and its machine, in single numbers and names.
+        tables: by the names in `TABLES` of `schema.py`; each is a dict of columns of NumPy.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+    >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+    >>> record = cl.Engine(graph).profile().tables()
+    >>> record.about["num_tiles"], record.table("variables")["name"].tolist()
+    (2, ['x', 'double/out'])
     """
 
     about: Mapping[str, Any]
@@ -45,35 +52,63 @@ class Record:
         return f"<Record of {self.about['title']!r}: {rows}>"
 
     def table(self, name: str) -> Columns:
-        """A table by its name.
+        """A table, as a dict of columns of NumPy.
+
+        Args:
+            name: one of `tables`.
 
         Raises:
-            RecordError: a name that no table has.
+            RecordError: an unknown name.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> cl.Engine(graph).profile().tables().table("tiles")["tile"].tolist()
+        [0, 1]
         """
         if not isinstance(name, str) or name not in self.tables:
             raise RecordError("a record has no such table", given=repr(name), expected=", ".join(self.tables))
         return self.tables[name]
 
     def frame(self, name: str) -> Any:
-        """A table as a data frame of pandas.
+        """A table as a `pandas.DataFrame`.
+
+        Args:
+            name: one of `tables`.
 
         Raises:
-            RecordError: a name that no table has.
+            RecordError: an unknown name.
             MissingExtraError: pandas is not installed.
         """
         table = self.table(name)
         return _pandas().DataFrame(table)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it in lists, numbers and text, as its JSON has it."""
+        """The record as lists, numbers and text for `json.dump`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> list(cl.Engine(graph).profile().tables().to_dict())
+        ['format', 'version', 'about', 'tables']
+        """
         tables = {name: {key: own.tolist() for key, own in table.items()} for name, table in self.tables.items()}
         return {"format": FORMAT, "version": VERSION, "about": dict(self.about), "tables": tables}
 
     def write_json(self, path: str | os.PathLike[str]) -> None:
-        """Write all of it to a file, as JSON.
+        """Write the record to a file, as JSON.
+
+        Args:
+            path: the file.
 
         Raises:
-            FileError: a path at which no file can be written; what was there before is left as it was.
+            FileError: the file cannot be written; an older file is unchanged.
+
+        >>> import codelet as cl, pathlib, tempfile
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     cl.Engine(graph).profile().tables().write_json(pathlib.Path(directory) / "tables.json")
         """
         with written_whole(path) as file:
             json.dump(self.to_dict(), file, allow_nan=False)

@@ -31,19 +31,20 @@ if TYPE_CHECKING:
 
 
 class ReportError(CodeletError, ValueError):
-    """A report of something that there is none of."""
+    """A report of a profile without a plan, or with an invalid title."""
 
 
 def record_of(profile: Profile, title: str = "", layer_of: LayerOf | None = None) -> Record:
-    """All that a profile knows, in tables.
+    """The tables of a profile.
 
     Args:
-        profile: made by `Engine.profile`, so that it knows the plan that it is of.
-        title: what the program is called.
-        layer_of: the layer of a compute set or variable by its name, "" for none; by the parts of names when left off.
+        profile: made by `Engine.profile`, so that it has a plan.
+        title: the name of the program.
+        layer_of: a function from the name of a compute set or variable to its layer, "" for none. Default: the scopes
+            of its name.
 
     Raises:
-        ReportError: a profile that was counted without a plan on the machine.
+        ReportError: a profile without a plan on the machine.
     """
     machine = profile.machine
     if machine is None:
