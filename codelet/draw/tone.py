@@ -138,7 +138,8 @@ def _tone_pixels(light: np.ndarray, value: np.ndarray, gain: float, white: float
         for x in range(light.shape[1]):
             top = max(light[y, x, 0], max(light[y, x, 1], light[y, x, 2]))
             if top <= 1e-12:
-                light[y, x] = 0
+                for c in range(3):
+                    light[y, x, c] = 0
                 continue
             fade = min(max((value[y, x] - white) / max(1.3 - white, 1e-3), 0.0), 1.0)
             fade = fade**1.5 if fade > 0 else 0.0
@@ -195,6 +196,12 @@ def bloom(points: np.ndarray, lines: np.ndarray) -> np.ndarray:
 
 
 @compiled
+def _fraction(number: float) -> float:
+    """What lies behind the point of a positive number: `number % 1`, many times as fast."""
+    return number - np.floor(number)
+
+
+@compiled
 def _encoded(light: float, noise: float) -> np.uint8:
     """Linear light as a byte of sRGB, rounded down after `noise` is added."""
     encoded = 12.92 * light if light <= 0.0031308 else 1.055 * light ** (1 / 2.4) - 0.055
@@ -207,7 +214,7 @@ def _screen(points: np.ndarray, lines: np.ndarray, glow: np.ndarray, begin: int,
     for y in range(begin, end):
         for x in range(out.shape[1]):
             # Interleaved gradient noise: even over any few pixels, and without a visible pattern.
-            noise = 52.9829189 * ((0.06711056 * x + 0.00583715 * y) % 1.0) % 1.0
+            noise = _fraction(52.9829189 * _fraction(0.06711056 * x + 0.00583715 * y))
             for c in range(3):
                 light = 1 - (1 - min(points[y, x, c], 1)) * (1 - min(lines[y, x, c], 1)) * (1 - min(glow[y, x, c], 1))
                 out[y, x, c] = _encoded(light, noise)
