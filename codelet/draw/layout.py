@@ -110,11 +110,11 @@ def _walk(
     """Places after steps that grow shorter while gravity grows, on meshes that grow as fine as steps are short."""
     place = np.ascontiguousarray(place, np.float32)
     finest = _fine_enough(len(place), mesh)
-    grid, pulls = Mesh(_mesh_of_step(finest, longest[0] / longest[1])), np.zeros((SHARES, len(place), 2), np.float32)
+    grid, pulls = Mesh(mesh_of_step(finest, longest[0] / longest[1])), np.zeros((SHARES, len(place), 2), np.float32)
     mass = mass.astype(np.float32)
     for turn in range(steps):
         share = turn / max(1, steps - 1)
-        size = _mesh_of_step(finest, (longest[0] / longest[1]) ** (1 - share))
+        size = mesh_of_step(finest, (longest[0] / longest[1]) ** (1 - share))
         if size != grid.size:
             grid = Mesh(size)
         pulls[:] = 0
@@ -139,7 +139,7 @@ def _fine_enough(count: int, most: int) -> int:
     return min(most, max(64, 1 << int(np.ceil(np.log2(2 * np.sqrt(count) + 1)))))
 
 
-def _mesh_of_step(finest: int, long: float) -> int:
+def mesh_of_step(finest: int, long: float) -> int:
     """The size of a mesh for steps that are `long` times as long as the last: `finest` for that, at least 64.
 
     Against a step its cells are no wider than those of the finest against the last step. Where points end differs
