@@ -166,7 +166,7 @@ def tone(light: np.ndarray, curve: Curve, exposure: Exposure, gain: float = 1.0)
 
 @compiled
 def _shrink(points: np.ndarray, lines: np.ndarray, begin: int, end: int, hot: np.ndarray) -> None:
-    """What glows of the light of each four by four pixels: of points what is bright, of lines a part."""
+    """The light that glows, of four by four pixels each: of points the bright part, of lines a share."""
     for y in range(begin, end):
         for x in range(hot.shape[2]):
             for c in range(3):
@@ -197,7 +197,7 @@ def bloom(points: np.ndarray, lines: np.ndarray) -> np.ndarray:
 
 @compiled
 def _fraction(number: float) -> float:
-    """What lies behind the point of a positive number: `number % 1`, many times as fast."""
+    """The fractional part of a positive number: `number % 1`, many times as fast."""
     return number - np.floor(number)
 
 
