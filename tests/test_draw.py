@@ -125,7 +125,7 @@ def test_groups_are_cut_in_the_order_of_tiles(case: Case, tiles: int, kind: type
 
 def test_masses_on_a_mesh_repel_as_in_the_plane():
     density = np.random.default_rng(0).random((16, 16), np.float32)
-    y, x = np.indices(density.shape)
+    x, y = np.meshgrid(np.arange(16), np.arange(16))
     across, down = (own[..., None, None] - own for own in (x, y))
     squared = across**2 + down**2 + SOFTENING**2
     wanted = [(density * own / squared).sum(axis=(2, 3)) for own in (across, down)]
