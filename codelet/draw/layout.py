@@ -143,7 +143,7 @@ def mesh_of_step(finest: int, long: float) -> int:
     """The size of a mesh for steps that are `long` times as long as the last: `finest` for that, at least 64.
 
     Against a step its cells are no wider than those of the finest against the last step. Where points end differs
-    from a walk on the finest mesh alone about as much as from one whose start is moved by a thousandth.
+    from a walk on the finest mesh alone by 0 to 5 % of the side in the median, of five graphs.
     """
     return min(finest, max(64, 1 << int(np.ceil(np.log2(finest / long) - 1e-6))))
 
