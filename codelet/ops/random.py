@@ -55,9 +55,10 @@ def _check_key(operation: str, graph: Graph, key: Any, **tensors: Tensor) -> Non
         check_tensors(operation, graph, key=key, **tensors)
     else:
         check_tensors(operation, graph, **tensors)
+    known: Any = key
     is_typed = is_of_keys(key.dtype)
     if (key.shape, is_typed or key.dtype == np.uint32) != (() if is_typed else (2,), True) or (
-        is_typed and str(jax.random.key_impl(key)) != "threefry2x32"
+        is_typed and str(jax.random.key_impl(known)) != "threefry2x32"
     ):
         raise OperationError(
             f"key of ops.{operation} is not a key",
