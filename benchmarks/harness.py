@@ -194,14 +194,23 @@ class ValuesDiffer(AssertionError):
     """Ours and plain JAX do not compute the same: their times say nothing."""
 
 
+def _plain(tree: Any) -> Any:
+    """A pytree with plain tuples and dicts in the place of named tuples and of results by name."""
+    if isinstance(tree, dict):
+        return {key: _plain(value) for key, value in tree.items()}
+    if isinstance(tree, (tuple, list)):
+        return (tuple if isinstance(tree, tuple) else list)(map(_plain, tree))
+    return tree
+
+
 def check_same(name: str, ours: Any, plain: Any, tolerance: float) -> None:
     """See that two results are the same pytree of the same arrays.
 
     Raises:
         ValuesDiffer: they are not.
     """
-    ours_leaves, ours_tree = jax.tree.flatten(ours)
-    plain_leaves, plain_tree = jax.tree.flatten(plain)
+    ours_leaves, ours_tree = jax.tree.flatten(_plain(ours))
+    plain_leaves, plain_tree = jax.tree.flatten(_plain(plain))
     if ours_tree != plain_tree:
         raise ValuesDiffer(f"{name}: ours returns {ours_tree}, plain JAX {plain_tree}")
     for a, b in zip(ours_leaves, plain_leaves, strict=True):
