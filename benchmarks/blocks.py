@@ -3,7 +3,7 @@
 A block and a vertex for it are what one has who tells a program which tile holds which part of a grid. No number of
 tiles divides every grid, so the lengths of blocks differ by one. Such blocks are written in three ways: by a family of
 vertices for each length, by loops of Python with a vertex a turn, and by loops in which a halo and what it surrounds
-are put together by `cl.concat`.
+are put together by `cl.concatenate`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def by_concat(graph: cl.Graph, step: cl.ComputeSet, u: cl.Tensor, v: cl.Tensor, 
         rest = _read(block)[1:]
         stretches = ((start, start + 1), (start + 1, start + 1 + length), (start + 1 + length, start + 2 + length))
         rows = [u[(slice(a, b), *rest)] for a, b in stretches]
-        graph.add_vertex(step, star, u=cl.concat(rows, 0), out=v[_written(block)])
+        graph.add_vertex(step, star, u=cl.concatenate(rows, 0), out=v[_written(block)])
 
 
 BUILDS = {"lengths": by_lengths, "loops": by_loops, "concat": by_concat}

@@ -140,7 +140,7 @@ def recurrent(steps: int, rows: int = 64, width: int = 16, tiles: int = 64) -> D
     for number in range(steps):
         with graph.scope(f"step{number}"):
             i, gate, o = cl.grid(rows, 4, width)
-            both = cl.concat([x[number], h], 1)
+            both = cl.concatenate([x[number], h], 1)
             sums = graph.add_variable("sums", (rows, 4, width))
             graph.add_vertex("dots", dot, x=both[i], w=w[width * gate + o], out=sums[i, gate, o])
             i = cl.grid(rows)

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 import codelet as cl
@@ -21,6 +22,8 @@ from codelet.draw.picture import Picture
 
 LINKS_SECONDS, LINKS_GIB = 60.0, 6.0
 PICTURE_SECONDS, PICTURE_GIB = 40.0, 4.0
+SMALL_FIRST_SECONDS, SMALL_SECONDS = 8.0, 3.0
+"""For the README's graph, drawn to a file: first in a process, with kernels kept on disk, and after that."""
 GROWTH = 1.5
 """How many times as long a link may take in a graph of ten times as many: n log n is 1.2 at most."""
 
@@ -59,6 +62,28 @@ def layered(wide: int, layers: int = 10, reads: int = 8) -> cl.Graph:
         near = (np.arange(wide)[:, None] + numbers.integers(-50, 50, (wide, reads))) % wide
         x = graph.add_vertex(f"layer{layer}/mean", mean, x=x[cl.table(near)[i]])
     return graph
+
+
+def matvec() -> cl.Graph:
+    """The README's graph: 32,768 products of stretches, and 512 sums."""
+    graph = cl.Graph()
+    x, w = graph.add_variable("x", (1024,)), graph.add_variable("w", (512, 1024))
+    row, p = cl.grid(512, 64)
+    field = slice(16 * p, 16 * p + 16)
+    part = graph.add_vertex("multiply", cl.codelet(lambda x, w: jnp.dot(x, w)), x=x[field], w=w[row, field], tile=row)
+    graph.add_vertex("add up", cl.codelet(lambda parts: parts.sum()), parts=part[cl.grid(512)])
+    return graph
+
+
+def draw_matvec(times: int, size: int) -> list[float]:
+    """Seconds that each of several drawings of the README's graph takes in this process."""
+    seconds = []
+    with tempfile.TemporaryDirectory() as directory:
+        for _ in range(times):
+            graph, start = matvec(), time.perf_counter()
+            draw_graph(graph, path=Path(directory, "graph.png"), size=size)
+            seconds.append(time.perf_counter() - start)
+    return seconds
 
 
 def _forget_peak() -> None:
@@ -142,3 +167,13 @@ def draw(
         GROWTH,
         "a link in the last of these to that in the last but one",
     )
+
+
+@benchmark
+def draw_small(times: int = 5, size: int = 2048) -> Generator[Comparison | Row, Row, None]:
+    """The README's graph, drawn several times in one process."""
+    in_fresh_process(draw_matvec, 1, size)  # so that all kernels are on disk
+    begin, *others = in_fresh_process(draw_matvec, times, size)
+    again = float(np.median(others))
+    yield Row("draw_small", again, None, again / SMALL_SECONDS, 1.0, f"to {SMALL_SECONDS:.0f} s")
+    yield Row("draw_small/first", begin, None, begin / SMALL_FIRST_SECONDS, 1.0, f"to {SMALL_FIRST_SECONDS:.0f} s")

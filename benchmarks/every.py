@@ -54,6 +54,7 @@ from benchmarks.adjoint import (
     adjoint_mlp,
 )
 from benchmarks.adjoint_memory import adjoint_memory
+from benchmarks.draw import draw_small
 from benchmarks.harness import BENCHMARKS
 from benchmarks.trace_compile import trace_compile
 from benchmarks.traced_steps import (
@@ -83,6 +84,7 @@ __all__ = [
     "conv",
     "correlate",
     "draw",
+    "draw_small",
     "elementwise",
     "engine_run",
     "gather_dot",

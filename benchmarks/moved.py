@@ -30,8 +30,8 @@ JAX = "0.10."
 """The releases of JAX whose programs the kept ratios are of. Later ones keep less of a `tanh` for its gradient."""
 
 UNCOUNTED = (
-    *("adjoint_memory", "build", "call_chain", "compile", "draw", "many_codelets", "mesh", "profile", "report"),
-    *("trace_compile",),
+    *("adjoint_memory", "build", "call_chain", "compile", "draw", "draw_small", "many_codelets", "mesh"),
+    *("profile", "report", "trace_compile"),
 )
 """Benchmarks that measure something other than how fast a program runs."""
 

@@ -62,7 +62,7 @@ def _map(graph: cl.Graph, x: cl.Tensor, bias: cl.Tensor) -> cl.Tensor:
 
 
 def _pool(graph: cl.Graph, x: cl.Tensor) -> cl.Tensor:
-    return cl.ops.max_pool(graph, x, (3, 3), 2, axes=(2, 3))
+    return cl.ops.max_pool(graph, x, (3, 3), 2, axis=(2, 3))
 
 
 def _plain_pool(x: jax.Array) -> jax.Array:

@@ -55,7 +55,7 @@ class Planned(NamedTuple):
 def planned(size: int, dtype: str, partials: str) -> Planned:
     """The plan of a square product on a GC200."""
     target = cl.IPU("mk2")
-    plan = cl.ops.plan_matmul(target, size, size, size, jnp.dtype(dtype), partials=jnp.dtype(partials))
+    plan = cl.ops.plan_matmul(target, size, size, size, dtype=jnp.dtype(dtype), partials=jnp.dtype(partials))
     products = [step for step in plan.steps if step.name.startswith("multiply")]
     sums = [step for step in plan.steps if not step.name.startswith("multiply")]
     peak = PEAK[dtype] * target.num_tiles

@@ -40,13 +40,13 @@ def ops_random(size: int = 4_000_000, rate: float = 0.1) -> Generator[Comparison
     uniform = lambda key: random.uniform(key, (size,))  # noqa: E731
     normal = lambda key: random.normal(key, (size,))  # noqa: E731
     dropped = lambda key, x: _drop(key, x, rate)  # noqa: E731
-    drop = lambda graph, key, x: ops.dropout(graph, key, x, rate)  # noqa: E731
-    yield _beside("uniform", lambda graph, key: ops.uniform(graph, key, (size,)), uniform)
-    yield _beside("uniform/fine", lambda graph, key: ops.uniform(graph, key, (size,), grain=1), uniform)
-    yield _beside("normal", lambda graph, key: ops.normal(graph, key, (size,)), normal)
+    drop = lambda graph, key, x: ops.dropout(graph, x, rate, key=key)  # noqa: E731
+    yield _beside("uniform", lambda graph, key: ops.uniform(graph, (size,), key=key), uniform)
+    yield _beside("uniform/fine", lambda graph, key: ops.uniform(graph, (size,), key=key, grain=1), uniform)
+    yield _beside("normal", lambda graph, key: ops.normal(graph, (size,), key=key), normal)
     yield _beside("dropout", drop, dropped, size)
     slope = jax.jit(_slope(cl.lower(drop)))
-    by_operation = jax.jit(cl.lower(lambda graph, key, x, g: ops.dropout_gradient(graph, g, key, rate)))
+    by_operation = jax.jit(cl.lower(lambda graph, key, x, g: ops.dropout_gradient(graph, g, rate, key=key)))
     for name, ours in (("gradient", slope), ("gradient_operation", by_operation)):
         own = _beside(f"dropout/{name}", drop, _slope(dropped), size, size)
         yield Comparison(own.name, ours, own.plain, own.arguments, BAR)

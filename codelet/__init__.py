@@ -9,6 +9,7 @@ import importlib
 from typing import Any
 
 from codelet import errors
+from codelet.deprecated import OLD_NAMES, old_name
 from codelet.draw.diagram import Diagram as Diagram
 from codelet.draw.drawing import draw as draw
 from codelet.draw.picture import Picture as Picture
@@ -40,7 +41,7 @@ from codelet.tracing.codelet_from_jaxpr import codelet_from_jaxpr as codelet_fro
 from codelet.tracing.codelets import Codelet as Codelet
 from codelet.tracing.codelets import codelet as codelet
 from codelet.version import VERSION
-from codelet.views.concat import concat as concat
+from codelet.views.concatenate import concatenate as concatenate
 from codelet.views.index import Index as Index
 from codelet.views.symbols import grid as grid
 from codelet.views.symbols import maximum as maximum
@@ -108,7 +109,7 @@ __all__ = [
     "codelet",
     "codelet_from_jaxpr",
     "compare",
-    "concat",
+    "concatenate",
     "describe",
     "draw",
     "equal",
@@ -171,6 +172,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("codelet.ops.gradient_rules").operation
     if name in ("jit", "trace", "Traced"):  # made of operations
         return getattr(importlib.import_module(f"codelet.frontends.{name.lower()}"), name)
+    if name in OLD_NAMES:
+        return old_name(name)
     if name in _ELSEWHERE:
         return getattr(importlib.import_module(_ELSEWHERE[name]), name)
     raise AttributeError(f"module 'codelet' has no attribute {name!r}")

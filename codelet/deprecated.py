@@ -8,6 +8,8 @@ at methods that are properties now.
 from __future__ import annotations
 
 import functools
+import importlib
+import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -28,7 +30,8 @@ def warn_old(old: str, new: str) -> None:
 
 
 def _name_of(function: Callable[..., Any]) -> str:
-    return function.__qualname__.removesuffix(".__init__")
+    room = "ops." if function.__module__.startswith("codelet.ops.") else ""
+    return room + function.__qualname__.removesuffix(".__init__")
 
 
 def old_arguments(**renamed: str) -> Callable[[F], F]:
@@ -44,17 +47,85 @@ def old_arguments(**renamed: str) -> Callable[[F], F]:
     def taking_old(function: F) -> F:
         @functools.wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:
-            for old in renamed.keys() & kwargs.keys():
-                new = renamed[old]
-                if new in kwargs:
-                    raise TypeError(f"{_name_of(function)} is given {new}= and, under its old name, {old}=")
-                warn_old(f"{_name_of(function)}({old}=...)", f"{new}=")
-                kwargs[new] = kwargs.pop(old)
-            return function(*args, **kwargs)
+            return function(*args, **renamed_keywords(function, renamed, kwargs))
 
         return called  # type: ignore[return-value]
 
     return taking_old
+
+
+def renamed_keywords(
+    function: Callable[..., Any], renamed: Mapping[str, str], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Keyword arguments of a function with new names in the place of old ones.
+
+    Args:
+        function: which is called with them.
+        renamed: the new name of each, by the old one.
+        kwargs: what it is given.
+
+    Raises:
+        TypeError: when both are among them.
+    """
+    for old in renamed.keys() & kwargs.keys():
+        new = renamed[old]
+        if new in kwargs:
+            raise TypeError(f"{_name_of(function)} is given {new}= and, under its old name, {old}=")
+        warn_old(f"{_name_of(function)}({old}=...)", f"{new}=")
+        kwargs[new] = kwargs.pop(old)
+    return kwargs
+
+
+OLD_NAMES = {"concat": "concatenate"}
+"""New names of what is in `codelet`, by the old ones."""
+
+
+def old_name(name: str) -> Any:
+    """What an old name of `codelet` stands for, which takes what it took."""
+    new = OLD_NAMES[name]
+    warn_old(f"cl.{name}", f"cl.{new}")
+    found = getattr(importlib.import_module("codelet"), new)
+    return old_arguments(dimension="axis")(found)
+
+
+OLD_OPERATIONS = {
+    "dot_general_gradients": "dot_general_gradient",
+    "matmul_gradients": "matmul_gradient",
+    "pad_gradient": "lax_pad_gradient",
+}
+"""New names of operations, by the old ones."""
+
+OF_ALL_OPERATIONS = {"memory_share": "memory_fraction"}
+"""New names of what all planned operations take, by the old ones."""
+
+_CHANNELS, _AXIS, _X = {"axis": "channel_axis"}, {"axes": "axis"}, {"operand": "x"}
+
+OF_OPERATIONS: Mapping[str, Mapping[str, str]] = {
+    "batch_norm": _CHANNELS,
+    "batch_norm_gradient": _CHANNELS,
+    "batch_norm_inference": _CHANNELS,
+    "batch_norm_inference_gradient": _CHANNELS,
+    "group_norm": _CHANNELS,
+    "group_norm_gradient": _CHANNELS,
+    "avg_pool": _AXIS,
+    "avg_pool_gradient": {**_AXIS, "shape": "x_shape"},
+    "max_pool": _AXIS,
+    "max_pool_gradient": _AXIS,
+    "plan_max_pool": _AXIS,
+    "argsort": _X,
+    "sort": _X,
+    "top_k": _X,
+    "top_k_gradient": {"length": "x_shape"},
+    "iota": {"dimension": "axis"},
+}
+"""New names of what some operations take, by operation and old name."""
+
+
+def old_keywords(operation: Callable[..., Any]) -> dict[str, str]:
+    """New names of what an operation takes, by the old ones that still work."""
+    own = {**OF_ALL_OPERATIONS, **OF_OPERATIONS.get(operation.__name__, {})}
+    parameters = inspect.signature(operation).parameters
+    return {old: new for old, new in own.items() if new in parameters}
 
 
 def old_order(
@@ -71,7 +142,7 @@ def old_order(
     def taking_old(function: F) -> F:
         @functools.wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:
-            if len(args) > after and is_old(args[after]):
+            if len(args) > after and names[0] not in kwargs and is_old(args[after]):
                 given = dict(zip(names, args[after:], strict=False))
                 words = ", ".join(f"{name}=" for name in given)
                 warn_old(f"{_name_of(function)} with {words.replace('=', '')} by position", f"by keyword: {words}")

@@ -13,7 +13,7 @@ from typing import Any
 
 LANGUAGE = {
     "graphs": ("Graphs and views", "Graph Tensor Vertex Edge Index ComputeSet Stream Function Family grid table where "
-               "maximum minimum concat"),
+               "maximum minimum concatenate"),
     "codelets": ("Codelets", "codelet Codelet codelet_from_jaxpr"),
     "programs": ("Programs", "Sequence Execute Copy Repeat RepeatWhile If Switch Call Print AbortOn WriteUndef Revolve "
                  "Program"),

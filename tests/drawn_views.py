@@ -56,7 +56,7 @@ def view_step(draw: Any, graph: cl.Graph, tensor: cl.Tensor, array: np.ndarray, 
         axis = draw(st.integers(0, array.ndim - 1))
         other = graph.add_variable(f"y{step}", array.shape, tensor.dtype)
         numbers = other.elements()
-        return cl.concat([tensor, other, tensor], axis), np.concatenate([array, numbers, array], axis)
+        return cl.concatenate([tensor, other, tensor], axis), np.concatenate([array, numbers, array], axis)
     if kind == "broadcast":
         shape = (draw(st.integers(1, 3)), *(draw(st.integers(1, 3)) if n == 1 else n for n in array.shape))
         return tensor.broadcast_to(shape), np.broadcast_to(array, shape)

@@ -74,7 +74,11 @@ def operated(builder: Any) -> list[Any]:
     for kind in draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=2)):
         found = _added(kind, graph, x, y, draw(st.integers(0, 1)), draw(st.none() | st.integers(1, 9)))
         x = found.reshape((1, found.size)) if found.ndim != 2 else found
-        y = y.flatten()[: x.size] if y.size >= x.size else cl.concat([y.flatten()] * -(-x.size // y.size))[: x.size]
+        y = (
+            y.flatten()[: x.size]
+            if y.size >= x.size
+            else cl.concatenate([y.flatten()] * -(-x.size // y.size))[: x.size]
+        )
         y = y.reshape(x.shape)
     last, step = x.flatten(), graph.add_compute_set(f"by hand{next(builder.numbers)}")
     i = cl.grid(last.size)

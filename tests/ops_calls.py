@@ -37,6 +37,7 @@ USUAL: dict[str, Any] = {
     "result": X,
     "operand": X,
     "axis": 1,
+    "channel_axis": 1,
     "keepdims": False,
     "reverse": False,
     "scale": ROW,
@@ -60,11 +61,10 @@ USUAL: dict[str, Any] = {
     "descending": False,
     "num_keys": 1,
     "k": 2,
-    "length": 6,
+    "x_shape": (4, 6),
     "window_shape": WINDOW,
     "strides": (1, 1),
     "padding": "VALID",
-    "axes": (1, 2),
     "count_include_pad": True,
     "unique_indices": False,
     "indices_are_sorted": False,
@@ -82,7 +82,7 @@ USUAL: dict[str, Any] = {
     "batch_group_count": 1,
     "num_groups": 2,
     "num_heads": 2,
-    "dimension": 1,
+    "widths": 1,
     "padding_value": 0.0,
     "like": None,
     "padding_config": ((0, 1, 0), (1, 0, 0)),
@@ -124,7 +124,7 @@ USUAL: dict[str, Any] = {
     "positions": Of(4, 2, dtype=I32),
     "permutation": Of(4, 6, dtype=I32),
     "name": "own",
-    "memory_share": 0.5,
+    "memory_fraction": 0.5,
     "grain": 4,
     "target": TARGET,
     "tangent": X,
@@ -133,7 +133,7 @@ USUAL: dict[str, Any] = {
 TRUTHS = {"x": Of(4, 6, dtype=jnp.bool_)}
 LSTM = {"x": Of(3, 5)}
 PLACES = {"indices": Of(3, dtype=I32)}
-POOL = {"x": PICTURE, "shape": PICTURE.shape, "cotangent": Of(2, 4, 4, 3)}
+POOL = {"x": PICTURE, "x_shape": PICTURE.shape, "axis": (1, 2), "cotangent": Of(2, 4, 4, 3)}
 LABELS = {"logits": X, "labels": Of(4, dtype=I32), "cotangent": Of(4)}
 LOOK_UP = {
     "start_indices": Of(3, 1, dtype=I32),
@@ -179,7 +179,7 @@ CALLS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("lstm_cell", "lstm_cell_gradient"), LSTM),
     **dict.fromkeys(("gru_cell", "gru_cell_gradient"), GRU),
     **dict.fromkeys(("multi_head_attention", "multi_head_attention_gradient"), HEADS),
-    **dict.fromkeys(("dot_general", "dot_general_gradients", "matmul", "matmul_gradients"), PRODUCT),
+    **dict.fromkeys(("dot_general", "dot_general_gradient", "matmul", "matmul_gradient"), PRODUCT),
     **dict.fromkeys(("max_gradient", "mean_gradient", "prod_gradient", "sum_gradient", "var_gradient"), REDUCED),
     "logsumexp_gradient": REDUCED,
     **dict.fromkeys(("embedding", "take"), PLACES),
@@ -187,7 +187,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "take_gradient": {"cotangent": Of(4, 3), "indices": Of(3, dtype=I32)},
     "dynamic_slice_gradient": {"cotangent": Of(2, 3)},
     "concatenate_gradient": {"cotangent": Of(4, 12)},
-    "pad_gradient": {"cotangent": Of(5, 7)},
+    "lax_pad_gradient": {"cotangent": Of(5, 7)},
+    "pad": {"mode": "constant", "value": 0},
     "running_average_gradient": {"cotangent": ROW},
     "select_n": {"which": Of(4, 6, dtype=jnp.bool_), "*cases": [X, X]},
     "select_n_gradient": {"which": Of(4, 6, dtype=jnp.bool_), "*cases": [X, X]},

@@ -95,7 +95,7 @@ def chains(draw: Any) -> Placement:
         *[lambda t, i: t[i]] * 4,
         lambda t, i: t[size - 1 - i],
         lambda t, i: t[(i + 1) % size],
-        lambda t, i: cl.concat([t, t])[i],
+        lambda t, i: cl.concatenate([t, t])[i],
     ]
 
     def part(depth: int) -> Any:

@@ -169,7 +169,7 @@ CALLS: Mapping[str, Callable[[World], Given]] = {
     "Tensor.squeeze": lambda w: (w.x.reshape(1, 8).squeeze, [0], {}),
     "Tensor.transpose": lambda w: (w.x.reshape(2, 4).transpose, [1, 0], {}),
     "Tensor.transpose/tuple": lambda w: (w.x.reshape(2, 4).transpose, [(1, 0)], {}),
-    "concat": lambda w: (cl.concat, [[w.x, w.y], 0], {}),
+    "concatenate": lambda w: (cl.concatenate, [[w.x, w.y], 0], {}),
     "grid": lambda w: (cl.grid, [3, 4], {}),
     "maximum": lambda w: (cl.maximum, [cl.grid(8), 3], {}),
     "minimum": lambda w: (cl.minimum, [cl.grid(8), 3], {}),

@@ -72,7 +72,7 @@ def _made(builder: Any, held: cl.Tensor) -> list[Any]:
     if kind == "join":
         flat = builder.variable(tuple(held.shape)).flatten()
         cut = draw(st.integers(0, held.size))
-        return [cl.Copy(cl.concat([flat[cut:], flat[:cut]]).reshape(held.shape), held)]
+        return [cl.Copy(cl.concatenate([flat[cut:], flat[:cut]]).reshape(held.shape), held)]
     return []
 
 

@@ -351,7 +351,7 @@ def rearranged(draw: Any, tensor: cl.Tensor) -> cl.Tensor:
         kind = draw(st.sampled_from(["joined", "joined", "padded", "turned", "table", "flat", "twice"]))
         cut = draw(st.integers(0, n))
         if kind == "joined":
-            tensor = cl.concat([tensor[(*before, slice(cut, None))], tensor[(*before, slice(cut))]], at)
+            tensor = cl.concatenate([tensor[(*before, slice(cut, None))], tensor[(*before, slice(cut))]], at)
         elif kind == "padded":
             mode = draw(st.sampled_from(["constant", "constant", "wrap"])) if tensor.size else "constant"
             tensor = tensor.pad(1, mode)[inside]
@@ -361,9 +361,9 @@ def rearranged(draw: Any, tensor: cl.Tensor) -> cl.Tensor:
             tensor = tensor[(*before, np.asarray(draw(st.permutations(range(n))), int))]
         elif kind == "flat":
             line = tensor.flatten()
-            tensor = cl.concat([line[cut:], line[:cut]]).reshape(tensor.shape)
+            tensor = cl.concatenate([line[cut:], line[:cut]]).reshape(tensor.shape)
         else:
-            tensor = cl.concat([tensor, tensor], at)[(*before, slice(cut, cut + n))]
+            tensor = cl.concatenate([tensor, tensor], at)[(*before, slice(cut, cut + n))]
     return tensor
 
 
@@ -394,11 +394,11 @@ def writing(
     full = tuple(sizes[k] for k in order) + shape
     if kind == "joined" and full and full[0] > 1:
         cut = draw(st.integers(1, full[0] - 1))
-        target = cl.concat([make((cut, *full[1:])), make((full[0] - cut, *full[1:]))])
+        target = cl.concatenate([make((cut, *full[1:])), make((full[0] - cut, *full[1:]))])
     elif kind == "doubled" and full:
         # A view that names every element twice, of which one half is written.
         half = make(full)
-        target = cl.concat([half, half.reverse(0)])[full[0] :]
+        target = cl.concatenate([half, half.reverse(0)])[full[0] :]
     elif kind == "padded":
         target = make(full).pad(1)[(slice(1, -1),) * len(full)]
     elif kind == "nested" and full:
@@ -544,11 +544,11 @@ class _Builder:
             return graph.add_constant(f"c{next(self.numbers)}", self.lend(self.values(shape)))
         tensor = graph.variable(draw(st.sampled_from(names)))
         if choice == 2:
-            tensor = cl.concat([tensor.flatten(), graph.variable(draw(st.sampled_from(names))).flatten()])
+            tensor = cl.concatenate([tensor.flatten(), graph.variable(draw(st.sampled_from(names))).flatten()])
         if choice == 3:
             tensor = tensor.T.flatten() if draw(st.booleans()) else tensor.expand(0)
         if choice == 4:
-            tensor = cl.concat([self.padded(tensor.flatten()), self.padded(tensor.flatten())])
+            tensor = cl.concatenate([self.padded(tensor.flatten()), self.padded(tensor.flatten())])
         if choice == 5:
             tensor = self.padded(draw(rearranged(self.padded(tensor) if draw(st.booleans()) else tensor)))
         if choice >= 6:
@@ -799,7 +799,7 @@ class _Builder:
                 [
                     *(target, target[0], target[::2], target[::-1].T, target[[-1]]),
                     target.pad(1)[(slice(1, -1),) * len(shape)],
-                    cl.concat([target[1:].flatten(), target[:1].flatten()]),
+                    cl.concatenate([target[1:].flatten(), target[:1].flatten()]),
                     draw(rearranged(target)),
                 ]
             )

@@ -50,7 +50,7 @@ def same_everywhere(graph, program, values, outputs):
 ALIASED = {
     "a broadcast view": (lambda g, x, s: cl.Copy(g.variable("y"), x[:1].broadcast_to((2,))), "x[0] twice"),
     "a table with an entry twice": (lambda g, x, s: cl.Copy(g.variable("y"), x[[1, 1]]), "x[1] twice"),
-    "a joined view": (lambda g, x, s: cl.Copy(g.variable("z"), cl.concat([x[1:3], x[:2]])), "x[1] twice"),
+    "a joined view": (lambda g, x, s: cl.Copy(g.variable("z"), cl.concatenate([x[1:3], x[:2]])), "x[1] twice"),
     "a number to a broadcast view": (lambda g, x, s: cl.Copy(0.0, x[2:3].broadcast_to((3,))), "x[2] twice"),
     "from a stream": (lambda g, x, s: cl.Copy(s, x[:1].broadcast_to((2,))), "x[0] twice"),
     "in a loop and a choice": (
@@ -145,7 +145,7 @@ def arguments(draw):
 
     def view(x, y):
         if kind == "joined":
-            return cl.concat([x[start : start + 1], y[other : other + 1]])
+            return cl.concatenate([x[start : start + 1], y[other : other + 1]])
         if kind == "slice" and other > start:
             return x[start : other + 1 : other - start]
         return x[np.asarray([start, other])]

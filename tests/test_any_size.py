@@ -185,7 +185,7 @@ def test_cycles_of_many_sizes_at_once_are_those_of_each_traced_alone(
     made: Any = VertexCosts(MACHINE, codelet, **static).of(inputs)
     for k, own in enumerate(shapes):
         types = {name: FieldType(shape, np.dtype(dtype)) for name, shape in zip(names, own, strict=True)}
-        alone = MACHINE.estimate_cycles(codelet.trace(types, codelet.static_values(static)[0]))
+        alone = MACHINE.estimate_cycles(codelet.specialise(types, codelet.static_values(static)[0]))
         assert (made.worker[k], made.supervisor[k], made.shared) == (alone.worker, alone.supervisor, alone.shared), own
 
 
@@ -208,5 +208,5 @@ def test_cycles_of_maps_of_many_sizes_are_those_of_each_traced_alone(sizes: list
         for k, (rows, columns_of_row) in enumerate(sizes):
             shapes = {"x0": (rows, columns_of_row), "x1": (columns_of_row,)}
             types = {name: FieldType(shape, np.dtype(np.float32)) for name, shape in shapes.items()}
-            alone = MACHINE.estimate_cycles(codelet.trace(types, codelet.static_values(static)[0]))
+            alone = MACHINE.estimate_cycles(codelet.specialise(types, codelet.static_values(static)[0]))
             assert (made.worker[k], made.supervisor[k]) == (alone.worker, alone.supervisor)

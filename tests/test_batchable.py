@@ -110,7 +110,7 @@ def test_slopes_are_those_of_differences():
         x = np.random.default_rng(1).uniform(0.5, 1.5, (2, 5))
         x[:, 0] = 1.3, 0.7  # on both sides of the branch
         graph, made = _of_all(names, x, np.float64)
-        total = cl.ops.sum(graph, cl.concat([own.reshape(own.size) for own in made.values() if own.size]))
+        total = cl.ops.sum(graph, cl.concatenate([own.reshape(own.size) for own in made.values() if own.size]))
         found = cl.gradient(graph, of=total, wrt=["x"])
         run = cl.lower(graph, cl.Sequence(found.forward, found.backward), inputs=["x"], outputs=[*found])
         slopes = np.asarray(jax.jit(run)({"x": x})[next(iter(found)).source.name])

@@ -113,6 +113,7 @@ SMALL = {
     "ops_pool": {"poolings": [Pooling("pool", "max", 2, 7, 3, 2, 1), Pooling("mean", "avg", 2, 4, 2, 1, 0)]},
     "patchwork": {"size": 32, "parts": 4},
     "draw": {"network": "mnist", "grain": 4096, "size": 256, "widths": (50, 100)},
+    "draw_small": {"times": 2, "size": 256},
     "profile": {"rows": 4, "columns": 32, "rounds": 1, "network": "mnist", "grain": 4096},
     "report": {"programs": (("mnist", 4096),)},
     "ops_reduce": {"rows": 5, "columns": 7, "lines": (3, 5)},
@@ -262,6 +263,7 @@ ROWS = {
         *(f"draw/{own}" for own in ("place_layers", "place_stretches", "place_vertices", "draw", "save")),
         *("draw/layers/50", "draw/layers/100", "draw/growth"),
     ],
+    "draw_small": ["draw_small", "draw_small/first"],
     "profile": ["profile", "profile/fine", "profile/fine_peak"],
     "report": [f"report/mnist_fine/{own}" for own in ("collect", "write", "size")],
     "ops_norm": [
@@ -313,7 +315,16 @@ def another_process():
 
 
 LONG = (
-    *("draw", "report", "adjoint_memory", "alexnet_step", "strain_step", "trace_compile", "lattice_boltzmann"),
+    *(
+        "draw",
+        "draw_small",
+        "report",
+        "adjoint_memory",
+        "alexnet_step",
+        "strain_step",
+        "trace_compile",
+        "lattice_boltzmann",
+    ),
     *("ops_attention", "ops_conv", "ops_map", "ops_norm", "ops_pool", "ops_random", "mesh", "bitonic"),
     *(
         "tile_array",

@@ -35,7 +35,7 @@ def views(x, y):
         y[[1, 0, 1]]: two[[1, 0, 1]],
         y[[0, 0, 1]]: two[[0, 0, 1]],
         y[0].pad(1): np.pad(two[0], 1),
-        cl.concat([x, y]): np.concatenate([X, two]),
+        cl.concatenate([x, y]): np.concatenate([X, two]),
         x[0, 1]: X[0, 1],
     }
 

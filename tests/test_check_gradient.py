@@ -181,7 +181,7 @@ class TestRight:
     def test_a_part_of_a_variable_and_padding(self):
         graph = cl.Graph()
         x, y = graph.add_variable("x", (6,)), graph.add_variable("y", (6,))
-        padded = cl.concat([x[1:4], x[2:5]]).pad(1)
+        padded = cl.concatenate([x[1:4], x[2:5]]).pad(1)
         i = cl.grid(6)
         graph.add_vertex("own", cl.codelet(lambda x: jnp.sum(x**3)), x=padded[i : i + 3], out=y[i])
         values = {"x": np.linspace(-1, 1, 6, dtype=np.float32)}

@@ -27,8 +27,9 @@ pytest.importorskip("PIL", reason="pictures are drawn by libraries of the extra 
 from codelet.draw.coarse import coarsen
 from codelet.draw.colours import _TO_CONES, _TO_RGB, KIND_SHIFTS, class_colours, from_hex, oklch, to_hex
 from codelet.draw.drawing import draw_small
+from codelet.draw.forces import SOFTENING, Mesh
 from codelet.draw.groups import group_points
-from codelet.draw.layout import lay_out
+from codelet.draw.layout import lay_out, mesh_of_step
 from codelet.draw.libraries import need
 from codelet.draw.links import find_links
 from codelet.draw.picture import Picture
@@ -120,6 +121,22 @@ def test_groups_are_cut_in_the_order_of_tiles(case: Case, tiles: int, kind: type
     place = lay_out(links, tile=tile).place
     assert ((place >= 0) & (place < 1)).all()
     np.testing.assert_array_equal(place, lay_out(links, tile=tile).place)
+
+
+def test_masses_on_a_mesh_repel_as_in_the_plane():
+    density = np.random.default_rng(0).random((16, 16), np.float32)
+    x, y = np.meshgrid(np.arange(16), np.arange(16))
+    across, down = (own[..., None, None] - own for own in (x, y))
+    squared = across**2 + down**2 + SOFTENING**2
+    wanted = [(density * own / squared).sum(axis=(2, 3)) for own in (across, down)]
+    np.testing.assert_allclose(Mesh(16).field(density), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_walk_spends_few_steps_on_the_finest_mesh():
+    sizes = [mesh_of_step(512, 15 ** (1 - turn / 199)) for turn in range(200)]
+    assert sizes == sorted(sizes)
+    assert (min(sizes), max(sizes)) == (64, 512)
+    assert sum(size**2 for size in sizes) < 0.35 * 200 * 512**2
 
 
 def shuffled(given_tiles: bool) -> tuple[cl.Graph, np.ndarray]:

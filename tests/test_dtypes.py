@@ -21,7 +21,7 @@ SEVERAL = ("float8_e5m2", "int4", "bfloat16", "bool")
 def views(x, y):
     """Views of x and y by name, or of arrays that stand for them: of padding as well, which is not written."""
     joined, padded = (
-        (cl.concat, lambda own: own.pad(1, value=1)) if isinstance(x, cl.Tensor) else (np.concatenate, _padded)
+        (cl.concatenate, lambda own: own.pad(1, value=1)) if isinstance(x, cl.Tensor) else (np.concatenate, _padded)
     )
     return {
         "whole": x,

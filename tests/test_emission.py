@@ -245,7 +245,7 @@ def test_a_view_that_names_elements_twice_is_written_once():
     graph = cl.Graph()
     x, y = graph.add_variable("x", (4,)), graph.add_variable("y", (4,))
     i = cl.grid(4)
-    graph.add_vertex("set", total, x=y[i], out=cl.concat([x, x.reverse(0)])[i])
+    graph.add_vertex("set", total, x=y[i], out=cl.concatenate([x, x.reverse(0)])[i])
     run = cl.lower(graph, inputs=[y], outputs=[x])
     np.testing.assert_array_equal(run({"y": np.arange(4.0)})["x"], np.arange(4))
 

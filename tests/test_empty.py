@@ -110,7 +110,11 @@ def test_fields_and_rows_without_elements(case):
 def test_copies_of_no_elements():
     graph = cl.Graph()
     x, y, z = (graph.add_variable(name, shape) for name, shape in (("x", (3, 0)), ("y", (3, 0)), ("z", (3,))))
-    copies = (cl.Copy(x, y), cl.Copy(z[:0], z[3:]), cl.Copy(cl.concat([x, y]), cl.concat([y, x]).reshape(6, 0)))
+    copies = (
+        cl.Copy(x, y),
+        cl.Copy(z[:0], z[3:]),
+        cl.Copy(cl.concatenate([x, y]), cl.concatenate([y, x]).reshape(6, 0)),
+    )
     engine = cl.Engine(graph, cl.Sequence(*copies, cl.Copy(z[:1], z[2:])))
     engine.write({"z": [1, 2, 3]})
     engine.run()

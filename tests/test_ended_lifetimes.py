@@ -61,11 +61,11 @@ def in_no_turn(graph, kept, other, look):
 
 
 def in_a_patchwork(graph, kept, other, look):
-    return cl.Copy(cl.concat([other, kept])[2:8], other[:6])
+    return cl.Copy(cl.concatenate([other, kept])[2:8], other[:6])
 
 
 def written_through_a_patchwork(graph, kept, other, look):
-    return cl.Copy(other[:3], cl.concat([other, kept])[7:10])
+    return cl.Copy(other[:3], cl.concatenate([other, kept])[7:10])
 
 
 def through_a_function(graph, kept, other, look):

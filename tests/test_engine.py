@@ -334,11 +334,11 @@ def test_tensors_and_views_are_names(execution):
     engine.write({x: [0, 1, 2, 3], y[:, 1:]: np.ones((2, 2), "f")})
     engine.run()
     assert engine.read(x[3:0:-2]).tolist() == [6, 2]
-    both, last = engine.read([cl.concat([x, y[0, 1:]]).pad((1, 0), value=7), "x"])
+    both, last = engine.read([cl.concatenate([x, y[0, 1:]]).pad((1, 0), value=7), "x"])
     assert both.tolist() == [7, 0, 2, 4, 6, 1, 1]
     assert last.tolist() == [0, 2, 4, 6]
     written(lambda: engine.read(y), cl.UninitializedReadError, "y[0, 0] is read by the host")
-    engine.write({y.T[0]: [5, 6], cl.concat([x[:1], y[1, :1]]): [8, 9]})
+    engine.write({y.T[0]: [5, 6], cl.concatenate([x[:1], y[1, :1]]): [8, 9]})
     assert engine.read(y).tolist() == [[5, 1, 1], [9, 1, 1]]
     # What comes later overwrites what comes before.
     engine.write({x[0]: 1.0, "x": np.zeros(4), x[1:3]: [1, 2], x[cl.table(np.array([2]))]: [3.0]})

@@ -20,7 +20,7 @@ def made():
     strided = x[1, 2:4]
     assert strided.layout is not None
     ragged = x[0, rows[i]]
-    joined = cl.concat([x, x.pad(1)[:, :6]]).source
+    joined = cl.concatenate([x, x.pad(1)[:, :6]]).source
     assert isinstance(joined, Patchwork)
     return {
         "axis": i.axes[0],

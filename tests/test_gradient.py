@@ -120,7 +120,7 @@ class TestRagged:
         order = np.random.default_rng(0).permutation(x.size)
         rows, i = cl.table(order, offsets=ends), cl.grid(len(lengths))
         y = [graph.add_vertex(name, cl.codelet(function), x=x[rows[i]]) for name, function in OF_ROWS.items()]
-        found = cl.gradient(graph, of=cl.ops.sum(graph, cl.concat([own[:] for own in y])), wrt=[x])
+        found = cl.gradient(graph, of=cl.ops.sum(graph, cl.concatenate([own[:] for own in y])), wrt=[x])
         run = cl.lower(graph, [found.forward, found.backward], inputs=[x], outputs=[found[x]])
         value = np.random.default_rng(1).uniform(0.5, 1.5, x.size).astype(np.float32)
 
@@ -148,7 +148,7 @@ class TestRagged:
         random = np.random.default_rng(0)
         values = {own.name: random.integers(1, 4, own.shape).astype(own.dtype) for own in given}
         wrt = [name for name in values if not name.endswith("/k")]
-        found = cl.gradient(graph, of=cl.concat([own[:] for own in outs]), wrt=wrt, cotangent=1.0)
+        found = cl.gradient(graph, of=cl.concatenate([own[:] for own in outs]), wrt=wrt, cotangent=1.0)
         both = cl.Sequence(found.forward, found.backward)
 
         def plain(values):
@@ -358,7 +358,7 @@ class TestGathered:
         y = graph.add_variable("y", (9,))
         i = cl.grid(9)
         dot = cl.codelet(lambda x, w: jnp.vdot(x, w))
-        graph.add_vertex("dots", dot, x=cl.concat([a, b])[i : i + 3], w=w, out=y[i])
+        graph.add_vertex("dots", dot, x=cl.concatenate([a, b])[i : i + 3], w=w, out=y[i])
         compare(graph, y, [a, b, w], None)
 
     @pytest.mark.parametrize("mode", ["edge", "wrap", "reflect", "twice"])
@@ -366,7 +366,7 @@ class TestGathered:
         graph = cl.Graph(cl.IPU(num_tiles=8))
         x, w, y = (graph.add_variable(name, shape) for name, shape in (("x", (6,)), ("w", (3,)), ("y", (6,))))
         i = cl.grid(6)
-        padded = cl.concat([x, x[2:]]) if mode == "twice" else x.pad(1, mode)
+        padded = cl.concatenate([x, x[2:]]) if mode == "twice" else x.pad(1, mode)
         graph.add_vertex("dots", cl.codelet(lambda x, w: jnp.vdot(x, w)), x=padded[i : i + 3], w=w, out=y[i])
         compare(graph, y, [x, w], None, by_tables=True)
 

@@ -242,7 +242,7 @@ class TestWhatItIsBy:
         x, y = graph.add_variable("x", (6,)), graph.add_variable("y", (6,))
         i = cl.grid(6)
         graph.add_vertex("products", multiply, a=x[i], b=x[(i + 1) % 6], out=y[i])
-        of, by = y[::-2], [x[1:4], x[::-1], cl.concat([x[:2], x[4:]]).reshape(2, 2)]
+        of, by = y[::-2], [x[1:4], x[::-1], cl.concatenate([x[:2], x[4:]]).reshape(2, 2)]
         found = cl.gradient(graph, of=of, wrt=by, cotangent=[1.0, 2.0, 3.0])
         value = np.array([1, 2, 3, 5, 7, 11], np.float32)
         both = cl.Sequence(found.forward, found.backward)
@@ -258,7 +258,7 @@ class TestWhatItIsBy:
         x, y = graph.add_variable("x", (3,)), graph.add_variable("y", (3,))
         i = cl.grid(3)
         graph.add_vertex("sine", sine, x=x[i], out=y[i])
-        of = cl.concat([y, y[::-1], y[:1]]).pad(1)
+        of = cl.concatenate([y, y[::-1], y[:1]]).pad(1)
         weights = np.arange(1.0, 10.0, dtype=np.float32)
         found = cl.gradient(graph, of=of, wrt=[x], cotangent=weights)
         value = np.array([0.1, 0.2, 0.3], np.float32)

@@ -226,7 +226,7 @@ def test_padding_has_no_edges():
 def test_a_run_ends_at_padding_and_starts_at_the_first_element():
     graph = cl.Graph()
     x = graph.add_variable("x", (4,))  # its first element has number 0, one more than padding has
-    graph.add_vertex("sum", total, x=cl.concat([x.pad(1), x[2:].pad((0, 1)), x[:0].pad(2)]), out=x[0])
+    graph.add_vertex("sum", total, x=cl.concatenate([x.pad(1), x[2:].pad((0, 1)), x[:0].pad(2)]), out=x[0])
     edges = list(graph.iter_edges())
     assert [(e.start, e.length) for e in edges] == [(0, 4), (2, 2), (0, 1)]
     assert graph.num_edges == 3
@@ -318,7 +318,7 @@ def refusals():
             "field 'out' of codelet 'double' would write padding",
         ),
         "padding as in-out": (
-            lambda: add(multiply, cl.codelet(lambda out: out), out=cl.concat([padded, y])),
+            lambda: add(multiply, cl.codelet(lambda out: out), out=cl.concatenate([padded, y])),
             cl.FieldTypeError,
             "write to the tensor that was padded, or slice the padding off",
         ),
@@ -457,7 +457,7 @@ def test_vertices_added_one_at_a_time_are_numbered():
     assert repr(next(graph.vertex("sums", 2).iter_edges())) == (
         "edge of x[2:4] to field 'x' of vertex of sums / total at number 2"
     )
-    assert repr(cl.concat([x, y])) == "Tensor(float32[8] of concat(x, y): f0)"
+    assert repr(cl.concatenate([x, y])) == "Tensor(float32[8] of concat(x, y): f0)"
 
 
 def test_numbers_too_large_are_found_in_columns_too():

@@ -88,9 +88,9 @@ READS = {
     "up": lambda x, shape: x.flatten()[: int(np.prod(shape))].reshape(shape),
     "down": lambda x, shape: x.flatten()[::-1][: int(np.prod(shape))].reshape(shape),
     "across": lambda x, shape: x.T.flatten()[16 - int(np.prod(shape)) :].reshape(shape),
-    "columns": lambda x, shape: cl.concat([x[:, 1::2].flatten(), x[:, ::2].flatten()])[: int(np.prod(shape))].reshape(
-        shape
-    ),
+    "columns": lambda x, shape: cl.concatenate([x[:, 1::2].flatten(), x[:, ::2].flatten()])[
+        : int(np.prod(shape))
+    ].reshape(shape),
 }
 
 

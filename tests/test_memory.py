@@ -433,7 +433,7 @@ def test_an_output_takes_its_inputs_place():
 
 @pytest.mark.parametrize(
     "view",
-    [lambda a, i: a[7 - i], lambda a, i: a[(i + 1) % 8], lambda a, i: cl.concat([a, a])[i]],
+    [lambda a, i: a[7 - i], lambda a, i: a[(i + 1) % 8], lambda a, i: cl.concatenate([a, a])[i]],
     ids=["reversed", "shifted", "joined"],
 )
 def test_only_where_each_vertex_reads_what_it_overwrites(view):

@@ -120,7 +120,7 @@ def test_choices():
 
     def build(graph, which, x, y, k, nan):
         ops = cl.ops
-        assert ops.cast(graph, x, jnp.float32) is x
+        assert ops.cast(graph, x, dtype=jnp.float32) is x
         return (
             ops.select(graph, which, x, y),
             ops.select(graph, k, 1.5, y),
@@ -128,9 +128,9 @@ def test_choices():
             ops.select_n(graph, k, x, nan, x),
             ops.clamp(graph, -1, x, y),
             ops.clamp(graph, -0.5, nan, 0.5),
-            ops.cast(graph, x, jnp.int32),
-            ops.cast(graph, x, jnp.bfloat16),
-            ops.cast(graph, nan, bool),
+            ops.cast(graph, x, dtype=jnp.int32),
+            ops.cast(graph, x, dtype=jnp.bfloat16),
+            ops.cast(graph, nan, dtype=bool),
         )
 
     def plain(which, x, y, k, nan):
@@ -180,10 +180,25 @@ def test_fills_and_counts():
     def build(graph):
         ops = cl.ops
         filled = [ops.fill(graph, shape, 2.5) for shape in ((), (3, 5), (37,), (0, 2))]
-        others = [ops.fill(graph, (4,), 3, jnp.float16), ops.fill(graph, 5, True), ops.fill(graph, (9,), 1, grain=2)]
-        counts = [ops.iota(graph, jnp.int32, 37), ops.iota(graph, jnp.bfloat16, 3), ops.iota(graph, jnp.int8, 300)]
-        wide = [ops.iota(graph, jnp.float32, (3, 5, 2), d) for d in range(3)]
-        return filled, others, counts, wide, ops.iota(graph, jnp.int32, (0, 3)), ops.iota(graph, jnp.int32, 9, grain=2)
+        others = [
+            ops.fill(graph, (4,), 3, dtype=jnp.float16),
+            ops.fill(graph, 5, True),
+            ops.fill(graph, (9,), 1, grain=2),
+        ]
+        counts = [
+            ops.iota(graph, 37, dtype=jnp.int32),
+            ops.iota(graph, 3, dtype=jnp.bfloat16),
+            ops.iota(graph, 300, dtype=jnp.int8),
+        ]
+        wide = [ops.iota(graph, (3, 5, 2), d, dtype=jnp.float32) for d in range(3)]
+        return (
+            filled,
+            others,
+            counts,
+            wide,
+            ops.iota(graph, (0, 3), dtype=jnp.int32),
+            ops.iota(graph, 9, dtype=jnp.int32, grain=2),
+        )
 
     def plain():
         filled = [jnp.full(shape, 2.5) for shape in ((), (3, 5), (37,), (0, 2))]
@@ -308,15 +323,19 @@ MISTAKES = {
     "which": (
         OperationError,
         "cannot choose among 3",
-        lambda ops, g, x, k: ops.select_n(g, ops.cast(g, k, bool), x, x, x),
+        lambda ops, g, x, k: ops.select_n(g, ops.cast(g, k, dtype=bool), x, x, x),
     ),
     "cases": (OperationError, "several dtypes", lambda ops, g, x, k: ops.select_n(g, k, x, k)),
-    "dtype": (OperationError, "no dtype", lambda ops, g, x, k: ops.cast(g, x, "number")),
+    "dtype": (OperationError, "no dtype", lambda ops, g, x, k: ops.cast(g, x, dtype="number")),
     "whole gradient": (OperationError, "floating point", lambda ops, g, x, k: ops.cast_gradient(g, x, k)),
     "value": (OperationError, "value of ops.fill", lambda ops, g, x, k: ops.fill(g, (3,), np.ones(3))),
     "shape": (OperationError, "shape of ops.fill", lambda ops, g, x, k: ops.fill(g, (3, -1), 0)),
-    "bool": (OperationError, "counts in a dtype without", lambda ops, g, x, k: ops.iota(g, bool, 3)),
-    "dimension": (OperationError, "axis that there is not", lambda ops, g, x, k: ops.iota(g, jnp.int32, (3, 2), 2)),
+    "bool": (OperationError, "counts in a dtype without", lambda ops, g, x, k: ops.iota(g, 3, dtype=bool)),
+    "dimension": (
+        OperationError,
+        "axis that there is not",
+        lambda ops, g, x, k: ops.iota(g, (3, 2), 2, dtype=jnp.int32),
+    ),
     "graph": (ForeignGraphError, "another graph", lambda ops, g, x, k: ops.map(cl.Graph(), jnp.tanh, x)),
 }
 

@@ -74,7 +74,7 @@ def test_gradients(name):
         return jax.vjp(lambda a, b: lax.dot_general(a, b, numbers), a, b)[1](cotangent)
 
     def ours(graph, cotangent, a, b):
-        return cl.ops.dot_general_gradients(graph, cotangent, a, b, numbers)
+        return cl.ops.dot_general_gradient(graph, cotangent, a, b, numbers)
 
     check(Case(ours, plain, (array(shape, seed=2), array(a), array(b, seed=1))), interpreted=True)
 
@@ -103,7 +103,7 @@ def test_matmul_and_its_gradients(a, b):
         return product, pull(cotangent) if has_gradients else None
 
     def ours(graph, cotangent, a, b):
-        slopes = cl.ops.matmul_gradients(graph, cotangent, a, b) if has_gradients else None
+        slopes = cl.ops.matmul_gradient(graph, cotangent, a, b) if has_gradients else None
         return cl.ops.matmul(graph, a, b), slopes
 
     check(Case(ours, plain, (array(shape, seed=2), array(a), array(b, seed=1))))
@@ -117,7 +117,7 @@ def predicted_and_profiled(target, rows, summed, columns, dtype=jnp.float32, **o
     graph = cl.Graph(target)
     a, b = graph.add_variable("a", (rows, summed), dtype), graph.add_variable("b", (summed, columns), dtype)
     out = cl.ops.matmul(graph, a, b, **options)
-    plan = cl.ops.plan_matmul(target, rows, summed, columns, dtype, **options)
+    plan = cl.ops.plan_matmul(target, rows, summed, columns, dtype=dtype, **options)
     return plan, cl.Engine(graph).profile(host_visible=[a, b, out])
 
 
@@ -299,4 +299,4 @@ def test_partial_sums_that_hold_no_sums_are_told(dtype, options, told):
         cl.ops.conv_general_dilated(graph, image, image, (1,), "VALID", **options)
     with pytest.raises(cl.OperationError, match=told.replace("preferred_element_type", "partials")):
         own = {"partials": next(iter(options.values()))}
-        cl.ops.plan_matmul(graph.target, 4, 6, 5, dtype, **own)
+        cl.ops.plan_matmul(graph.target, 4, 6, 5, dtype=dtype, **own)

@@ -41,7 +41,7 @@ def test_pad(name):
 
     def build(graph, x, v):
         ops = cl.ops
-        padded = ops.pad(graph, x, 1.5, config), ops.pad(graph, x, v, config)
+        padded = ops.lax_pad(graph, x, 1.5, config), ops.lax_pad(graph, x, v, config)
         return [_doubled(graph, own) for own in padded], padded[0]
 
     def plain(x, v):
@@ -53,8 +53,8 @@ def test_pad(name):
     g = array(jax.eval_shape(lambda x: lax.pad(x, 0.0, config), x).shape, seed=1)
 
     def gradient(graph, g, x, v):
-        slopes = cl.ops.pad_gradient(graph, g, x, v, config)
-        assert cl.ops.pad_gradient(graph, g, x, 0, config)[1] is None
+        slopes = cl.ops.lax_pad_gradient(graph, g, x, v, config)
+        assert cl.ops.lax_pad_gradient(graph, g, x, 0, config)[1] is None
         return slopes
 
     pulled = lambda g, x, v: jax.vjp(lambda x, v: lax.pad(x, v, config), x, v)[1](g)  # noqa: E731
@@ -73,7 +73,7 @@ def chains(draw):
         config = [(draw(st.integers(-2, 3)), draw(st.integers(-2, 3)), draw(st.integers(0, 2))) for _ in own]
         value = draw(st.sampled_from([0.0, 1.5]))
         step = {
-            "pad": lambda ops, x, config=config, value=value: ops.pad(x, value, config),
+            "pad": lambda ops, x, config=config, value=value: ops.lax_pad(x, value, config),
             "turn": lambda ops, x: x.transpose(tuple(range(x.ndim))[::-1]),
             "back": lambda ops, x, d=d: ops.reverse(x, d),
             "thin": lambda ops, x, d=d: x[(slice(None),) * d + (slice(None, None, 2),)],
@@ -92,7 +92,7 @@ def chains(draw):
 class _Plain:
     """Moves of arrays, by JAX."""
 
-    pad = staticmethod(lambda x, value, config: lax.pad(x, jnp.asarray(value, x.dtype), config))
+    lax_pad = staticmethod(lambda x, value, config: lax.pad(x, jnp.asarray(value, x.dtype), config))
     reverse = staticmethod(lambda x, d: lax.rev(x, (d,)))
     concatenate = staticmethod(lax.concatenate)
 
@@ -101,8 +101,8 @@ class _Moves:
     """The same moves, of tensors of a graph."""
 
     def __init__(self, graph):
-        self.pad, self.reverse, self.concatenate = (
-            functools.partial(own, graph) for own in (cl.ops.pad, cl.ops.reverse, cl.ops.concatenate)
+        self.lax_pad, self.reverse, self.concatenate = (
+            functools.partial(own, graph) for own in (cl.ops.lax_pad, cl.ops.reverse, cl.ops.concatenate)
         )
 
 
@@ -168,7 +168,7 @@ def test_reverse():
 def test_moves_take_no_vertex():
     graph = cl.Graph(TARGET)
     x = graph.add_variable("x", (3, 4))
-    cl.ops.pad(graph, cl.ops.reverse(graph, cl.ops.concatenate(graph, [x, x])), 0, [(1, -2, 3), (1, 1, 1)])
+    cl.ops.lax_pad(graph, cl.ops.reverse(graph, cl.ops.concatenate(graph, [x, x])), 0, [(1, -2, 3), (1, 1, 1)])
     assert graph.num_vertices == 0
 
 
@@ -177,12 +177,12 @@ MISTAKES = {
     "nothing": ("a list of tensors", lambda ops, g, x, v: ops.concatenate(g, [])),
     "axis": ("axis of ops.concatenate", lambda ops, g, x, v: ops.concatenate(g, [x, x], 2)),
     "cotangent": ("not of its result's shape", lambda ops, g, x, v: ops.concatenate_gradient(g, x, [x, x])),
-    "value": ("not one float32", lambda ops, g, x, v: ops.pad(g, x, x, [(0, 1, 0)] * 2)),
-    "dtype": ("not one int32", lambda ops, g, x, v: ops.pad(g, v, 0.5, [])),
-    "widths": (r"padding_config.*\(3, 4\)", lambda ops, g, x, v: ops.pad(g, x, 0, [(0, 1, 0)])),
-    "between": ("between from 0", lambda ops, g, x, v: ops.pad(g, x, 0, [(0, 1, -1)] * 2)),
-    "nothing left": ("something is left", lambda ops, g, x, v: ops.pad(g, x, 0, [(-2, -2, 0), (0, 0, 0)])),
-    "padded": ("not of its result's shape", lambda ops, g, x, v: ops.pad_gradient(g, x, x, 0, [(0, 1, 0)] * 2)),
+    "value": ("not one float32", lambda ops, g, x, v: ops.lax_pad(g, x, x, [(0, 1, 0)] * 2)),
+    "dtype": ("not one int32", lambda ops, g, x, v: ops.lax_pad(g, v, 0.5, [])),
+    "widths": (r"padding_config.*\(3, 4\)", lambda ops, g, x, v: ops.lax_pad(g, x, 0, [(0, 1, 0)])),
+    "between": ("between from 0", lambda ops, g, x, v: ops.lax_pad(g, x, 0, [(0, 1, -1)] * 2)),
+    "nothing left": ("something is left", lambda ops, g, x, v: ops.lax_pad(g, x, 0, [(-2, -2, 0), (0, 0, 0)])),
+    "padded": ("not of its result's shape", lambda ops, g, x, v: ops.lax_pad_gradient(g, x, x, 0, [(0, 1, 0)] * 2)),
     "reversed": ("axis of ops.reverse", lambda ops, g, x, v: ops.reverse(g, x, 5)),
 }
 

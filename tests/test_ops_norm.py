@@ -133,5 +133,5 @@ def test_what_does_not_fit_is_told():
         with pytest.raises(OperationError, match=r"statistics of ops\.layer_norm_gradient are not those"):
             cl.ops.layer_norm_gradient(graph, x, x, c[:3], statistics=statistics)
     with pytest.raises(OperationError, match="an axis that there is not"):
-        cl.ops.batch_norm(graph, x, c, c, axis=3)
+        cl.ops.batch_norm(graph, x, c, c, channel_axis=3)
     assert not graph.compute_sets

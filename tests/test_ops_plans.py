@@ -99,7 +99,7 @@ OPERATIONS: dict[str, tuple[Any, ...]] = {
     "sort": (ops.sort, of(13, 40)),
     "top_k": (ops.top_k, of(13, 400), 3),
     "sort_gradient": (ops.sort_gradient, of(13, 40), of(13, 40, dtype=WHOLE)),
-    "top_k_gradient": (ops.top_k_gradient, of(13, 3), of(13, 3, dtype=WHOLE), 400),
+    "top_k_gradient": (ops.top_k_gradient, of(13, 3), of(13, 3, dtype=WHOLE), (13, 400)),
     "attention": (ops.dot_product_attention, HEADS, KEYS, KEYS),
     "attention_gradient": (ops.dot_product_attention_gradient, HEADS, HEADS, KEYS, KEYS),
     "lstm_cell": (ops.lstm_cell, *GATES, of(8, 30), of(120, 20), of(120, 30), of(120)),
@@ -312,7 +312,7 @@ def test_what_lies_on_a_tile_is_not_taken_anew():
     ops.matmul(graph, w, x)
     share = 246_000 / graph.target.bytes_per_tile
     fits, follows = (
-        ops.plan_map(graph, jnp.tanh, own, memory_share=share) for own in (graph.add_variable("v", w.shape), w)
+        ops.plan_map(graph, jnp.tanh, own, memory_fraction=share) for own in (graph.add_variable("v", w.shape), w)
     )
     assert fits.tile_bytes < 2 * 4 * 66 * 504 == follows.tile_bytes
     assert home_of(w) == tuple(cut.block for cut in follows.cuts) == (66, 504)
@@ -346,7 +346,7 @@ def assert_values_of_any_option(data: Any) -> None:
     target = cl.IPU(num_tiles=data.draw(st.integers(1, 12)))
     names = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=3, unique=True))
 
-    def any_option(operation: str, target: Any, offers: Any, memory_share: float = 1.0) -> Plan:
+    def any_option(operation: str, target: Any, offers: Any, memory_fraction: float = 1.0) -> Plan:
         [plan] = offers.plans(operation, [data.draw(st.integers(0, len(offers.ways) - 1))])
         return plan
 

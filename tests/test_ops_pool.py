@@ -16,8 +16,8 @@ from tests.examples import few
 from tests.ops_cases import Case, array, check
 
 
-def sizes(shape, window, strides=None, padding: Any = "VALID", axes=None):
-    return shape, window, strides, padding, axes
+def sizes(shape, window, strides=None, padding: Any = "VALID", axis=None):
+    return shape, window, strides, padding, axis
 
 
 CASES = {
@@ -40,7 +40,7 @@ def arguments_of(name):
         given = lax.padtype_to_pads([shape[d] for d in own], window, strides or (1,) * len(own), padding)
     for d, k, s, pair in zip(own, window, strides or (1,) * len(own), given, strict=True):
         every[d], moved[d], pads[d] = k, s, pair
-    return (window, strides, padding), {"axes": axes}, (tuple(every), tuple(moved), tuple(pads))
+    return (window, strides, padding), {"axis": axes}, (tuple(every), tuple(moved), tuple(pads))
 
 
 def largest(x, windows):
@@ -121,8 +121,8 @@ def test_whole_numbers_and_what_is_none():
 def test_cycles_are_as_planned(target):
     graph = cl.Graph(target)
     x = graph.add_variable("x", (1, 16, 27, 27))
-    plan = cl.ops.plan_max_pool(graph, x, (3, 3), (2, 2), axes=(2, 3))
-    cl.ops.max_pool(graph, x, (3, 3), (2, 2), axes=(2, 3))
+    plan = cl.ops.plan_max_pool(graph, x, (3, 3), (2, 2), axis=(2, 3))
+    cl.ops.max_pool(graph, x, (3, 3), (2, 2), axis=(2, 3))
     assert plan.total_cycles == pytest.approx(cl.Engine(graph).profile().total_cycles, rel=0.1)
 
 
@@ -130,8 +130,8 @@ MISTAKES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "sizes": ((3, 3, 3), {}, "window_shape of ops.max_pool has not a size for each"),
     "a size": ((3, 0), {}, "window_shape of ops.max_pool does not fit"),
     "strides": ((3, 3), {"strides": (1,)}, "strides of ops.max_pool does not fit"),
-    "axes": ((3, 3), {"axes": (1, 1)}, "axes of ops.max_pool do not fit"),
-    "an axis": ((3, 3), {"axes": (1, 4)}, "an axis that there is not"),
+    "axis": ((3, 3), {"axis": (1, 1)}, "axis of ops.max_pool does not fit"),
+    "an axis": ((3, 3), {"axis": (1, 4)}, "an axis that there is not"),
     "padding": ((3, 3), {"padding": ((1, 1),)}, "padding of ops.max_pool does not fit"),
     "padding that cuts": ((3, 3), {"padding": ((-1, 1), (0, 0))}, "cuts elements off"),
 }

@@ -57,7 +57,7 @@ def test_derivatives_of_windows_are_those_of_jax(grain):
         return jnp.take_along_axis(in_windows(t, 0.0), places, axis=0)[0]
 
     def build(graph, t, x):
-        equal = ops.cast(graph, ops.cast(graph, x, "int32"), "float32")
+        equal = ops.cast(graph, ops.cast(graph, x, dtype="int32"), dtype="float32")
         given = [(x, *row) for row in rows] + [(equal, "max", same)]
         return [ops.reduce_window_tangent(graph, t, own, kind, *windows, grain=grain) for own, kind, windows in given]
 

@@ -122,7 +122,7 @@ def test_top_k(of, grain):
 
     def ours(graph, x, ties, g):
         values, order = cl.ops.top_k(graph, x, k, axis=axis, grain=grain)
-        slope = cl.ops.top_k_gradient(graph, g, order, shape[axis], axis=axis, grain=grain)
+        slope = cl.ops.top_k_gradient(graph, g, order, shape, axis=axis, grain=grain)
         return values, order, cl.ops.top_k(graph, ties, k, axis=axis, grain=grain), slope
 
     def plain(x, ties, g):
@@ -194,7 +194,7 @@ MISTAKES = {
     "num_keys of": lambda graph, x, y: cl.ops.sort_together(graph, [x, x], num_keys=3),
     "k of ops.top_k is not within": lambda graph, x, y: cl.ops.top_k(graph, x, 5),
     "positions given to ops.sort_gradient are no integers": lambda graph, x, y: cl.ops.sort_gradient(graph, x, x),
-    "cotangent and the positions": lambda graph, x, y: cl.ops.top_k_gradient(graph, x, y, 7),
+    "cotangent and the positions": lambda graph, x, y: cl.ops.top_k_gradient(graph, x, y, (7, 3)),
     "grain of": lambda graph, x, y: cl.ops.argsort(graph, x, grain=1.5),
 }
 

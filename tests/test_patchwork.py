@@ -71,7 +71,7 @@ def test_arrays_of_nested_views_are_read_and_written_element_by_element(data):
     view = data.draw(rearranged(x))
     (variable,) = graph.sources
     held = {variable.first_element: np.arange(x.size, dtype=np.int32) + 100}
-    views = view, view.pad((1, 0), value=7), cl.concat([view.pad(1), view.pad(1, "wrap")])
+    views = view, view.pad((1, 0), value=7), cl.concatenate([view.pad(1), view.pad(1, "wrap")])
 
     @jax.jit
     def moved(held, values):
@@ -111,7 +111,7 @@ def test_boxes_are_found_whatever_the_shape_of_their_positions():
 
 def windows(x, y):
     i = cl.grid(6)
-    return cl.concat([x.pad(1)[i : i + 3], y[i : i + 1]])
+    return cl.concatenate([x.pad(1)[i : i + 3], y[i : i + 1]])
 
 
 PATCHES = {
@@ -119,32 +119,37 @@ PATCHES = {
     "a pad": (lambda x: x.pad(1), [(4, 5)], 2, ["pad"]),
     "pads of one value": (lambda x: x.pad(1).pad(2), [(4, 5)], 2, ["pad"]),
     "pads of two values": (lambda x: x.pad(1).pad(1, value=2), [(4, 5)], 3, ["pad", "pad"]),
-    "one cut off again": (lambda x, y: cl.concat([x.pad(1)[1:-1], y]), [(3,), (2,)], 2, ["concatenate"]),
-    "joined": (lambda *v: cl.concat(v), [(4, 5)] * 3, 3, ["concatenate"]),
-    "slices": (lambda x, y: cl.concat([x[1:], y[:2]]), [(4, 5)] * 2, 2, ["slice", "slice", "concatenate"]),
-    "of a join": (lambda x, y: cl.concat([cl.concat([x, y])[:6], y]), [(4, 5)] * 2, 3, ["slice", "concatenate"]),
-    "a join within zeros": (lambda x, y: cl.concat([x, y]).pad(1), [(4, 5)] * 2, 3, ["concatenate", "pad"]),
-    "pads joined": (lambda x, y: cl.concat([x.pad(1), y.pad(1)]), [(4, 5)] * 2, 4, ["pad", "pad", "concatenate"]),
+    "one cut off again": (lambda x, y: cl.concatenate([x.pad(1)[1:-1], y]), [(3,), (2,)], 2, ["concatenate"]),
+    "joined": (lambda *v: cl.concatenate(v), [(4, 5)] * 3, 3, ["concatenate"]),
+    "slices": (lambda x, y: cl.concatenate([x[1:], y[:2]]), [(4, 5)] * 2, 2, ["slice", "slice", "concatenate"]),
+    "of a join": (
+        lambda x, y: cl.concatenate([cl.concatenate([x, y])[:6], y]),
+        [(4, 5)] * 2,
+        3,
+        ["slice", "concatenate"],
+    ),
+    "a join within zeros": (lambda x, y: cl.concatenate([x, y]).pad(1), [(4, 5)] * 2, 3, ["concatenate", "pad"]),
+    "pads joined": (lambda x, y: cl.concatenate([x.pad(1), y.pad(1)]), [(4, 5)] * 2, 4, ["pad", "pad", "concatenate"]),
     "blocks": (
-        lambda *v: cl.concat([cl.concat(v[:2], 1), cl.concat(v[2:], 1)]),
+        lambda *v: cl.concatenate([cl.concatenate(v[:2], 1), cl.concatenate(v[2:], 1)]),
         [(2, 3)] * 4,
         4,
         ["concatenate"] * 3,
     ),
     "along a new dimension": (
-        lambda x: cl.concat([x.pad(1).expand(0)] * 2),
+        lambda x: cl.concatenate([x.pad(1).expand(0)] * 2),
         [(3,)],
         2,
         ["pad"],
     ),
     "turned": (
-        lambda x, y: cl.concat([x, y]).T.pad(1),
+        lambda x, y: cl.concatenate([x, y]).T.pad(1),
         [(4, 5)] * 2,
         3,
         ["transpose", "transpose", "concatenate", "pad"],
     ),
     "rows of lines": (
-        lambda x, y, z: cl.concat([cl.concat([x, y]).reshape(4, 2), z]),
+        lambda x, y, z: cl.concatenate([cl.concatenate([x, y]).reshape(4, 2), z]),
         [(3,), (5,), (2, 2)],
         3,
         ["reshape", "concatenate", "reshape"],
@@ -152,13 +157,13 @@ PATCHES = {
     "a torus within zeros": (lambda x: x.pad(1, "wrap").pad(1), [(4,)], 2, ["slice", "slice", "concatenate", "pad"]),
     # None of these has a patch for each row, vertex or element, and none is a gather.
     "a picture in a line": (
-        lambda x, y: cl.concat([x.pad(1).flatten(), y]),
+        lambda x, y: cl.concatenate([x.pad(1).flatten(), y]),
         [(400, 5), (3,)],
         3,
         ["broadcast_in_dim", "reshape", "dynamic_update_slice", "reshape", "concatenate"],
     ),
     "windows": (windows, [(6,), (6,)], 5, None),
-    "repeated": (lambda x: cl.concat([x.pad(1).broadcast_to((300, 6))] * 2), [(4,)], 2, None),
+    "repeated": (lambda x: cl.concatenate([x.pad(1).broadcast_to((300, 6))] * 2), [(4,)], 2, None),
     "a torus of a pad": (lambda x: x.pad(1).pad(2, "wrap").pad(1, value=3), [(4, 4)], 11, None),
 }
 
@@ -179,14 +184,14 @@ def test_patches_are_few_and_put_together_by_few_steps(name):
 def test_positions_of_no_order_are_a_table_for_each_patch():
     graph = cl.Graph()
     x, y = graph.add_variable("x", (1000,)), graph.add_variable("y", (1000,))
-    shuffled = cl.concat([x, y])[np.random.default_rng(0).permutation(2000)]
-    tensor = cl.concat([shuffled, x.pad(1)])
+    shuffled = cl.concatenate([x, y])[np.random.default_rng(0).permutation(2000)]
+    tensor = cl.concatenate([shuffled, x.pad(1)])
     assert len(patches_of(tensor)) == 2 + 2
     # Overlapping windows of more positions than a patch is cut into.
     i = cl.grid(1500)
     numbers = np.arange(1500)[:, None] + np.arange(MOST_CUTS + 1)
     of_y = int((numbers >= 1000).sum())
-    wide = cl.concat([cl.concat([x, y])[i : i + MOST_CUTS + 1], x[:1]])
+    wide = cl.concatenate([cl.concatenate([x, y])[i : i + MOST_CUTS + 1], x[:1]])
     shapes = [patch.places.shape for patch in patches_of(wide)]
     assert shapes == [(numbers.size - of_y,), (of_y,), (1500, 1)]
     np.testing.assert_array_equal(wide.elements(i.axes)[:, :-1], numbers + (numbers >= 1000))
@@ -243,13 +248,13 @@ def test_patches_that_no_cut_takes_apart_are_written_in_turn():
     names = "abcde"
     picture = np.array([[0, 0, 1], [3, 4, 1], [3, 2, 2]])
     variables = [graph.add_variable(name, (int((picture == k).sum()),), np.int32) for k, name in enumerate(names)]
-    line = cl.concat(variables)
+    line = cl.concatenate(variables)
     starts = np.cumsum([0, *(v.size for v in variables)])
     numbers = np.zeros(9, int)
     for k, (start, _) in enumerate(pairwise(starts)):
         own = np.flatnonzero(picture.reshape(-1) == k)
         numbers[own] = start + np.arange(len(own))
-    tensor = cl.concat([line[numbers.reshape(3, 3)], line[:3].expand(0)])
+    tensor = cl.concatenate([line[numbers.reshape(3, 3)], line[:3].expand(0)])
     patches_of(tensor)
     held = {own.first_element: np.arange(own.size, dtype=np.int32) + 10 * own.number for own in graph.sources}
     np.testing.assert_array_equal(read_view(as_arrays(graph, held), tensor), gather(held, tensor))
@@ -259,8 +264,8 @@ def test_a_join_that_grows_keeps_its_patches():
     graph = cl.Graph()
     grown = graph.add_variable("first", (2, 3))
     for k in range(50):
-        grown = cl.concat([grown, graph.add_variable(f"next{k}", (2, 3))])
-    before, after = patches_of(grown), patches_of(cl.concat([grown, graph.add_variable("last", (2, 3))]))
+        grown = cl.concatenate([grown, graph.add_variable(f"next{k}", (2, 3))])
+    before, after = patches_of(grown), patches_of(cl.concatenate([grown, graph.add_variable("last", (2, 3))]))
     assert all(a is b for a, b in zip(before, after, strict=False))
 
 
@@ -297,7 +302,7 @@ def test_neighbours_joined_are_one_view(name):
         "another row": ([x[0, :4], x[1, 4:]], x.flatten()[np.array([0, 1, 2, 3, 12, 13, 14, 15])]),
     }
     parts, expected = views[name]
-    joined = cl.concat(parts)
+    joined = cl.concatenate(parts)
     assert (joined.source is expected.source) == (name not in ("apart", "steps apart", "another row"))
     np.testing.assert_array_equal(joined.elements(joined.axes), expected.elements(expected.axes))
 
@@ -305,8 +310,8 @@ def test_neighbours_joined_are_one_view(name):
 def test_patchworks_print_what_they_are_made_of():
     graph = cl.Graph()
     x, y = graph.add_variable("x", (3,)), graph.add_variable("y", (2,))
-    assert str(cl.concat([x, y]).source) == "concat(x, y)"
-    assert str(cl.concat([x, x[:2]]).source) == "concat(x, x)"
+    assert str(cl.concatenate([x, y]).source) == "concat(x, y)"
+    assert str(cl.concatenate([x, x[:2]]).source) == "concat(x, x)"
     assert str(x.pad(1, value=float("nan")).source) == "pad(x, nan)"
-    assert str(cl.concat([x.pad(1), y, x.pad(1, value=2)]).source) == "pad(concat(x, y, x), 0.0, 2.0)"
+    assert str(cl.concatenate([x.pad(1), y, x.pad(1, value=2)]).source) == "pad(concat(x, y, x), 0.0, 2.0)"
     assert str(x[:0].pad(2).source) == "pad(concat(), 0.0)"

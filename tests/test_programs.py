@@ -752,7 +752,7 @@ def test_a_function_called_here_and_there_is_traced_once():
     graph.add_vertex("work", watched, a=p[i], b=q[i])
     function = graph.add_function(graph.compute_sets[0], [p, q])
     before = graph.num_vertices
-    swap = cl.Copy(cl.concat([x, y]), cl.concat([y, x]))
+    swap = cl.Copy(cl.concatenate([x, y]), cl.concatenate([y, x]))
     program = cl.Sequence(
         cl.Call(function, p=x, q=y),
         swap,

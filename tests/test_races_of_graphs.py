@@ -24,8 +24,8 @@ def careless(draw):
         graph.add_variable("a", (draw(st.integers(2, 12)),), "int32"),
         graph.add_variable("b", (3, 4), "int32"),
     ]
-    tensors.append(cl.concat([tensors[0], tensors[1].flatten()]))
-    readable = [*tensors, tensors[1].pad(1), cl.concat([tensors[2].pad((0, 2)), tensors[0].pad(1, "edge")])]
+    tensors.append(cl.concatenate([tensors[0], tensors[1].flatten()]))
+    readable = [*tensors, tensors[1].pad(1), cl.concatenate([tensors[2].pad((0, 2)), tensors[0].pad(1, "edge")])]
     compute_set = graph.add_compute_set("set")
     for _ in range(draw(st.integers(1, 2))):
         extents = draw(st.lists(st.integers(1, 4), max_size=2))

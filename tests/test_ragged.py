@@ -116,7 +116,7 @@ def _x():
         (lambda x, i: x[i:].reshape(3, -1), cl.ViewError, "a ragged dimension is reshaped"),
         (lambda x, i: x[i:].flatten(), cl.ViewError, "reshaped first, and look up rows of that"),
         (lambda x, i: x[i:].pad(1), cl.ViewError, "is padded"),
-        (lambda x, i: cl.concat([x[i:], x[i:]]), cl.ViewError, "is joined"),
+        (lambda x, i: cl.concatenate([x[i:], x[i:]]), cl.ViewError, "is joined"),
         (lambda x, i: x[i:].broadcast_to((2, 10, 6)), cl.ViewError, "is broadcast"),
         (lambda x, i: x[i:][0], cl.ViewError, "expected: `:` for dimension 0"),
         (lambda x, i: x[i:].reverse(0), cl.ViewError, "expected: `:` for dimension 0"),

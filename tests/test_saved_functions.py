@@ -104,7 +104,7 @@ def library(graph):
     line, places = graph.add_variable("line", (4,)), graph.add_variable("places", (3,), jnp.int32)
     heads = graph.add_variable("heads", (1, 4, 2, 8))
     ops = cl.ops
-    ops.cast(graph, x, jnp.float16)
+    ops.cast(graph, x, dtype=jnp.float16)
     ops.mean(graph, x, 1)
     ops.rms_norm_gradient(graph, x, x, row)
     ops.running_average(graph, line, line, momentum=0.5)

@@ -25,6 +25,7 @@ BANNED = {
     "keep": "host_visible, or max_to_keep",
     "max_steps": "max_iterations",
     "max_turns": "max_iterations",
+    "memory_share": "memory_fraction",
     "repeats": "iterations",
     "turns": "trip_count",
 }
@@ -186,6 +187,59 @@ def _found(name: str) -> Any:
     for part in name.split("."):
         own = getattr(own, part)
     return own
+
+
+# --- operations ---------------------------------------------------------------------------------------------------
+
+OPERATIONS = {own.name.removeprefix("ops."): own for own in ALL if own.name.startswith("ops.")}
+
+OF_LAX = {
+    "operand": "gather scatter gather_gradient plan_gather scatter_max_gradient scatter_multiply_gradient",
+    "window_dimensions": "reduce_window reduce_window_tangent",
+}
+"""Parameters with the names of `jax.lax`, and the operations that take its dimension numbers or windows with them."""
+
+SEVERAL = {"concatenate_gradient", "map_gradient", "select_n_gradient", "sort_together"}
+"""What gives a tensor for each operand, of which there may be any number: a plain tuple."""
+
+OPERAND_KEYS = {"split_key", "fold_in"}
+"""What is done to a key, which comes first, as an operand. The keys of attention are another thing."""
+
+
+def test_operations_name_axes_and_operands_alike():
+    banned = {"axes": "axis", "dimension": "axis", "dimensions": "axis", "operand": "x", "length": "x_shape"}
+    for name, own in OPERATIONS.items():
+        for parameter in own.parameters:
+            if name not in OF_LAX.get(parameter.name, "").split():
+                assert parameter.name not in banned, f"{name}({parameter.name}=) is {banned.get(parameter.name)}="
+
+
+def test_options_of_operations_are_given_by_name():
+    for name, own in OPERATIONS.items():
+        for parameter in own.parameters:
+            is_option = parameter.name in ("grain", "memory_fraction", "name", "dtype", "eps", "channel_axis")
+            if is_option or (parameter.name == "key" and name not in OPERAND_KEYS and "attention" not in name):
+                assert parameter.kind is parameter.KEYWORD_ONLY, f"{name}({parameter.name}=)"
+
+
+def test_what_is_planned_is_told_how_much_memory_it_may_take():
+    evenly = {"fill", "iota"}  # which are spread evenly, without a plan
+    for name, own in OPERATIONS.items():
+        names = {parameter.name for parameter in own.parameters}
+        if "grain" in names and name not in evenly:
+            assert "memory_fraction" in names, name
+
+
+def test_several_results_have_names():
+    for name, own in OPERATIONS.items():
+        assert not name.endswith("_gradients")
+        told = str(inspect.signature(own.function).return_annotation)
+        assert ("tuple[" in told) == (name in SEVERAL), f"{name} -> {told}"
+
+
+def test_an_operation_takes_a_graph_or_a_target_first():
+    for name, own in OPERATIONS.items():
+        assert own.parameters[0].name in ("graph", "target"), name
 
 
 # --- errors -------------------------------------------------------------------------------------------------------

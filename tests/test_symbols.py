@@ -81,7 +81,7 @@ VIEWS = {
     "a reshaped view": lambda x, i: x[0 * i].reshape(5, 1),
     "an empty reshaped view": lambda x, i: x[0 * i, :0].reshape(0, 1),
     "a padded view": lambda x, i: x[0 * i].pad(1),
-    "a joined view": lambda x, i: cl.concat([x[0 * i], x[1]]),
+    "a joined view": lambda x, i: cl.concatenate([x[0 * i], x[1]]),
     "a transposed view": lambda x, i: x[0 * i].expand(0).T,
     "beside a ragged dimension": lambda x, i: x[0 * i, 0:5],
 }
@@ -305,7 +305,7 @@ def test_a_dependent_range_takes_every_kind_of_field_and_has_gradients():
     y = graph.add_vertex(
         "a",
         mix,
-        a=cl.concat([x[i], x[j, :1]]),
+        a=cl.concatenate([x[i], x[j, :1]]),
         b=x[j].pad((0, 1), value=2),
         row=x[rows[i], 1],
         site=i - j,

@@ -110,7 +110,7 @@ def cut_grids(draw):
             read = u[(first, *rest)]
             if in_parts and first.stop - first.start > 1:
                 cut = draw(st.integers(first.start + 1, first.stop - 1))
-                read = cl.concat([u[(slice(a, b), *rest)] for a, b in ((first.start, cut), (cut, first.stop))])
+                read = cl.concatenate([u[(slice(a, b), *rest)] for a, b in ((first.start, cut), (cut, first.stop))])
             add(read, block)
     return graph, len(kept) == len(blocks)
 
@@ -154,7 +154,7 @@ def test_vertices_that_join_places_of_their_own_are_a_few_families(length):
     for start in range(0, size, length):
         stop = min(start + length, size)
         around = [x[(start - 1) % size :][:1], x[start:stop], x[stop % size :][:1]]
-        graph.add_vertex("step", star, u=cl.concat(around), out=y[start:stop])
+        graph.add_vertex("step", star, u=cl.concatenate(around), out=y[start:stop])
     run = cl.lower(graph, inputs=[x], outputs=[y])
     values = {"x": np.random.default_rng(0).normal(size=size).astype(np.float32)}
     expected = cl.interpret(graph, values=values, outputs=[y])["y"]

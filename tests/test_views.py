@@ -210,16 +210,16 @@ def test_pads_and_joins_nest():
     x, y = graph.add_variable("x", (2,)), graph.add_variable("y", (3,))
     inner = x.pad(1)
     np.testing.assert_array_equal(inner.pad((0, 1), value=2).elements(), [-1, 0, 1, -1, -1])
-    np.testing.assert_array_equal(cl.concat([inner, y]).elements(), [-1, 0, 1, -1, 3, 4, 5])
-    np.testing.assert_array_equal(cl.concat([x, y]).pad(1).elements(), [-1, 0, 1, 3, 4, 5, -1])
-    assert repr(cl.concat([inner, y])) == "Tensor(float32[7] of pad(concat(x, y), 0.0): f0)"
+    np.testing.assert_array_equal(cl.concatenate([inner, y]).elements(), [-1, 0, 1, -1, 3, 4, 5])
+    np.testing.assert_array_equal(cl.concatenate([x, y]).pad(1).elements(), [-1, 0, 1, 3, 4, 5, -1])
+    assert repr(cl.concatenate([inner, y])) == "Tensor(float32[7] of pad(concat(x, y), 0.0): f0)"
     assert x.pad(0) is x
 
 
 def test_views_of_two_graphs_do_not_join():
     a, b = cl.Graph().add_variable("a", (2,)), cl.Graph().add_variable("b", (2,))
     with pytest.raises(cl.ForeignGraphError):
-        cl.concat([a, b])
+        cl.concatenate([a, b])
 
 
 @pytest.mark.parametrize(
@@ -238,8 +238,8 @@ def test_views_of_two_graphs_do_not_join():
         (lambda x: x.broadcast_to((5, 6)), cl.ViewError, "cannot be broadcast"),
         (lambda x: x.squeeze(0), cl.ViewError, "more than one element"),
         (lambda x: x.reverse(2), cl.ViewError, "a dimension does not exist"),
-        (lambda x: cl.concat([x, x[0]]), cl.ViewError, "do not fit together"),
-        (lambda x: cl.concat([]), cl.ViewError, "nothing to join"),
+        (lambda x: cl.concatenate([x, x[0]]), cl.ViewError, "do not fit together"),
+        (lambda x: cl.concatenate([]), cl.ViewError, "nothing to join"),
         (lambda x: x.pad(-1), cl.ViewError, "negative width"),
         (lambda x: x.pad(((0, 1), (0, -1)), "edge"), cl.ViewError, "cut elements off by slicing"),
         (lambda x: x.pad((1, 2, 3)), cl.ViewError, "expected: non-negative integers: 2 pairs (before, after)"),
@@ -294,14 +294,14 @@ def test_padding_holds_what_the_dtype_holds(dtype, value, held):
 def test_joins_of_joins_are_one_join():
     graph = cl.Graph()
     x, y, z = (graph.add_variable(name, (n, 2)) for name, n in (("x", 3), ("y", 1), ("z", 2)))
-    grown = cl.concat([cl.concat([x, y]), z, cl.concat([y, x])])
+    grown = cl.concatenate([cl.concatenate([x, y]), z, cl.concatenate([y, x])])
     assert repr(grown) == "Tensor(float32[10,2] of concat(x, y, z, y, x): 2*f0 + f1)"
     assert [variable.name for variable in source_variables(grown.source)] == ["x", "y", "z"]
     # So are those along another dimension, and what is seen of one of which a part is joined, beside padding.
-    wide = cl.concat([cl.concat([x, x], 1), cl.concat([y, y], 1)])
+    wide = cl.concatenate([cl.concatenate([x, x], 1), cl.concatenate([y, y], 1)])
     assert str(wide.source) == "concat(x, x, y, y)"
-    part, padded = cl.concat([x, y])[1:], z.pad(((1, 0), (0, 0)))
-    mixed = cl.concat([part, padded])
+    part, padded = cl.concatenate([x, y])[1:], z.pad(((1, 0), (0, 0)))
+    mixed = cl.concatenate([part, padded])
     assert str(mixed.source) == "pad(concat(x, y, z), 0.0)"
     assert (mixed.source.has_padding, grown.source.has_padding) == (True, False)
     numbers = [view.elements() for view in (x, y, z)]

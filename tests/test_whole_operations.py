@@ -267,7 +267,7 @@ def test_vertices_that_were_added_to_it_count():
         more = graph.add_variable("more", (12,), "float64")
         i = cl.grid(12)
         graph.add_vertex(graph.compute_sets[0], third, x=by[0][1, i], out=more[i])
-        of = total(graph, cl.concat([out.flatten(), more]))
+        of = total(graph, cl.concatenate([out.flatten(), more]))
         see_equal(*slopes(graph, of, by, values))
         assert not has_rule(graph, "by_a")
 
@@ -294,7 +294,7 @@ def test_an_operand_is_a_view_of_what_others_read():
         graph, values = cl.Graph(cl.IPU(num_tiles=6)), dict[str, Any]()
         x = variable(graph, values, "x", 6, 6)
         y = cl.ops.matmul(graph, x[::-1], x.transpose())
-        y = cl.ops.matmul(graph, y[:3], cl.concat([x[:2], y[2:]]))
+        y = cl.ops.matmul(graph, y[:3], cl.concatenate([x[:2], y[2:]]))
         see_equal(*slopes(graph, total(graph, by_hand(graph, y, x[:3])), [x], values))
 
 
@@ -311,7 +311,7 @@ def test_in_loops_choices_and_functions():
         function = graph.add_function(cl.Sequence(once, cl.Copy(made, left)), {"x": given, "y": left}, name="multiply")
         kept = graph.add_variable("kept", (4, 4), "float64")
         with graph.record() as last:
-            of = total(graph, cl.concat([x.flatten(), kept.flatten()]))
+            of = total(graph, cl.concatenate([x.flatten(), kept.flatten()]))
         program = cl.Sequence(
             cl.Repeat(3, body), cl.Call(function, x=x, y=kept), cl.Call(function, x=kept, y=kept), last
         )
@@ -386,14 +386,14 @@ def drawn(draw) -> tuple[cl.Graph, dict[str, Any], list[cl.Tensor], cl.Tensor]:
             window, strides = (draw(st.tuples(st.integers(1, 3), st.integers(1, 3))) for _ in range(2))
             around = [(k, draw(st.integers(0, k))) for k in (draw(st.integers(0, n - 1)) for n in window)]
             fits = all(size + sum(own) >= n for size, own, n in zip(x.shape, around, window, strict=True))
-            y = cl.ops.max_pool(graph, x, window, strides, around, axes=(0, 1)) if fits else x
+            y = cl.ops.max_pool(graph, x, window, strides, around, axis=(0, 1)) if fits else x
         elif step == "part":
             y = x[draw(st.integers(0, x.shape[0] - 1)) :, ::-1]
         else:
             kept = [v for v in graph.sources if v.name.endswith("partials") and v.dtype == x.dtype]
             y = graph.variable(kept[-1].name).flatten().reshape((1, -1)) if kept else x
         every.append(y)
-    of = total(graph, cl.concat([own.flatten() for own in every[-2:]]))
+    of = total(graph, cl.concatenate([own.flatten() for own in every[-2:]]))
     return graph, values, by, of
 
 
@@ -434,7 +434,7 @@ def test_sums_at_views_that_differ_in_tables_alone(first):
         graph, values = cl.Graph(cl.IPU(num_tiles=2)), dict[str, Any]()
         x = variable(graph, values, "x", 3, 2)
         turned = x[first, ::-1]
-        of = total(graph, cl.concat([turned.flatten(), turned.transpose().flatten()]))
+        of = total(graph, cl.concatenate([turned.flatten(), turned.transpose().flatten()]))
         see_equal(*slopes(graph, of, [x], values))
 
 
@@ -444,7 +444,7 @@ def test_two_lists_of_updates_that_are_parts_of_one_array():
         x = variable(graph, values, "x", 1, 2)
         rows = [graph.add_constant(name, np.zeros(2, int)) for name in ("at", "then")]
         both = [cl.ops.take(graph, x, at, 0, mode="clip", grain=1).flatten() for at in rows]
-        see_equal(*slopes(graph, total(graph, cl.concat(both)), [x], values))
+        see_equal(*slopes(graph, total(graph, cl.concatenate(both)), [x], values))
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def greatest(x):
 def of_windows(graph, t):
     """The greatest of windows of three by one, a vertex each."""
     i, j = cl.grid(*SHAPE)
-    around = cl.concat([t[-1:], t, t[:1]], 0)
+    around = cl.concatenate([t[-1:], t, t[:1]], 0)
     return graph.add_vertex("windows", greatest, x=around[i : i + 3, j : j + 1]).reshape(SHAPE)
 
 
@@ -69,7 +69,7 @@ EXTREMES = {
     "so far": lambda graph, t: cl.ops.cummax(graph, t, 0),
     "of two": lambda graph, t: cl.ops.map(graph, jnp.minimum, t, t[::-1]),
     "and a number": lambda graph, t: cl.ops.map(graph, lambda a: jnp.maximum(a * a, 0.1), t),
-    "of windows": lambda graph, t: cl.ops.max_pool(graph, t, (2, 3), 1, "SAME", axes=(0, 1)),
+    "of windows": lambda graph, t: cl.ops.max_pool(graph, t, (2, 3), 1, "SAME", axis=(0, 1)),
     "in a codelet": lambda graph, t: graph.add_vertex("in one", of_squares, x=t),
     "so far, in a codelet": lambda graph, t: graph.add_vertex("in one", running, x=t),
     "of two, in a codelet": of_two,

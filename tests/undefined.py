@@ -28,8 +28,8 @@ def undefined(builder: Any) -> list[Any]:
         "part": lambda: [cl.Copy(given[part], held[part])],
         "branch": lambda: [cl.If(control, *draw(st.permutations([cl.Copy(given, held), cl.Sequence()])))],
         "part in a branch": lambda: [cl.If(control, cl.Copy(given[part], held[part]))],
-        "joined": lambda: [cl.Copy(cl.concat([held[1:], never[:1]]), out)],
-        "joined to write": lambda: [cl.Copy(given, cl.concat([held[1:], out[:1]]))],
+        "joined": lambda: [cl.Copy(cl.concatenate([held[1:], never[:1]]), out)],
+        "joined to write": lambda: [cl.Copy(given, cl.concatenate([held[1:], out[:1]]))],
         "undefined in a branch": lambda: [
             cl.If(control, cl.Sequence(*used(shorts[-1])), cl.Copy(held, out)),
         ],

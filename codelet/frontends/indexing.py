@@ -13,7 +13,7 @@ from codelet import ops
 from codelet.frontends.known_places import Box, Promises, box_of, is_written_at_once, scattered
 from codelet.frontends.rules import rule
 from codelet.frontends.values import Value, data_type
-from codelet.views.concat import concat
+from codelet.views.concatenate import concatenate
 
 if TYPE_CHECKING:
     from codelet.frontends.walk import Walk
@@ -78,7 +78,7 @@ def _as_rows(
     )
     if len(kept) < len(indexed):
         parts = [walk.tensor(indices)[..., k : k + 1] for k in kept]
-        indices = parts[0] if len(parts) == 1 else concat(parts, len(indices.shape) - 1)
+        indices = parts[0] if len(parts) == 1 else concatenate(parts, len(indices.shape) - 1)
     slices = tuple(n for at, n in enumerate(slices) if at not in out)
     return _RowLookup(numbers._replace(**changed), indices, slices, len(kept) < len(indexed))
 

@@ -56,7 +56,7 @@ def _of_one_dtype(walk: Walk, operands: Sequence[Tensor], kind: np.dtype) -> tup
         return list(operands), kind
     both = np.dtype(functools.reduce(jnp.promote_types, map(_widened, (first, *others))))
     holds = _computes(kind) and jnp.promote_types(both, _widened(kind)) == kind
-    return [ops.cast(walk.graph, own, both, grain=walk.grain) for own in operands], kind if holds else both
+    return [ops.cast(walk.graph, own, dtype=both, grain=walk.grain) for own in operands], kind if holds else both
 
 
 @rule("dot_general", by="`ops.dot_general`")
@@ -78,7 +78,7 @@ def dot_general(
         like=next((own for own in walk.beside[0] if home_of(own)), None),
         grain=walk.grain,
     )
-    return ops.cast(walk.graph, made, kind, grain=walk.grain)
+    return ops.cast(walk.graph, made, dtype=kind, grain=walk.grain)
 
 
 @rule("conv_general_dilated", by="`ops.conv_general_dilated`")
@@ -117,4 +117,4 @@ def conv_general_dilated(
         preferred_element_type=summed,
         grain=walk.grain,
     )
-    return ops.cast(walk.graph, made, kind, grain=walk.grain)
+    return ops.cast(walk.graph, made, dtype=kind, grain=walk.grain)

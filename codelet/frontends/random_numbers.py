@@ -55,7 +55,7 @@ def random_bits(walk: Walk, keys: Value, *, bit_width: int, shape: tuple[int, ..
     made: Any = walk.equation.outvars[0].aval
     tensor, count = walk.tensor(keys), math.prod(shape)
     if _number_of_keys(walk) == 1:
-        own = ops.random_bits(walk.graph, tensor.reshape(2), shape, f"uint{bit_width}", grain=walk.grain)
+        own = ops.random_bits(walk.graph, shape, key=tensor.reshape(2), dtype=f"uint{bit_width}", grain=walk.grain)
         return own.reshape(made.shape)
     words = tensor.reshape(math.prod(made.shape[: made.ndim - len(shape)]), 1, 2)
     high, low = np.divmod(np.arange(count, dtype=np.uint64), np.uint64(1 << 32))

@@ -94,7 +94,7 @@ def _place(primitive: str) -> None:
         if len(axes) != 1:
             return NotImplemented
         made = getattr(ops, primitive)(walk.graph, walk.tensor(x), int(axes[0]), grain=walk.grain)
-        return made if made.dtype == index_dtype else ops.cast(walk.graph, made, index_dtype, grain=walk.grain)
+        return made if made.dtype == index_dtype else ops.cast(walk.graph, made, dtype=index_dtype, grain=walk.grain)
 
 
 _place("argmax")
@@ -151,4 +151,4 @@ def iota(walk: Walk, *sizes: Value, dtype: Any, shape: tuple[int, ...], dimensio
     """Numbers that count along a dimension."""
     if sizes or not says_nothing(sharding):
         return NotImplemented
-    return ops.iota(walk.graph, np.dtype(dtype), shape, dimension, grain=walk.grain)
+    return ops.iota(walk.graph, shape, dimension, dtype=np.dtype(dtype), grain=walk.grain)

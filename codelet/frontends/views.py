@@ -10,7 +10,7 @@ import numpy as np
 from codelet import ops
 from codelet.frontends.rules import rule
 from codelet.frontends.values import Value, data_type, is_key, number_of, reshaped
-from codelet.views.concat import concat
+from codelet.views.concatenate import concatenate as concatenate_views
 
 if TYPE_CHECKING:
     from codelet.frontends.walk import Walk
@@ -125,13 +125,13 @@ def split(walk: Walk, x: Value, *, sizes: tuple[int, ...], axis: int) -> Any:
 @rule("concatenate", by=VIEW)
 def concatenate(walk: Walk, *parts: Value, dimension: int) -> Any:
     """Arrays end to end."""
-    return concat([walk.tensor(part) for part in parts], dimension)
+    return concatenate_views([walk.tensor(part) for part in parts], dimension)
 
 
 @rule("stack", by=VIEW)
 def stack(walk: Walk, *parts: Value, axis: int) -> Any:
     """Arrays beside each other, in a new dimension."""
-    return concat([walk.tensor(part).expand(axis) for part in parts], axis)
+    return concatenate_views([walk.tensor(part).expand(axis) for part in parts], axis)
 
 
 @rule("unstack", by=VIEW)
@@ -145,7 +145,7 @@ def pad(walk: Walk, x: Value, padding_value: Value, *, padding_config: Sequence[
     """Elements around and between those of an array."""
     number = number_of(padding_value) if isinstance(padding_value, np.ndarray) else None
     value = walk.tensor(padding_value) if number is None else number
-    return ops.pad(walk.graph, walk.tensor(x), value, [(int(a), int(b), int(c)) for a, b, c in padding_config])
+    return ops.lax_pad(walk.graph, walk.tensor(x), value, [(int(a), int(b), int(c)) for a, b, c in padding_config])
 
 
 @rule("optimization_barrier", "device_put", "sharding_constraint", "name", by="nothing")

@@ -44,7 +44,7 @@ def _windows(primitive: str, kind: str, dtypes: str, by: str = "`ops.reduce_wind
             axes, window, strides, pads = _moving(window_dimensions, window_strides, padding)
             if not axes:
                 return tensor
-            return ops.max_pool(walk.graph, tensor, window, strides, pads, axes=axes, grain=walk.grain)
+            return ops.max_pool(walk.graph, tensor, window, strides, pads, axis=axes, grain=walk.grain)
         windows = window_dimensions, window_strides, padding, base_dilation, window_dilation
         return ops.reduce_window(walk.graph, tensor, kind, *windows, grain=walk.grain, name=primitive)
 
@@ -72,7 +72,7 @@ def select_and_scatter_add(
     if not axes:
         return cotangent
     slopes, tensor = walk.tensor(cotangent), walk.tensor(x)
-    return ops.max_pool_gradient(walk.graph, slopes, tensor, window, strides, pads, axes=axes, grain=walk.grain)
+    return ops.max_pool_gradient(walk.graph, slopes, tensor, window, strides, pads, axis=axes, grain=walk.grain)
 
 
 @rule("select_and_gather_add", by="`ops.reduce_window_tangent`")
@@ -128,7 +128,7 @@ def reduce_window(
     if any(map(any, widths)):
         # Ones stand where nothing is: no function that is smooth elsewhere has a slope there that is none.
         counts = walk.tensor(is_inside(widths, tensors[0].shape))
-        tensors = [ops.pad(walk.graph, own, np.ones((), own.dtype)[()], widths) for own in tensors]
+        tensors = [ops.lax_pad(walk.graph, own, np.ones((), own.dtype)[()], widths) for own in tensors]
     reaches = [(k - 1) * d + 1 for k, d in zip(window_dimensions, window_dilation, strict=True)]
     moves = list(zip(reaches, window_strides, window_dilation, strict=True))
     index = lambda places: tuple(  # noqa: E731

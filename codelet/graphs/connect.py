@@ -75,7 +75,7 @@ def _in_place_of(value: object) -> str | None:
         case Variable():
             return f"all of a variable is graph.variable({value.name!r})"
         case list() | tuple() if value and all(isinstance(part, Tensor) for part in value):
-            return "tensors laid end to end are one: cl.concat([...]), of parts with that dimension: x.expand(0)"
+            return "tensors laid end to end are one: cl.concatenate([...]), of parts with that dimension: x.expand(0)"
         case Stream():
             return "copy it to a variable first: cl.Copy(stream, x)"
     if is_of_keys(getattr(value, "dtype", None)):

@@ -176,13 +176,9 @@ def checked_constant(value: Any, dtype: Any, name: str) -> np.ndarray:
             fix="a copy of it is another variable: cl.Copy(x, variable)",
         )
     kind = None if dtype is None else checked_dtype(dtype, whose)
-    if is_of_keys(getattr(value, "dtype", None)):
-        raise VariableError(
-            f"the value of {whose} is of typed PRNG keys",
-            given=value.dtype,
-            expected="uint32: keys are data here, and wrapped inside codelets",
-            fix="give jax.random.key_data(key), and in the codelet jax.random.wrap_key_data(data)",
-        )
+    if is_of_keys(getattr(value, "dtype", None)):  # keys are data here, and wrapped inside codelets
+        with jax.ensure_compile_time_eval():
+            value = jax.random.key_data(value)
     try:
         with np.errstate(over="ignore"):
             held = known_array(value, kind)

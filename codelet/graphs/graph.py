@@ -224,7 +224,8 @@ class Graph:
 
         Args:
             name: unique in the graph, together with the scopes it is added in.
-            value: anything `jnp.asarray` takes; the dtype is the one that gives.
+            value: anything `jnp.asarray` takes, with the dtype it would give; of typed random keys their data, uint32
+                with one more dimension at the end.
             dtype: convert to this dtype. Default: none.
 
         Raises:

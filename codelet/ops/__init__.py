@@ -36,6 +36,10 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     optimisers             sgd, momentum, adam, adamw: all parameters a step on, in place
 """
 
+from typing import Any
+
+from codelet.deprecated import OLD_OPERATIONS as _OLD_OPERATIONS
+from codelet.deprecated import warn_old as _warn_old
 from codelet.ops.arg_reduce import argmax as argmax
 from codelet.ops.arg_reduce import argmin as argmin
 from codelet.ops.attention import dot_product_attention as dot_product_attention
@@ -64,7 +68,7 @@ from codelet.ops.cumulative import cumprod_gradient as cumprod_gradient
 from codelet.ops.cumulative import cumsum as cumsum
 from codelet.ops.cumulative import cumsum_gradient as cumsum_gradient
 from codelet.ops.dot_general import dot_general as dot_general
-from codelet.ops.dot_general import dot_general_gradients as dot_general_gradients
+from codelet.ops.dot_general import dot_general_gradient as dot_general_gradient
 from codelet.ops.elementwise import map as map
 from codelet.ops.elementwise import map_gradient as map_gradient
 from codelet.ops.elementwise import plan_map as plan_map
@@ -84,7 +88,7 @@ from codelet.ops.lookups import embedding_gradient as embedding_gradient
 from codelet.ops.lookups import take as take
 from codelet.ops.lookups import take_gradient as take_gradient
 from codelet.ops.matmul import matmul as matmul
-from codelet.ops.matmul import matmul_gradients as matmul_gradients
+from codelet.ops.matmul import matmul_gradient as matmul_gradient
 from codelet.ops.matmul import plan_matmul as plan_matmul
 from codelet.ops.moments import mean as mean
 from codelet.ops.moments import mean_gradient as mean_gradient
@@ -94,8 +98,9 @@ from codelet.ops.moments import var as var
 from codelet.ops.moments import var_gradient as var_gradient
 from codelet.ops.moves import concatenate as concatenate
 from codelet.ops.moves import concatenate_gradient as concatenate_gradient
+from codelet.ops.moves import lax_pad as lax_pad
+from codelet.ops.moves import lax_pad_gradient as lax_pad_gradient
 from codelet.ops.moves import pad as pad
-from codelet.ops.moves import pad_gradient as pad_gradient
 from codelet.ops.moves import reverse as reverse
 from codelet.ops.multi_head import multi_head_attention as multi_head_attention
 from codelet.ops.multi_head import multi_head_attention_gradient as multi_head_attention_gradient
@@ -200,7 +205,7 @@ __all__ = [
     "cumsum",
     "cumsum_gradient",
     "dot_general",
-    "dot_general_gradients",
+    "dot_general_gradient",
     "dot_product_attention",
     "dot_product_attention_gradient",
     "dropout",
@@ -220,6 +225,8 @@ __all__ = [
     "gru_cell",
     "gru_cell_gradient",
     "iota",
+    "lax_pad",
+    "lax_pad_gradient",
     "layer_norm",
     "layer_norm_gradient",
     "log_softmax",
@@ -231,7 +238,7 @@ __all__ = [
     "map",
     "map_gradient",
     "matmul",
-    "matmul_gradients",
+    "matmul_gradient",
     "max",
     "max_gradient",
     "max_pool",
@@ -244,7 +251,6 @@ __all__ = [
     "multi_head_attention_gradient",
     "normal",
     "pad",
-    "pad_gradient",
     "plan_conv",
     "plan_draw",
     "plan_gather",
@@ -291,6 +297,13 @@ __all__ = [
     "var",
     "var_gradient",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _OLD_OPERATIONS:
+        _warn_old(f"ops.{name}", f"ops.{_OLD_OPERATIONS[name]}")
+        return globals()[_OLD_OPERATIONS[name]]
+    raise AttributeError(f"module 'codelet.ops' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -11,7 +11,7 @@ from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_tensors, checked_axis, checked_grain
 from codelet.ops.pairs import both
-from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.rows import Rows
 from codelet.ops.schema import checked
 from codelet.views.tensor import Tensor
@@ -50,7 +50,7 @@ def _place(
     axis: int | None,
     keepdims: bool,
     grain: int | None,
-    memory_share: float,
+    memory_fraction: float,
     name: str,
 ) -> Tensor:
     """The vertices of an operation: by whole rows, or by parts of them in two steps."""
@@ -65,7 +65,7 @@ def _place(
         raise OperationError(
             f"ops.{operation} is given nothing to choose from", given=x, expected="one element at least along the axis"
         )
-    rows = Rows(graph, (own,), x, grain=checked_grain(operation, grain), memory_share=memory_share)
+    rows = Rows(graph, (own,), x, grain=checked_grain(operation, grain), memory_fraction=memory_fraction)
     with graph.scope(name, unique=True):
         if not x.size:
             return graph.add_variable("out", shape, jnp.int32)
@@ -80,7 +80,7 @@ def _place(
             return rows.add(whole, rows.plan(whole), x=x)[0].reshape(shape)
         numbers = graph.add_constant("numbers", np.arange(x.shape[own], dtype=np.int32))
         value, found = rows.partial(parts, plan, x=x, numbers=numbers)
-        last = Rows(graph, (0,), value, memory_share=1.0)
+        last = Rows(graph, (0,), value, memory_fraction=1.0)
         fields = {"value": ("all", value), "place": ("all", found)}
         work = last.work("places", place_of_parts, fields, {"out": place}, "whole", operation=operation)
         return last.add(work, last.plan(work), value=value, place=found)[0].reshape(shape)
@@ -94,7 +94,7 @@ def argmax(
     *,
     keepdims: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "argmax",
 ) -> Tensor:
     """Where the largest along an axis is, the first of ties and of NaNs, as `jax.numpy.argmax`.
@@ -104,8 +104,8 @@ def argmax(
         x: what is looked through.
         axis: along which axis; of all elements in order when left off.
         keepdims: whether the axis stays, of one element.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -115,7 +115,7 @@ def argmax(
     >>> cl.lower(lambda graph, x: cl.ops.argmax(graph, x, 1))(jnp.array([[1.0, 3.0, 3.0], [2.0, 1.0, 0.0]]))
     Array([1, 0], dtype=int32)
     """
-    return _place("argmax", graph, x, axis, keepdims, grain, memory_share, name)
+    return _place("argmax", graph, x, axis, keepdims, grain, memory_fraction, name)
 
 
 @checked
@@ -126,8 +126,28 @@ def argmin(
     *,
     keepdims: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "argmin",
 ) -> Tensor:
-    """Where the smallest along an axis is, the first of ties and of NaNs, as `jax.numpy.argmin`; see `argmax`."""
-    return _place("argmin", graph, x, axis, keepdims, grain, memory_share, name)
+    """The position of the smallest element along an axis, the first of equal ones and of NaNs, as `jax.numpy.argmin`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: the tensor.
+        axis: the axis; default: all elements in row-major order.
+        keepdims: whether the axis stays, with one element.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        Positions of int32, int64 with x64.
+
+    Raises:
+        OperationError: nothing to choose from, or an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x: cl.ops.argmin(graph, x, 1))(jnp.array([[3.0, 1.0, 1.0], [2.0, 1.0, 0.0]]))
+    Array([1, 2], dtype=int32)
+    """
+    return _place("argmin", graph, x, axis, keepdims, grain, memory_fraction, name)

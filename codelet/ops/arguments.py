@@ -5,6 +5,7 @@ Every mistake is an `OperationError` (or `ForeignGraphError`) at the user's own 
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 
 from codelet.errors import FieldTypeError, ForeignGraphError, OperationError
 from codelet.graphs.graph import Graph
+from codelet.hostdata import is_of_keys
 from codelet.schema import is_whole
 from codelet.views.tensor import Tensor
 
@@ -71,7 +73,7 @@ def check_floating(operation: str, **tensors: Tensor) -> None:
                 f"ops.{operation} is given numbers that are not of floating point for {name!r}",
                 given=tensor,
                 expected="float32, float16 or bfloat16",
-                fix=f"ops.cast(graph, {name}, jnp.float32)",
+                fix=f"ops.cast(graph, {name}, dtype=jnp.float32)",
             )
 
 
@@ -87,7 +89,7 @@ def check_same_dtype(operation: str, **tensors: Tensor) -> np.dtype:
             f"the operands of ops.{operation} are of several dtypes",
             given=", ".join(f"{name}: {tensor.dtype}" for name, tensor in tensors.items()),
             expected="one",
-            fix="ops.cast(graph, tensor, dtype)",
+            fix="ops.cast(graph, tensor, dtype=dtype)",
         )
     return dtypes.pop()
 
@@ -156,3 +158,40 @@ def checked_grain(operation: str, grain: Any) -> int | None:
             expected="about how many multiply-adds, or elements, a vertex has",
         )
     return None if grain is None else operator.index(grain)
+
+
+def checked_shape(operation: str, shape: Any) -> tuple[int, ...]:
+    """A shape that a result is to have.
+
+    Raises:
+        OperationError: something else than extents from 0.
+    """
+    try:
+        own = tuple(int(n) if isinstance(n, (int, np.integer)) else -1 for n in shape) if np.ndim(shape) else (shape,)
+    except TypeError:
+        own = (-1,)
+    if not all(is_whole(n, 0) for n in own):
+        raise OperationError(
+            f"the shape of ops.{operation} is none", given=repr(shape), expected="a tuple of whole numbers from 0"
+        )
+    return own
+
+
+def checked_planned(operation: str, shape: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype]:
+    """The shape and dtype of what an operation is planned for.
+
+    Raises:
+        OperationError: a shape that is none or has no elements; something that is no dtype.
+    """
+    own = checked_shape(operation, shape)
+    if not math.prod(own):
+        raise OperationError(
+            f"ops.{operation} is given a shape without elements", given=own, expected="one element or more"
+        )
+    return own, checked_dtype(operation, "dtype", dtype)
+
+
+def is_key(value: object) -> bool:
+    """Whether a value looks like a key of random numbers, or like the data of one: typed, or of uint32."""
+    dtype = getattr(value, "dtype", None)
+    return dtype is not None and (is_of_keys(dtype) or dtype == np.uint32)

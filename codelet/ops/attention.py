@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +24,7 @@ from codelet.ops.choices import cast
 from codelet.ops.dot_general import dot_general
 from codelet.ops.elementwise import map as map_of
 from codelet.ops.partials import sums_dtype
+from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.reduce import sum as sum_of
 from codelet.ops.schema import checked
 from codelet.ops.softmax import softmax, softmax_gradient
@@ -85,6 +86,7 @@ class _Attention:
         scale: float | None,
         is_causal: bool,
         grain: int | None,
+        memory_fraction: float,
     ):
         """Checked.
 
@@ -95,7 +97,8 @@ class _Attention:
         check_tensors(operation, graph, query=query, key=key, value=value, **given)
         check_floating(operation, query=query, **({"bias": bias} if bias is not None else {}))
         self.dtype = check_same_dtype(operation, query=query, key=key, value=value)
-        self.operation, self.graph, self.grain = operation, graph, checked_grain(operation, grain)
+        self.operation, self.graph = operation, graph
+        self.planned: Any = {"grain": checked_grain(operation, grain), "memory_fraction": memory_fraction}
         self.shape = query.shape
         self._check_shapes(query, key, value)
         self.query, self.key, self.value = _four(query), _four(key), _four(value)
@@ -162,7 +165,7 @@ class _Attention:
     def product(self, a: Tensor, b: Tensor, contracted: Any, heads: Any, name: str, dtype: Any = None) -> Tensor:
         """A product for all batches and heads."""
         numbers = (contracted, ((0, heads[0]), (0, heads[1])))
-        return dot_general(self.graph, a, b, numbers, preferred_element_type=dtype, grain=self.grain, name=name)
+        return dot_general(self.graph, a, b, numbers, preferred_element_type=dtype, **self.planned, name=name)
 
     def with_keys(self, heads: Tensor, keys: Tensor, name: str) -> Tensor:
         """Of what is like queries and what is like keys: products as weights are, in the dtype of the softmax."""
@@ -196,33 +199,33 @@ class _Attention:
         own = functools.partial(weigh, scale=self.scale, has_bias=self.bias is not None, **self.masking)
         products = self.with_keys(self.query, self.key, "multiply_keys")
         others = [*([] if self.bias is None else [self.bias]), *masks]
-        logits = map_of(self.graph, own, products, *others, grain=self.grain, name="weigh")
+        logits = map_of(self.graph, own, products, *others, **self.planned, name="weigh")
         if logits.dtype != np.float32:
-            logits = cast(self.graph, logits, np.float32)
-        return softmax(self.graph, logits, grain=self.grain)
+            logits = cast(self.graph, logits, dtype=np.float32)
+        return softmax(self.graph, logits, **self.planned)
 
     def by_products(self, by_logits: Tensor, masks: Sequence[Tensor]) -> Tensor:
         """The gradient by the products of queries and keys."""
         own = functools.partial(unweigh, scale=self.scale, **self.masking)
-        return self.in_own(map_of(self.graph, own, by_logits, *masks, grain=self.grain, name="unweigh"))
+        return self.in_own(map_of(self.graph, own, by_logits, *masks, **self.planned, name="unweigh"))
 
     def by_bias(self, by_logits: Tensor, masks: Sequence[Tensor], bias: Tensor) -> Tensor:
         """The gradient by the bias: summed where it is broadcast."""
         assert self.bias is not None
         if masks:
             own = functools.partial(unmask, **self.masking)
-            by_logits = map_of(self.graph, own, by_logits, *masks, grain=self.grain, name="unmask")
+            by_logits = map_of(self.graph, own, by_logits, *masks, **self.planned, name="unmask")
         pairs = enumerate(zip(self.bias.shape, by_logits.shape, strict=True))
         axes = [d for d, (own, extent) in pairs if own != extent]
         if axes:
-            by_logits = sum_of(self.graph, by_logits, axes, keepdims=True, grain=self.grain, name="by_bias")
+            by_logits = sum_of(self.graph, by_logits, axes, keepdims=True, **self.planned, name="by_bias")
         if by_logits.dtype != bias.dtype:
-            by_logits = cast(self.graph, by_logits, bias.dtype)
+            by_logits = cast(self.graph, by_logits, dtype=bias.dtype)
         return (by_logits if self.groups == 1 else by_logits.transpose((0, 1, 3, 2, 4))).reshape(bias.shape)
 
     def in_own(self, tensor: Tensor) -> Tensor:
         """In the dtype of the operands."""
-        return tensor if tensor.dtype == self.dtype else cast(self.graph, tensor, self.dtype)
+        return tensor if tensor.dtype == self.dtype else cast(self.graph, tensor, dtype=self.dtype)
 
 
 # --- operations ---------------------------------------------------------------------------------------------
@@ -240,6 +243,7 @@ def dot_product_attention(
     scale: float | None = None,
     is_causal: bool = False,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "dot_product_attention",
 ) -> Tensor:
     """The attention of queries to keys, as `jax.nn.dot_product_attention`.
@@ -253,7 +257,8 @@ def dot_product_attention(
         mask: which keys a query sees; of truth values, broadcasts to (B, N, T, S).
         scale: of the products; 1 / sqrt(H) when left off.
         is_causal: whether a query sees no keys beyond its own position.
-        grain: about how many multiply-adds, or elements, a vertex has; the planners choose when it is left off.
+        grain: about how many multiply-adds, or elements, a vertex has; default: chosen by the planners.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Returns:
@@ -267,9 +272,25 @@ def dot_product_attention(
     >>> cl.lower(cl.ops.dot_product_attention)(q, k, k).shape
     (1, 3, 2, 4)
     """
-    own = _Attention(name, graph, query, key, value, bias, mask, scale, is_causal, grain)
+    own = _Attention(name, graph, query, key, value, bias, mask, scale, is_causal, grain, memory_fraction)
     with graph.scope(name, unique=True):
         return own.over_keys(own.in_own(own.weights(own.masks())), own.value, "multiply_values")
+
+
+class DotProductAttentionGradient(NamedTuple):
+    """The gradients of `dot_product_attention` by its operands, each of the shape and dtype of its own.
+
+    Attributes:
+        query: by the queries.
+        key: by the keys.
+        value: by the values.
+        bias: by the bias; None where there is none.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    bias: Tensor | None
 
 
 @checked
@@ -285,30 +306,39 @@ def dot_product_attention_gradient(
     scale: float | None = None,
     is_causal: bool = False,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "dot_product_attention_gradient",
-) -> tuple[Tensor | None, ...]:
+) -> DotProductAttentionGradient:
     """The gradients of `dot_product_attention` by query, key, value and bias; the weights are made anew.
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the result, in the shape of the queries.
-        query: as of `dot_product_attention`, with all that follows.
-        key: of which the products are.
-        value: of which the sums are.
-        bias: added to the products.
-        mask: which keys a query sees.
-        scale: of the products.
+        query: (B, T, N, H), or without B.
+        key: (B, S, K, H); K divides N.
+        value: in the same shape.
+        bias: added to the products of queries and keys; broadcasts to (B, N, T, S).
+        mask: which keys a query sees; of bool, broadcasts to (B, N, T, S).
+        scale: of the products; default: 1 / sqrt(H).
         is_causal: whether a query sees no keys beyond its own position.
-        grain: about how many multiply-adds, or elements, a vertex has.
+        grain: about how many multiply-adds, or elements, a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Returns:
-        The gradients; None by a bias that is none.
+        The gradients by query, key, value and bias, each of its shape and dtype; None by a bias that is None.
 
     Raises:
         OperationError: shapes or dtypes that do not fit.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+    >>> g, q, k, v = (graph.add_variable(name, (2, 4, 1, 8)) for name in "gqkv")
+    >>> slopes = cl.ops.dot_product_attention_gradient(graph, g, q, k, v)
+    >>> slopes.query.shape, slopes.bias
+    ((2, 4, 1, 8), None)
     """
-    own = _Attention(name, graph, query, key, value, bias, mask, scale, is_causal, grain)
+    own = _Attention(name, graph, query, key, value, bias, mask, scale, is_causal, grain, memory_fraction)
     check_tensors(name, graph, cotangent=cotangent)
     if (cotangent.shape, cotangent.dtype) != (query.shape, query.dtype):
         raise OperationError(
@@ -321,10 +351,10 @@ def dot_product_attention_gradient(
         by_value = own.over_queries(own.in_own(weights), slope, "by_value")
         by_weights = own.with_keys(slope, own.value, "by_weights")
         if by_weights.dtype != weights.dtype:
-            by_weights = cast(graph, by_weights, weights.dtype)
-        by_logits = softmax_gradient(graph, by_weights, weights, grain=own.grain)
+            by_weights = cast(graph, by_weights, dtype=weights.dtype)
+        by_logits = softmax_gradient(graph, by_weights, weights, **own.planned)
         by_products = own.by_products(by_logits, masks)
         by_query = own.over_keys(by_products, own.key, "by_query")
         by_key = own.over_queries(by_products, own.query, "by_key")
         by_bias = None if bias is None else own.by_bias(by_logits, masks, bias)
-    return by_query, by_key, by_value, by_bias
+    return DotProductAttentionGradient(by_query, by_key, by_value, by_bias)

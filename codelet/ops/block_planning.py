@@ -24,7 +24,7 @@ from codelet.graphs.stages import Cut
 from codelet.ops.blockwise import Axis, Field, Result, Work
 from codelet.ops.homes import ELSEWHERE, Home, Moved, moved_elements, stretch
 from codelet.ops.pairs import told
-from codelet.ops.planning import MEMORY_SHARE, Offers, Plan, Steps, best_of, beyond, block_sizes
+from codelet.ops.planning import MEMORY_FRACTION, Offers, Plan, Steps, best_of, beyond, block_sizes
 from codelet.ops.prices import Costs, StepCost, by_group, costs_of, least_to_move, step_costs
 from codelet.ops.ways import Vertices, Ways, of_grain, product_of, ways_of
 from codelet.target import Target
@@ -240,14 +240,14 @@ def _offers(
 
 
 @functools.lru_cache(maxsize=4096)
-def plan_work(target: Target, work: Work, grain: int | None = None, memory_share: float = MEMORY_SHARE) -> Plan:
+def plan_work(target: Target, work: Work, grain: int | None = None, memory_fraction: float = MEMORY_FRACTION) -> Plan:
     """How a work is spread over the tiles of a machine: the same plan for the same sizes.
 
     Args:
         target: the machine.
         work: what is done; no axis of it is empty.
         grain: about how many elements a vertex has; None for the planner to choose.
-        memory_share: of a tile's memory, what the operation may take.
+        memory_fraction: of a tile's memory, what the operation may take.
     """
     fixed = None if grain is None else _grains(work, grain)
     homes = [_homes(work, a, fixed[a] if fixed else 1) for a in range(len(work.axes))]
@@ -261,7 +261,7 @@ def plan_work(target: Target, work: Work, grain: int | None = None, memory_share
         for a, sizes in enumerate(every)
     ]
     bounds, blocks = _blocks(target, work, first)
-    best = best_of(str(work), target, _offers(target, work, bounds, blocks, fixed), memory_share)
+    best = best_of(str(work), target, _offers(target, work, bounds, blocks, fixed), memory_fraction)
     if first != every:
         between = []
         for all_sizes, some, cut in zip(every, first, best.cuts, strict=True):
@@ -273,7 +273,7 @@ def plan_work(target: Target, work: Work, grain: int | None = None, memory_share
         bounds, blocks = np.append(bounds, more[0]), np.append(blocks, more[1], axis=1)
         _, once = np.unique(blocks, axis=1, return_index=True)
         once.sort()
-        best = best_of(str(work), target, _offers(target, work, bounds[once], blocks[:, once], fixed), memory_share)
+        best = best_of(str(work), target, _offers(target, work, bounds[once], blocks[:, once], fixed), memory_fraction)
     return best
 
 

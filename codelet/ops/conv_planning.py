@@ -21,7 +21,7 @@ from codelet.ops.blocks import near
 from codelet.ops.conv_prices import estimates, price
 from codelet.ops.convolved import CODELETS, Blocks, ByRole, Convolved, parts_of
 from codelet.ops.pairs import told
-from codelet.ops.planning import MEMORY_SHARE, Offers, Plan, Steps, best_of, repeated
+from codelet.ops.planning import MEMORY_FRACTION, Offers, Plan, Steps, best_of, repeated
 from codelet.ops.prices import least_to_move
 from codelet.ops.ways import Vertices, of_grain, ways_of
 from codelet.target import Target
@@ -139,7 +139,7 @@ def _in_turns(own: Convolved) -> Iterator[list[tuple[str, int, Convolved]]]:
 
 @functools.lru_cache(maxsize=1024)
 def plan_convolved(
-    target: Target, own: Convolved, grain: int | None = None, memory_share: float = MEMORY_SHARE
+    target: Target, own: Convolved, grain: int | None = None, memory_fraction: float = MEMORY_FRACTION
 ) -> Plan:
     """How a convolution is spread over the tiles of a machine: the same plan for the same sizes.
 
@@ -151,14 +151,14 @@ def plan_convolved(
         target: the machine.
         own: the convolution.
         grain: about how many multiply-adds a vertex has; None for the planner to choose.
-        memory_share: of a tile's memory, what the operation may take.
+        memory_fraction: of a tile's memory, what the operation may take.
     """
     if not own.results or not own.summed or not any(all(p.taps for p in phase) for phase in own.phases):
         return Plan(str(own), (), ())
-    memory = int(memory_share * target.bytes_per_tile)
+    memory = int(memory_fraction * target.bytes_per_tile)
 
     def planned(part: Convolved) -> Plan:
-        return best_of(str(own), target, offers(target, part, grain, memory), memory_share)
+        return best_of(str(own), target, offers(target, part, grain, memory), memory_fraction)
 
     plan = planned(own)
     if plan.tile_bytes <= memory or grain is not None:

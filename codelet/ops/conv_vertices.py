@@ -20,7 +20,7 @@ from codelet.ops.fill import add_filled, filled
 from codelet.ops.followed import follow
 from codelet.ops.homes import settle
 from codelet.ops.partials import sum_partials
-from codelet.ops.planning import MEMORY_SHARE, Plan
+from codelet.ops.planning import MEMORY_FRACTION, Plan
 from codelet.ops.windows import places_of
 from codelet.tracing.codelets import Codelet
 from codelet.views.line import Phase
@@ -106,7 +106,7 @@ def _add_at_once(graph: Graph, seen: Seen, plan: Plan, out: Tensor) -> None:
         sum_partials(graph, written.reshape(count, out.size), out.flatten(), sums, add_up)
 
 
-def _add_turns(graph: Graph, seen: Seen, plan: Plan, out: Tensor, memory_share: float) -> None:
+def _add_turns(graph: Graph, seen: Seen, plan: Plan, out: Tensor, memory_fraction: float) -> None:
     """The vertices of a planned convolution: all at once, or of one part of the results after another."""
     extents, cuts = seen.own.kept[:3], parts_of(plan.cuts)
     of_turn = cuts.batch.extent, cuts.groups.extent, cuts.out_channels.extent
@@ -118,19 +118,19 @@ def _add_turns(graph: Graph, seen: Seen, plan: Plan, out: Tensor, memory_share: 
         part = slice(start, min(start + of_turn[d], extents[d]))
         own, results = seen.part(d, part), out[(slice(None),) * seen.order.index(d) + (part,)]
         is_full = part.stop - start == of_turn[d]
-        own_plan = plan if is_full else plan_convolved(graph.target, own.own, memory_share=memory_share)
+        own_plan = plan if is_full else plan_convolved(graph.target, own.own, memory_fraction=memory_fraction)
         with graph.scope(f"turn {turn + 1}"):
-            _add_turns(graph, own, own_plan, results, memory_share)
+            _add_turns(graph, own, own_plan, results, memory_fraction)
 
 
-def add_planned(graph: Graph, seen: Seen, plan: Plan, memory_share: float = MEMORY_SHARE) -> Tensor:
+def add_planned(graph: Graph, seen: Seen, plan: Plan, memory_fraction: float = MEMORY_FRACTION) -> Tensor:
     """The vertices of a convolution as a plan has them.
 
     Args:
         graph: where.
         seen: the convolution.
         plan: of `plan_convolved`.
-        memory_share: of a tile's memory, what the plan of a last turn of fewer results may take.
+        memory_fraction: of a tile's memory, what the plan of a last turn of fewer results may take.
     """
     follow(plan)
     result = graph.add_variable("out", seen.shape, seen.own.out_dtype)
@@ -138,5 +138,5 @@ def add_planned(graph: Graph, seen: Seen, plan: Plan, memory_share: float = MEMO
     if result.size and not plan.cuts:
         add_filled(graph, result, 0)
     elif result.size:
-        _add_turns(graph, seen, plan, result.reshape([seen.own.kept[d] for d in seen.order]), memory_share)
+        _add_turns(graph, seen, plan, result.reshape([seen.own.kept[d] for d in seen.order]), memory_fraction)
     return result

@@ -24,17 +24,17 @@ from codelet.ops.conv_arguments import (
 from codelet.ops.conv_planning import plan_convolved
 from codelet.ops.conv_vertices import add_planned
 from codelet.ops.partials import checked_sums
-from codelet.ops.planning import MEMORY_SHARE, Plan
+from codelet.ops.planning import MEMORY_FRACTION, Plan
 from codelet.ops.schema import checked
 from codelet.target import Target
 from codelet.views.tensor import Tensor
 
 
-def _add(graph: Graph, seen: Seen, grain: int | None, memory_share: float, name: str) -> Tensor:
+def _add(graph: Graph, seen: Seen, grain: int | None, memory_fraction: float, name: str) -> Tensor:
     """The vertices of a convolution, planned, in a scope."""
-    plan = plan_convolved(graph.target, seen.own, grain, memory_share)
+    plan = plan_convolved(graph.target, seen.own, grain, memory_fraction)
     with graph.scope(name, unique=True):
-        return add_planned(graph, seen, plan, memory_share)
+        return add_planned(graph, seen, plan, memory_fraction)
 
 
 # --- operations -------------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def conv_general_dilated(
     preferred_element_type: Any = None,
     partials: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "conv_general_dilated",
 ) -> Tensor:
     """A convolution, as `jax.lax.conv_general_dilated`.
@@ -74,8 +74,8 @@ def conv_general_dilated(
         batch_group_count: groups of the batch, each with kernels of its own.
         preferred_element_type: dtype of the results; the operands' when left off.
         partials: dtype of partial sums; float32 for floating point of 16 bits when left off, else the results'.
-        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many multiply-adds a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -101,7 +101,7 @@ def conv_general_dilated(
         batch_group_count,
     )
     seen = seen_forward(lhs, rhs, sizes, *checked_sums(name, dtype, preferred_element_type, partials))
-    return _add(graph, seen, checked_grain(name, grain), memory_share, name)
+    return _add(graph, seen, checked_grain(name, grain), memory_fraction, name)
 
 
 @checked
@@ -122,7 +122,7 @@ def plan_conv(
     preferred_element_type: Any = None,
     partials: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
 ) -> Plan:
     """How a convolution, or a gradient of it, is spread over the tiles of a machine; it prints.
 
@@ -130,19 +130,20 @@ def plan_conv(
         target: the machine.
         lhs: the shape of the image.
         rhs: the shape of the kernels.
-        window_strides: as of `conv_general_dilated`.
-        padding: the same.
+        window_strides: by how many elements windows move, along each dimension; one number for all.
+        padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension.
         of: what is planned: `conv_general_dilated`, `conv_input_gradient` or `conv_kernel_gradient`.
         dtype: of both operands.
-        lhs_dilation: as of `conv_general_dilated`.
-        rhs_dilation: the same.
-        dimension_numbers: the same.
-        feature_group_count: the same.
-        batch_group_count: the same.
-        preferred_element_type: dtype of the results.
-        partials: dtype of partial sums.
-        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        lhs_dilation: distance between neighbours of the image, along each dimension; default: 1.
+        rhs_dilation: distance between neighbours of the kernels, along each dimension; default: 1.
+        dimension_numbers: the layouts of image, kernels and results, as `jax.lax` takes them; default: ("NCHW", "OIHW",
+            "NCHW") and its like.
+        feature_group_count: into how many groups the channels are divided.
+        batch_group_count: into how many groups the batch is divided.
+        preferred_element_type: dtype of the results; default: that of the operands.
+        partials: dtype of partial sums; default: float32 for floating point of 16 bits, else that of the results.
+        grain: about how many multiply-adds a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
 
     Raises:
         OperationError: shapes, dtypes or options that do not fit.
@@ -177,7 +178,7 @@ def plan_conv(
         raise OperationError(
             "what ops.plan_conv is to plan is of no known name", given=repr(of), expected=str(list(ways))
         )
-    return plan_convolved(target, ways[of]().own, checked_grain("plan_conv", grain), memory_share)
+    return plan_convolved(target, ways[of]().own, checked_grain("plan_conv", grain), memory_fraction)
 
 
 @checked
@@ -197,7 +198,7 @@ def conv_input_gradient(
     preferred_element_type: Any = None,
     partials: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "conv_input_gradient",
 ) -> Tensor:
     """The gradient of `conv_general_dilated` by its image, from that of its results.
@@ -207,21 +208,27 @@ def conv_input_gradient(
         cotangent: of the results.
         rhs: the kernels, of the same dtype.
         lhs_shape: the shape of the image.
-        window_strides: of the convolution.
-        padding: of the convolution.
-        lhs_dilation: of the convolution.
-        rhs_dilation: of the convolution.
-        dimension_numbers: of the convolution.
-        feature_group_count: of the convolution.
-        batch_group_count: of the convolution.
+        window_strides: by how many elements windows move, along each dimension; one number for all.
+        padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension.
+        lhs_dilation: distance between neighbours of the image, along each dimension; default: 1.
+        rhs_dilation: distance between neighbours of the kernels, along each dimension; default: 1.
+        dimension_numbers: the layouts of image, kernels and results, as `jax.lax` takes them; default: ("NCHW", "OIHW",
+            "NCHW") and its like.
+        feature_group_count: into how many groups the channels are divided.
+        batch_group_count: into how many groups the batch is divided.
         preferred_element_type: dtype of the gradient; the operands' when left off.
         partials: dtype of partial sums.
-        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many multiply-adds a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
         OperationError: shapes, dtypes or options that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slope = cl.lower(lambda graph, g, k: cl.ops.conv_input_gradient(graph, g, k, (1, 1, 4)))
+    >>> slope(jnp.ones((1, 1, 3)), jnp.array([[[1.0, 2.0]]])).flatten()
+    Array([1., 3., 3., 2.], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, rhs=rhs)
     dtype = check_same_dtype(name, cotangent=cotangent, rhs=rhs)
@@ -239,7 +246,7 @@ def conv_input_gradient(
     )
     check_cotangent(name, cotangent, sizes)
     seen = seen_by_input(cotangent, rhs, sizes, *checked_sums(name, dtype, preferred_element_type, partials))
-    return _add(graph, seen, checked_grain(name, grain), memory_share, name)
+    return _add(graph, seen, checked_grain(name, grain), memory_fraction, name)
 
 
 @checked
@@ -259,7 +266,7 @@ def conv_kernel_gradient(
     preferred_element_type: Any = None,
     partials: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "conv_kernel_gradient",
 ) -> Tensor:
     """The gradient of `conv_general_dilated` by its kernels, from that of its results.
@@ -269,21 +276,27 @@ def conv_kernel_gradient(
         cotangent: of the results.
         lhs: the image, of the same dtype.
         rhs_shape: the shape of the kernels.
-        window_strides: of the convolution.
-        padding: of the convolution.
-        lhs_dilation: of the convolution.
-        rhs_dilation: of the convolution.
-        dimension_numbers: of the convolution.
-        feature_group_count: of the convolution.
-        batch_group_count: of the convolution.
+        window_strides: by how many elements windows move, along each dimension; one number for all.
+        padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension.
+        lhs_dilation: distance between neighbours of the image, along each dimension; default: 1.
+        rhs_dilation: distance between neighbours of the kernels, along each dimension; default: 1.
+        dimension_numbers: the layouts of image, kernels and results, as `jax.lax` takes them; default: ("NCHW", "OIHW",
+            "NCHW") and its like.
+        feature_group_count: into how many groups the channels are divided.
+        batch_group_count: into how many groups the batch is divided.
         preferred_element_type: dtype of the gradient; the operands' when left off.
         partials: dtype of partial sums.
-        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many multiply-adds a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
         OperationError: shapes, dtypes or options that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slope = cl.lower(lambda graph, g, x: cl.ops.conv_kernel_gradient(graph, g, x, (1, 1, 2)))
+    >>> slope(jnp.ones((1, 1, 3)), jnp.arange(4.0).reshape(1, 1, 4)).flatten()
+    Array([3., 6.], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, lhs=lhs)
     dtype = check_same_dtype(name, cotangent=cotangent, lhs=lhs)
@@ -301,4 +314,4 @@ def conv_kernel_gradient(
     )
     check_cotangent(name, cotangent, sizes)
     seen = seen_by_kernel(cotangent, lhs, sizes, *checked_sums(name, dtype, preferred_element_type, partials))
-    return _add(graph, seen, checked_grain(name, grain), memory_share, name)
+    return _add(graph, seen, checked_grain(name, grain), memory_fraction, name)

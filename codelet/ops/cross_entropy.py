@@ -12,7 +12,7 @@ from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_floating, check_tensors, checked_axis, checked_grain
 from codelet.ops.lookup_codelets import positions
 from codelet.ops.pairs import Pair, both
-from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.rows import Rows
 from codelet.ops.schema import checked
 from codelet.views.tensor import Tensor
@@ -81,7 +81,7 @@ def _rows(
             expected=f"{logits.dtype}, or whole numbers",
         )
     alike = () if of_classes else (labels,)
-    rows = Rows(graph, (own,), logits, *alike, grain=checked_grain(operation, grain), memory_share=share)
+    rows = Rows(graph, (own,), logits, *alike, grain=checked_grain(operation, grain), memory_fraction=share)
     return rows, "one" if of_classes else "all"
 
 
@@ -103,7 +103,7 @@ def cross_entropy(
     axis: int = -1,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "cross_entropy",
 ) -> Tensor:
     """The cross-entropy of each row of logits: `optax.softmax_cross_entropy`, or with integer labels.
@@ -114,7 +114,7 @@ def cross_entropy(
         labels: probabilities like the logits; or the number of a class for each row.
         axis: of the classes.
         grain: about how many elements a vertex has; whole rows at least.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -124,7 +124,7 @@ def cross_entropy(
     >>> cl.lower(cl.ops.cross_entropy)(jnp.zeros((1, 4)), jnp.array([2])).round(4)
     Array([1.3863], dtype=float32)
     """
-    rows, kind = _rows("cross_entropy", graph, axis, grain, memory_share, logits, labels)
+    rows, kind = _rows("cross_entropy", graph, axis, grain, memory_fraction, logits, labels)
     codelets: Pair = losses_of_classes if kind == "one" else losses
     fields: Any = {"logits": ("all", logits), "labels": (kind, labels)}
     with graph.scope(name, unique=True):
@@ -144,11 +144,32 @@ def cross_entropy_gradient(
     axis: int = -1,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "cross_entropy_gradient",
 ) -> Tensor:
-    """The gradient of `cross_entropy` by the logits; arguments as of it, and the cotangent of its result."""
-    rows, kind = _rows("cross_entropy_gradient", graph, axis, grain, memory_share, logits, labels)
+    """The gradient of `cross_entropy` by the logits.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result, one number for each row.
+        logits: of floating point.
+        labels: probabilities, of the shape of the logits; or the number of a class for each row, int32.
+        axis: of the classes.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of the logits.
+
+    Raises:
+        OperationError: labels or a cotangent that do not fit, or an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.cross_entropy_gradient)(jnp.ones(1), jnp.zeros((1, 4)), jnp.array([2]))
+    Array([[ 0.25,  0.25, -0.75,  0.25]], dtype=float32)
+    """
+    rows, kind = _rows("cross_entropy_gradient", graph, axis, grain, memory_fraction, logits, labels)
     _check_cotangent("cross_entropy_gradient", graph, cotangent, rows)
     codelets: Pair = slopes_of_classes if kind == "one" else slopes_of_losses
     dtype = logits.dtype
@@ -169,12 +190,34 @@ def cross_entropy_label_gradient(
     axis: int = -1,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "cross_entropy_label_gradient",
 ) -> Tensor:
-    """The gradient of `cross_entropy` by labels that are probabilities; arguments as of `cross_entropy_gradient`."""
+    """The gradient of `cross_entropy` by labels that are probabilities: the negative logarithm of the softmax.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result, one number for each row.
+        logits: of floating point.
+        labels: probabilities, of the shape of the logits.
+        axis: of the classes.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of the labels.
+
+    Raises:
+        OperationError: labels or a cotangent that do not fit, or an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slopes = cl.lower(cl.ops.cross_entropy_label_gradient)(jnp.ones(1), jnp.zeros((1, 2)), jnp.ones((1, 2)))
+    >>> slopes.round(4)
+    Array([[0.6931, 0.6931]], dtype=float32)
+    """
     operation = "cross_entropy_label_gradient"
-    rows, kind = _rows(operation, graph, axis, grain, memory_share, logits, labels)
+    rows, kind = _rows(operation, graph, axis, grain, memory_fraction, logits, labels)
     _check_cotangent(operation, graph, cotangent, rows)
     if kind == "one":
         raise OperationError(

@@ -18,7 +18,7 @@ from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_floating, check_tensors, checked_axis, checked_grain
 from codelet.ops.pairs import both
-from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.rows import Rows
 from codelet.ops.schema import checked
 from codelet.views.tensor import Tensor
@@ -91,13 +91,13 @@ def _running(
         length = x.shape[own]
         parts = _parts(graph.target, length, x.size // length)
         blocks = x.reshape((*x.shape[:own], parts, length // parts, *x.shape[own + 1 :]))
-        rows = Rows(graph, (own + 1,), blocks, apart=(own,), grain=grain, memory_share=share)
+        rows = Rows(graph, (own + 1,), blocks, apart=(own,), grain=grain, memory_fraction=share)
         work = rows.work("run", run_rows, {"x": ("all", blocks)}, out, "whole", **static)
         (found,) = rows.add(work, rows.plan(work), x=blocks)
         if parts == 1:
             return found.reshape(x.shape)
         last = found[(*(slice(None),) * (own + 1), 0 if reverse else length // parts - 1)]
-        few = Rows(graph, (own,), last, memory_share=1.0)
+        few = Rows(graph, (own,), last, memory_fraction=1.0)
         work = few.work("run blocks", run_before, {"x": ("all", last)}, out, "whole", **static)
         (before,) = few.add(work, few.plan(work), x=last)
         fields = {"x": ("all", found), "before": ("one", before)}
@@ -129,7 +129,7 @@ def _slopes(
     with graph.scope(name, unique=True):
         if not x.size:
             return graph.add_variable("out", x.shape, dtype)
-        rows = Rows(graph, (own,), cotangent, x, grain=grain, memory_share=share)
+        rows = Rows(graph, (own,), cotangent, x, grain=grain, memory_fraction=share)
         fields: Any = {"cotangent": ("all", cotangent), "x": ("all", x)}
         work = rows.work("slopes", slopes_of_running, fields, {"out": ("all", dtype)}, "whole", **static)
         return rows.add(work, rows.plan(work), cotangent=cotangent, x=x)[0]
@@ -143,7 +143,7 @@ def cumsum(
     *,
     reverse: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "cumsum",
 ) -> Tensor:
     """Running sums along an axis, as `jax.lax.cumsum`.
@@ -154,7 +154,7 @@ def cumsum(
         axis: along which axis.
         reverse: whether from the last element on.
         grain: about how many elements a vertex has; whole blocks at least.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -164,15 +164,33 @@ def cumsum(
     >>> cl.lower(cl.ops.cumsum)(jnp.array([1.0, 2.0, 4.0]))
     Array([1., 3., 7.], dtype=float32)
     """
-    return _running("cumsum", graph, x, axis, reverse, grain, memory_share, name)
+    return _running("cumsum", graph, x, axis, reverse, grain, memory_fraction, name)
 
 
 @checked
 def cumsum_gradient(
     graph: Graph, cotangent: Tensor, axis: int = 0, *, reverse: bool = False, name: str = "cumsum_gradient"
 ) -> Tensor:
-    """The gradient of `cumsum`: running sums the other way."""
-    return _running("cumsum", graph, cotangent, axis, not reverse, None, MEMORY_SHARE, name)
+    """The gradient of `cumsum` by its operand: sums of the cotangent in the other direction.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        axis: the axis.
+        reverse: whether `cumsum` began at the last element.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of the cotangent.
+
+    Raises:
+        OperationError: an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.cumsum_gradient)(jnp.array([1.0, 2.0, 4.0]))
+    Array([7., 6., 4.], dtype=float32)
+    """
+    return _running("cumsum", graph, cotangent, axis, not reverse, None, MEMORY_FRACTION, name)
 
 
 @checked
@@ -183,11 +201,31 @@ def cumprod(
     *,
     reverse: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "cumprod",
 ) -> Tensor:
-    """Running products along an axis, as `jax.lax.cumprod`; arguments as of `cumsum`."""
-    return _running("cumprod", graph, x, axis, reverse, grain, memory_share, name)
+    """Products of the elements so far along an axis, as `jax.lax.cumprod`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: the tensor.
+        axis: the axis.
+        reverse: whether to begin at the last element.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Raises:
+        OperationError: an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.cumprod)(jnp.array([1.0, 2.0, 4.0]))
+    Array([1., 2., 8.], dtype=float32)
+    """
+    return _running("cumprod", graph, x, axis, reverse, grain, memory_fraction, name)
 
 
 @checked
@@ -199,7 +237,7 @@ def cumprod_gradient(
     *,
     reverse: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "cumprod_gradient",
 ) -> Tensor:
     """The gradient of `cumprod`, with zeros among the factors too, by whole rows.
@@ -211,13 +249,17 @@ def cumprod_gradient(
         axis: along which axis.
         reverse: whether from the last element on.
         grain: about how many elements a vertex has; whole rows at least.
-        memory_share: of a tile's memory, what the plan may take.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
         OperationError: an axis that there is not, or a cotangent that is not like the result.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.cumprod_gradient)(jnp.ones(3), jnp.array([2.0, 3.0, 4.0]))
+    Array([16., 10.,  6.], dtype=float32)
     """
-    return _slopes("cumprod", graph, cotangent, x, axis, reverse, grain, memory_share, name)
+    return _slopes("cumprod", graph, cotangent, x, axis, reverse, grain, memory_fraction, name)
 
 
 @checked
@@ -228,11 +270,31 @@ def cummax(
     *,
     reverse: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "cummax",
 ) -> Tensor:
-    """The largest so far along an axis, as `jax.lax.cummax`; arguments as of `cumsum`."""
-    return _running("cummax", graph, x, axis, reverse, grain, memory_share, name)
+    """The largest element so far along an axis, as `jax.lax.cummax`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: the tensor.
+        axis: the axis.
+        reverse: whether to begin at the last element.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Raises:
+        OperationError: an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.cummax)(jnp.array([1.0, 3.0, 2.0]))
+    Array([1., 3., 3.], dtype=float32)
+    """
+    return _running("cummax", graph, x, axis, reverse, grain, memory_fraction, name)
 
 
 @checked
@@ -244,11 +306,32 @@ def cummax_gradient(
     *,
     reverse: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "cummax_gradient",
 ) -> Tensor:
-    """The gradient of `cummax`, ties sharing as in JAX, by whole rows; arguments as of `cumprod_gradient`."""
-    return _slopes("cummax", graph, cotangent, x, axis, reverse, grain, memory_share, name)
+    """The gradient of `cummax` by its operand; equal elements share it, as in JAX. Each vertex has whole rows.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        x: the operand, of floating point.
+        axis: the axis.
+        reverse: whether `cummax` began at the last element.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Raises:
+        OperationError: an axis that there is not, or a cotangent of another shape or dtype.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.cummax_gradient)(jnp.ones(3), jnp.array([1.0, 3.0, 2.0]))
+    Array([1., 2., 0.], dtype=float32)
+    """
+    return _slopes("cummax", graph, cotangent, x, axis, reverse, grain, memory_fraction, name)
 
 
 @checked
@@ -259,11 +342,31 @@ def cummin(
     *,
     reverse: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "cummin",
 ) -> Tensor:
-    """The smallest so far along an axis, as `jax.lax.cummin`; arguments as of `cumsum`."""
-    return _running("cummin", graph, x, axis, reverse, grain, memory_share, name)
+    """The smallest element so far along an axis, as `jax.lax.cummin`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: the tensor.
+        axis: the axis.
+        reverse: whether to begin at the last element.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Raises:
+        OperationError: an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.cummin)(jnp.array([2.0, 3.0, 1.0]))
+    Array([2., 2., 1.], dtype=float32)
+    """
+    return _running("cummin", graph, x, axis, reverse, grain, memory_fraction, name)
 
 
 @checked
@@ -275,8 +378,29 @@ def cummin_gradient(
     *,
     reverse: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "cummin_gradient",
 ) -> Tensor:
-    """The gradient of `cummin`, ties sharing as in JAX, by whole rows; arguments as of `cumprod_gradient`."""
-    return _slopes("cummin", graph, cotangent, x, axis, reverse, grain, memory_share, name)
+    """The gradient of `cummin` by its operand; equal elements share it, as in JAX. Each vertex has whole rows.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        x: the operand, of floating point.
+        axis: the axis.
+        reverse: whether `cummin` began at the last element.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Raises:
+        OperationError: an axis that there is not, or a cotangent of another shape or dtype.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.cummin_gradient)(jnp.ones(3), jnp.array([2.0, 3.0, 1.0]))
+    Array([2., 0., 1.], dtype=float32)
+    """
+    return _slopes("cummin", graph, cotangent, x, axis, reverse, grain, memory_fraction, name)

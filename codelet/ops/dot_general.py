@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
@@ -18,7 +18,7 @@ from codelet.ops.fill import add_filled
 from codelet.ops.followed import follow
 from codelet.ops.homes import home_of, settle, settle_read
 from codelet.ops.partials import checked_sums, sum_partials
-from codelet.ops.planning import MEMORY_SHARE, Plan
+from codelet.ops.planning import MEMORY_FRACTION, Plan
 from codelet.ops.product_planning import (
     A_ROLES,
     B_ROLES,
@@ -48,13 +48,13 @@ class _PlanOptions:
     target: Target
     codelets: Codelets
     grain: int | None
-    memory_share: float
+    memory_fraction: float
 
     def plan(self, own: Product) -> Plan:
         """The plan of a product; of one without products, none of its cuts."""
         if not own.size("summed"):
             return Plan(str(own), (), ())
-        return plan_product(self.target, own, self.codelets, self.grain, self.memory_share)
+        return plan_product(self.target, own, self.codelets, self.grain, self.memory_fraction)
 
 
 @checked
@@ -67,7 +67,7 @@ def dot_general(
     preferred_element_type: Any = None,
     partials: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     codelets: Codelets = CODELETS,
     like: Tensor | None = None,
     name: str = "dot_general",
@@ -81,8 +81,8 @@ def dot_general(
         dimension_numbers: ((contracted of a, contracted of b), (batch of a, batch of b)).
         preferred_element_type: dtype of the results; the operands' when left off.
         partials: dtype of partial sums; float32 for floating point of 16 bits when left off, else the results'.
-        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many multiply-adds a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         codelets: what it is made of.
         like: a tensor of the results' shape that is read together with them, as a parameter with its gradient: where it
             pays, they are made on the tiles on which it lies.
@@ -103,7 +103,7 @@ def dot_general(
     (a, b), own, shape = _as_product(graph, a, b, dimension_numbers, preferred_element_type, partials, name)
     if like is not None:
         own = replace(own, wanted=home_of(_checked_like(name, graph, like, shape).reshape(own.out_shape)))
-    options = _PlanOptions(graph.target, codelets, checked_grain(name, grain), memory_share)
+    options = _PlanOptions(graph.target, codelets, checked_grain(name, grain), memory_fraction)
     with graph.scope(name, unique=True):
         out = graph.add_variable("out", shape, own.out_dtype)
         if out.size:
@@ -276,8 +276,20 @@ def _inverse(order: Sequence[int]) -> list[int]:
     return sorted(range(len(order)), key=lambda d: order[d])
 
 
+class ProductGradient(NamedTuple):
+    """The gradients of a product by its operands, each of the shape and dtype of its own.
+
+    Attributes:
+        a: by the left operand.
+        b: by the right operand.
+    """
+
+    a: Tensor
+    b: Tensor
+
+
 @checked
-def dot_general_gradients(
+def dot_general_gradient(
     graph: Graph,
     cotangent: Tensor,
     a: Tensor,
@@ -285,9 +297,9 @@ def dot_general_gradients(
     dimension_numbers: DimensionNumbers,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
-    name: str = "dot_general_gradients",
-) -> tuple[Tensor, Tensor]:
+    memory_fraction: float = MEMORY_FRACTION,
+    name: str = "dot_general_gradient",
+) -> ProductGradient:
     """The gradients of `dot_general` by both operands: products of the cotangent with the other.
 
     Args:
@@ -295,9 +307,9 @@ def dot_general_gradients(
         cotangent: of the result, of its shape and dtype.
         a: the left operand.
         b: the right operand.
-        dimension_numbers: as of `dot_general`.
-        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plans may take.
+        dimension_numbers: ((contracted of a, contracted of b), (batch of a, batch of b)).
+        grain: about how many multiply-adds a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plans may use.
         name: of the scope.
 
     Returns:
@@ -305,6 +317,12 @@ def dot_general_gradients(
 
     Raises:
         OperationError: dimensions, shapes or dtypes that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> numbers = (((1,), (0,)), ((), ()))
+    >>> slopes = lambda graph, g, a, b: cl.ops.dot_general_gradient(graph, g, a, b, numbers)
+    >>> cl.lower(slopes)(jnp.ones((1, 1)), jnp.array([[1.0, 2.0]]), jnp.array([[3.0], [4.0]])).a
+    Array([[3., 4.]], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, a=a, b=b)
     check_same_dtype(name, a=a, b=b)
@@ -321,13 +339,13 @@ def dot_general_gradients(
             f"the cotangent of ops.{name} is of another dtype than the operands",
             given=f"{cotangent.dtype} beside {a.dtype}",
             expected="one dtype",
-            fix="ops.cast(graph, cotangent, dtype)",
+            fix="ops.cast(graph, cotangent, dtype=dtype)",
         )
-    options: dict[str, Any] = {"grain": grain, "memory_share": memory_share}
+    options: dict[str, Any] = {"grain": grain, "memory_fraction": memory_fraction}
     with graph.scope(name, unique=True):
         by_a = product_gradient(graph, cotangent, b, "a", (a, b), dimension_numbers, **options)
         by_b = product_gradient(graph, cotangent, a, "b", (a, b), dimension_numbers, **options)
-    return by_a, by_b
+    return ProductGradient(by_a, by_b)
 
 
 def product_gradient(
@@ -351,7 +369,7 @@ def product_gradient(
         options: of `dot_general`.
     """
     a, b = operands
-    (left, right), (left_batch, right_batch) = _checked_numbers("dot_general_gradients", a, b, dimension_numbers)
+    (left, right), (left_batch, right_batch) = _checked_numbers("dot_general_gradient", a, b, dimension_numbers)
     rows = [d for d in range(a.ndim) if d not in (*left, *left_batch)]
     columns = [d for d in range(b.ndim) if d not in (*right, *right_batch)]
     batch = range(len(left_batch))

@@ -30,7 +30,7 @@ from codelet.ops.fill import fill
 from codelet.ops.followed import follow
 from codelet.ops.homes import home_of, settle, settle_read
 from codelet.ops.pairs import Pair
-from codelet.ops.planning import MEMORY_SHARE, Plan
+from codelet.ops.planning import MEMORY_FRACTION, Plan
 from codelet.ops.reduce import sum
 from codelet.ops.schema import checked
 from codelet.views.tensor import Tensor
@@ -44,7 +44,7 @@ def map(
     function: Any,
     *operands: Any,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "map",
 ) -> Any:
     """A function of single elements for all elements of tensors that are broadcast to one another.
@@ -56,8 +56,8 @@ def map(
         graph: where its compute set is added, in a scope of its name.
         function: any that JAX traces: of one element of each operand, to one element, or a pytree of several.
         operands: tensors and numbers.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Returns:
@@ -75,7 +75,7 @@ def map(
     """
     own, tensors = _checked(name, graph, function, operands)
     structure, dtypes = result_types(own)
-    spread = _spread(name, graph, tensors, dtypes, value_codelets(own), checked_grain(name, grain), memory_share)
+    spread = _spread(name, graph, tensors, dtypes, value_codelets(own), checked_grain(name, grain), memory_fraction)
     with graph.scope(name, unique=True):
         made = spread.add()
     return jax.tree.unflatten(structure, made)
@@ -88,7 +88,7 @@ def map_in_place(
     num_changed: int,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "map",
 ) -> None:
     """A function of single elements for several lists of operands, whose first ones it changes, in one compute set.
@@ -99,8 +99,8 @@ def map_in_place(
         several: lists of operands, as of `map`. What is changed has the shape of the results, and names no element
             twice.
         num_changed: how many first operands of each list are changed.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
     """
     next_tile = 0
@@ -108,7 +108,7 @@ def map_in_place(
         for operands in several:
             own, tensors = _checked(name, graph, function, operands)
             codelets = value_codelets(own, num_changed)
-            spread = _spread(name, graph, tensors, [], codelets, checked_grain(name, grain), memory_share)
+            spread = _spread(name, graph, tensors, [], codelets, checked_grain(name, grain), memory_fraction)
             parts = num_tiles(spread.plan.cuts)
             # What lies nowhere yet need not begin where all others do.
             first = next_tile if all(each.home is None for each in spread.operands[:num_changed]) else 0
@@ -123,10 +123,21 @@ def plan_map(
     function: Any,
     *operands: Any,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "map",
 ) -> Plan:
-    """The plan of a `map` of the same arguments, of which nothing is added.
+    """The plan of a `map` with these arguments, for the target of the graph. It adds nothing, and prints.
+
+    Args:
+        graph: for whose target; the operands are of it.
+        function: of single elements, in JAX.
+        operands: tensors and numbers that are broadcast to one another.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Raises:
+        OperationError: shapes that do not broadcast, or a function that fails for them.
 
     >>> import codelet as cl, jax.numpy as jnp
     >>> graph = cl.Graph(cl.IPU(num_tiles=16))
@@ -136,7 +147,7 @@ def plan_map(
     """
     own, tensors = _checked(name, graph, function, operands)
     _, dtypes = result_types(own)
-    return _spread(name, graph, tensors, dtypes, value_codelets(own), checked_grain(name, grain), memory_share).plan
+    return _spread(name, graph, tensors, dtypes, value_codelets(own), checked_grain(name, grain), memory_fraction).plan
 
 
 @checked
@@ -146,7 +157,7 @@ def map_gradient(
     cotangents: Any,
     *operands: Any,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "map_gradient",
 ) -> tuple[Tensor | None, ...]:
     """The gradients of a `map` by its operands, as `jax.vjp` gives them.
@@ -159,8 +170,8 @@ def map_gradient(
         cotangents: of the results, in their structure and shape; None for one that nothing depends on, or that is no
             number of floating point.
         operands: what it was mapped over.
-        grain: about how many elements a vertex has.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Returns:
@@ -175,11 +186,11 @@ def map_gradient(
     >>> cl.lower(slopes)(jnp.ones((2, 2)), jnp.arange(4.0).reshape(2, 2), jnp.array([1.0, 2.0]))[1]
     Array([2., 4.], dtype=float32)
     """
-    options = {"grain": grain, "memory_share": memory_share, "name": name}
+    options = {"grain": grain, "memory_fraction": memory_fraction, "name": name}
     found = element_gradients(graph, function, cotangents, *operands, **options)
     is_zero = lambda made, own: made is None and isinstance(own, Tensor) and is_smooth(own.dtype)  # noqa: E731
     return tuple(
-        fill(graph, own.shape, 0, own.dtype) if is_zero(made, own) else made
+        fill(graph, own.shape, 0, dtype=own.dtype) if is_zero(made, own) else made
         for made, own in zip(found, operands, strict=True)
     )
 
@@ -190,7 +201,7 @@ def element_gradients(
     cotangents: Any,
     *operands: Any,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "map_gradient",
 ) -> tuple[Tensor | None, ...]:
     """The gradients of a `map` as `map_gradient` gives them, but None for those that are zero whatever it is given."""
@@ -205,7 +216,7 @@ def element_gradients(
     slopes, results = slopes_of(own, tuple(tensor is not None for tensor in given)), list[Tensor]()
     with graph.scope(name, unique=True):
         if slopes.codelets is not None:
-            results = _spread(name, graph, fields, slopes.dtypes, slopes.codelets, grain, memory_share).add()
+            results = _spread(name, graph, fields, slopes.dtypes, slopes.codelets, grain, memory_fraction).add()
         made: list[Tensor | None] = []
         for (kind, k), tensor in zip(slopes.sources, smooth, strict=True):
             full = None if kind == "nothing" else (results if kind == "result" else fields)[k].broadcast_to(shape)
@@ -346,11 +357,11 @@ def _spread(
     dtypes: Sequence[np.dtype],
     codelets: Pair,
     grain: int | None,
-    memory_share: float,
+    memory_fraction: float,
 ) -> _Spread:
     """The layout with the plan of the fewest cycles."""
     found = [
-        _Spread(graph, layout, tensors, dtypes, codelets, (grain, memory_share))
+        _Spread(graph, layout, tensors, dtypes, codelets, (grain, memory_fraction))
         for layout in layouts(operation, tensors)
     ]
     return min(found, key=lambda own: own.plan.total_cycles)

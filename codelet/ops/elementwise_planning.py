@@ -18,7 +18,7 @@ import numpy as np
 
 from codelet.ops.homes import Home, moved_elements
 from codelet.ops.pairs import Pair, told
-from codelet.ops.planning import MEMORY_SHARE, Offers, Plan, best_of, block_sizes
+from codelet.ops.planning import MEMORY_FRACTION, Offers, Plan, best_of, block_sizes
 from codelet.ops.prices import POINTER_BYTES, Costs, StepCost, by_group, costs_of, least_to_move, step_costs
 from codelet.ops.ways import Vertices, Ways, of_grain, product_of, ways_of
 from codelet.target import Target
@@ -225,7 +225,7 @@ def plan_elements(
     own: Elements,
     codelets: Pair,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
 ) -> Plan:
     """How an elementwise operation is spread over the tiles of a machine: the same plan for the same sizes.
 
@@ -234,6 +234,6 @@ def plan_elements(
         own: the operation.
         codelets: what it is made of.
         grain: about how many elements a vertex has; None for the planner to choose.
-        memory_share: of a tile's memory, what the operation may take.
+        memory_fraction: of a tile's memory, what the operation may take.
     """
-    return best_of(str(own), target, _offers(target, own, codelets, grain), memory_share)
+    return best_of(str(own), target, _offers(target, own, codelets, grain), memory_fraction)

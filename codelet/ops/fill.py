@@ -13,14 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from codelet.deprecated import old_order
 from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
 from codelet.graphs.stages import Block, Cut
-from codelet.ops.arguments import check_tensors, checked_axis, checked_dtype, checked_grain
+from codelet.ops.arguments import check_tensors, checked_axis, checked_dtype, checked_grain, checked_shape
 from codelet.ops.blocks import add_blocks
 from codelet.ops.pairs import both
 from codelet.ops.schema import checked
-from codelet.schema import is_whole
 from codelet.target import Target
 from codelet.tracing.codelets import codelet
 from codelet.views.tensor import Tensor
@@ -53,7 +53,7 @@ def add_filled(graph: Graph, out: Tensor, value: bool | complex, grain: int | No
         graph: where.
         out: what is written.
         value: the number.
-        grain: about how many elements a vertex has.
+        grain: about how many elements a vertex has; default: spread evenly over the tiles.
     """
     if not out.size:
         return
@@ -66,30 +66,14 @@ def add_filled(graph: Graph, out: Tensor, value: bool | complex, grain: int | No
     add_blocks(graph, "fill", filled.for_vertices(cut.vertices_of_tile, graph.target.num_workers), [cut], fields)
 
 
-def checked_shape(operation: str, shape: Any) -> tuple[int, ...]:
-    """A shape that a result is to have.
-
-    Raises:
-        OperationError: something else than extents from 0.
-    """
-    try:
-        own = tuple(int(n) if isinstance(n, (int, np.integer)) else -1 for n in shape) if np.ndim(shape) else (shape,)
-    except TypeError:
-        own = (-1,)
-    if not all(is_whole(n, 0) for n in own):
-        raise OperationError(
-            f"the shape of ops.{operation} is none", given=repr(shape), expected="a tuple of whole numbers from 0"
-        )
-    return own
-
-
+@old_order(("dtype",), after=3)
 @checked
 def fill(
     graph: Graph,
     shape: Sequence[int],
     value: Any,
-    dtype: Any = None,
     *,
+    dtype: Any = None,
     grain: int | None = None,
     name: str = "fill",
 ) -> Tensor:
@@ -100,7 +84,7 @@ def fill(
         shape: of the array.
         value: a number.
         dtype: of the array; the number's when left off.
-        grain: about how many elements a vertex has.
+        grain: about how many elements a vertex has; default: spread evenly over the tiles.
         name: of the scope.
 
     Raises:
@@ -130,37 +114,38 @@ def fill(
         return out
 
 
+@old_order(("dtype", "shape", "axis"), lambda first: isinstance(first, (str, type, np.dtype)))
 @checked
 def iota(
     graph: Graph,
-    dtype: Any,
     shape: int | Sequence[int],
-    dimension: int = 0,
+    axis: int = 0,
     *,
+    dtype: Any,
     grain: int | None = None,
     name: str = "iota",
 ) -> Tensor:
-    """Whole numbers from 0 along a dimension, as `jax.lax.broadcasted_iota`; along the others the result is a view.
+    """Whole numbers from 0 along an axis, as `jax.lax.broadcasted_iota`; along the others the result is a view.
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        dtype: of the numbers.
         shape: of the result; or one extent.
-        dimension: along which it counts.
-        grain: about how many elements a vertex has.
+        axis: along which it counts.
+        dtype: of the numbers.
+        grain: about how many elements a vertex has; default: spread evenly over the tiles.
         name: of the scope.
 
     Raises:
-        OperationError: a shape, dtype or dimension that is none.
+        OperationError: a shape, dtype or axis that is none.
 
     >>> import codelet as cl, jax.numpy as jnp
-    >>> cl.lower(lambda graph: cl.ops.iota(graph, jnp.int32, (2, 3), 1))()
+    >>> cl.lower(lambda graph: cl.ops.iota(graph, (2, 3), 1, dtype=jnp.int32))()
     Array([[0, 1, 2],
            [0, 1, 2]], dtype=int32)
     """
     check_tensors(name, graph)
     own = checked_shape(name, shape)
-    d = checked_axis(name, "dimension", dimension, len(own))
+    d = checked_axis(name, "axis", axis, len(own))
     kind = checked_dtype(name, "dtype", dtype)
     if kind.kind == "b":
         raise OperationError(f"ops.{name} counts in a dtype without numbers", given="bool", expected="jnp.int32, say")

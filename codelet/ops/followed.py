@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from codelet.graphs.graph import Graph
+from codelet.hostdata import is_of_keys
 from codelet.ops.planning import Plan
 from codelet.ops.schema import checked
 from codelet.target import Target
@@ -47,6 +48,9 @@ def plan_operation(target: Target, operation: Callable[..., Any], *operands: Any
     Returns:
         The plan, whose `parts` are those of what it consists of.
 
+    Raises:
+        OperationError: a target that is no machine, or operands that the operation refuses.
+
     >>> import codelet as cl, jax, jax.numpy as jnp
     >>> rows = jax.ShapeDtypeStruct((4, 100_000), jnp.float32)
     >>> plan = plan_operation(cl.IPU(), cl.ops.softmax, rows)
@@ -55,9 +59,10 @@ def plan_operation(target: Target, operation: Callable[..., Any], *operands: Any
     """
     graph = Graph(target)
     leaves, tree = jax.tree.flatten((operands, options))
-    given = [own for own in leaves if isinstance(own, jax.ShapeDtypeStruct | jax.Array)]
+    is_operand = [isinstance(own, jax.ShapeDtypeStruct | jax.Array) and not is_of_keys(own.dtype) for own in leaves]
+    given = [own for own, taken in zip(leaves, is_operand, strict=True) if taken]
     tensors = iter([graph.add_variable(f"operand {k}", own.shape, own.dtype) for k, own in enumerate(given)])
-    built = [next(tensors) if isinstance(own, jax.ShapeDtypeStruct | jax.Array) else own for own in leaves]
+    built = [next(tensors) if taken else own for own, taken in zip(leaves, is_operand, strict=True)]
     arguments, keywords = jax.tree.unflatten(tree, built)
     parts: list[Plan] = []
     token = _FOLLOWED.set(parts)

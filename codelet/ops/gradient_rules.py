@@ -7,6 +7,7 @@ None where it does not apply: it names every argument that it understands.
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -143,7 +144,7 @@ def _rule(operation: Callable[..., Any]) -> Callable[[Rule], Rule]:
     """Enter a rule for an operation."""
 
     def enter(rule: Rule) -> Rule:
-        RULES[getattr(operation, "__wrapped__", operation)] = rule
+        RULES[inspect.unwrap(operation)] = rule
         return rule
 
     return enter
@@ -151,7 +152,7 @@ def _rule(operation: Callable[..., Any]) -> Callable[[Rule], Rule]:
 
 def _planned(call: OperationCall, *names: str) -> dict[str, Any]:
     """What an operation was told beside tensors that its gradient is told too: how it is planned, and more by name."""
-    return {name: call.given[name] for name in ("grain", "memory_share", *names)}
+    return {name: call.given[name] for name in ("grain", "memory_fraction", *names)}
 
 
 @_rule(dot_general)
@@ -190,7 +191,7 @@ def _of_convolution(graph: Graph, call: OperationCall) -> Mapping[str, Any] | No
 
 @_rule(max_pool)
 def _of_max_pool(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
-    where, planned = [call.given[name] for name in ("window_shape", "strides", "padding")], _planned(call, "axes")
+    where, planned = [call.given[name] for name in ("window_shape", "strides", "padding")], _planned(call, "axis")
     if not max_pool_gradient_pays(graph, call.given["x"], *where, **planned):
         return None
     return {"x": max_pool_gradient(graph, call.cotangents, call.value("x"), *where, **planned)}
@@ -246,16 +247,16 @@ def _of_logsumexp(graph: Graph, call: OperationCall) -> Mapping[str, Any]:
 @_rule(top_k)
 def _of_top_k(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
     axis = call.given["axis"]
-    length = call.given["operand"].shape[axis]
-    if length < 4 * call.given["k"]:  # by vertices, which have a few elements each, it takes no more
+    shape = call.given["x"].shape
+    if shape[axis] < 4 * call.given["k"]:  # by vertices, which have a few elements each, it takes no more
         return None
     (slopes, _), (_, places) = call.cotangents, call.result()
-    return {"operand": top_k_gradient(graph, slopes, places, length, axis=axis, grain=call.given["grain"])}
+    return {"x": top_k_gradient(graph, slopes, places, shape, axis=axis, grain=call.given["grain"])}
 
 
 @_rule(avg_pool)
 def _of_avg_pool(graph: Graph, call: OperationCall) -> Mapping[str, Any]:
-    where, planned = [call.given[name] for name in ("window_shape", "strides", "padding")], _planned(call, "axes")
+    where, planned = [call.given[name] for name in ("window_shape", "strides", "padding")], _planned(call, "axis")
     counts = call.given["count_include_pad"]
     x = call.given["x"].shape
     return {"x": avg_pool_gradient(graph, call.cotangents, x, *where, count_include_pad=counts, **planned)}
@@ -277,7 +278,7 @@ def _has_rows(call: OperationCall) -> bool:
     return call.given["x"].size >= ROWS * call.given["scale"].size
 
 
-def _of_rows(make: Callable[..., Any], *more: str) -> Rule:
+def _of_rows(make: Callable[..., Any], axes: str, *more: str) -> Rule:
     """The rule of a norm of rows, or of groups, told some more by name; it pays where all gradients are wanted."""
 
     def rule(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
@@ -286,15 +287,15 @@ def _of_rows(make: Callable[..., Any], *more: str) -> Rule:
         made, x, scale = call.intermediates(), call.value("x"), call.value("scale")
         statistics = (made["mean"], made["variance"]) if made else None
         told = {name: call.given[name] for name in more}
-        planned = _planned(call, "axis", "eps")
+        planned = _planned(call, axes, "eps")
         slopes = make(graph, call.cotangents, x, scale=scale, statistics=statistics, **told, **planned)
-        return dict(zip(("x", "scale", "offset"), slopes, strict=True))
+        return slopes._asdict()
 
     return rule
 
 
-_rule(layer_norm)(_of_rows(layer_norm_gradient))
-_rule(group_norm)(_of_rows(group_norm_gradient, "num_groups"))
+_rule(layer_norm)(_of_rows(layer_norm_gradient, "axis"))
+_rule(group_norm)(_of_rows(group_norm_gradient, "channel_axis", "num_groups"))
 
 
 @_rule(rms_norm)
@@ -303,7 +304,7 @@ def _of_rms_norm(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
         return None
     x, scale = call.value("x"), call.value("scale")
     slopes = rms_norm_gradient(graph, call.cotangents, x, scale, **_planned(call, "axis", "eps"))
-    return dict(zip(("x", "scale"), slopes, strict=True))
+    return slopes._asdict()
 
 
 @_rule(batch_norm)
@@ -313,8 +314,8 @@ def _of_batch_norm(graph: Graph, call: OperationCall) -> Mapping[str, Any] | Non
         return None
     _, mean, variance = call.result()
     given = call.value("x"), call.value("scale"), mean, variance
-    slopes = batch_norm_gradient(graph, cotangent, *given, **_planned(call, "axis", "eps"))
-    return dict(zip(("x", "scale", "offset"), slopes, strict=True))
+    slopes = batch_norm_gradient(graph, cotangent, *given, **_planned(call, "channel_axis", "eps"))
+    return slopes._asdict()
 
 
 @_rule(batch_norm_inference)
@@ -322,8 +323,8 @@ def _of_batch_norm_inference(graph: Graph, call: OperationCall) -> Mapping[str, 
     if call.wanted != {"x", *_SCALES, "mean", "variance"}:
         return None
     given = [call.value(name) for name in ("x", "scale", "mean", "variance")]
-    slopes = batch_norm_inference_gradient(graph, call.cotangents, *given, **_planned(call, "axis", "eps"))
-    return dict(zip(("x", "scale", "offset", "mean", "variance"), slopes, strict=True))
+    slopes = batch_norm_inference_gradient(graph, call.cotangents, *given, **_planned(call, "channel_axis", "eps"))
+    return slopes._asdict()
 
 
 # --- maps ---------------------------------------------------------------------------------------------------

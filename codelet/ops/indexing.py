@@ -37,7 +37,7 @@ from codelet.ops.lookup_codelets import (
 )
 from codelet.ops.lookup_planning import Array, Lookup, columns_of, plan_lookup, rows_to_lay_out
 from codelet.ops.partials import sum_partials
-from codelet.ops.planning import MEMORY_SHARE, Plan
+from codelet.ops.planning import MEMORY_FRACTION, Plan
 from codelet.ops.schema import checked
 from codelet.ops.slice_forms import SliceForm, gather_form, scatter_form
 from codelet.tracing.codelets import Codelet
@@ -205,7 +205,7 @@ def gather(
     unique_indices: bool = False,
     indices_are_sorted: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "gather",
 ) -> Tensor:
     """Slices at places that are known late, as `jax.lax.gather`.
@@ -220,12 +220,18 @@ def gather(
         fill_value: what they give by "fill"; NaN, or the least integer, when left off.
         unique_indices: whether it is promised that no two slices overlap, which makes its gradient faster.
         indices_are_sorted: whether it is promised that they are sorted.
-        grain: about how many elements a vertex looks up.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex looks up; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
         OperationError: what does not fit together.
+
+    >>> import codelet as cl, jax, jax.numpy as jnp
+    >>> numbers = jax.lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,))
+    >>> look_up = lambda graph, x, i: cl.ops.gather(graph, x, i, numbers, (1,))
+    >>> cl.lower(look_up)(jnp.arange(4.0), jnp.array([[2], [0]]))
+    Array([2., 0.], dtype=float32)
     """
     check_tensors(name, graph, operand=operand, start_indices=start_indices)
     own = checked_mode(name, mode)
@@ -235,7 +241,7 @@ def gather(
     lookup = _gather_lookup(form, operand, start_indices, own, fill_value, promised)
     with graph.scope(name, unique=True):
         fields = {"operand": form.operand(operand), "indices": form.index(start_indices)}
-        return form.slices_back(_add(graph, gather_block, lookup, fields, grain, memory_share))
+        return form.slices_back(_add(graph, gather_block, lookup, fields, grain, memory_fraction))
 
 
 @checked
@@ -248,13 +254,34 @@ def plan_gather(
     *,
     mode: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
 ) -> Plan:
-    """The plan of a `gather` of the same arguments, of which nothing is added."""
+    """The plan of a `gather` with these arguments, for the target of the graph. It adds nothing, and prints.
+
+    Args:
+        graph: for whose target; the operands are of it.
+        operand: what would be looked up.
+        start_indices: where the slices would begin.
+        dimension_numbers: as `jax.lax.gather` takes them.
+        slice_sizes: the size of a slice along each dimension.
+        mode: of slices beyond the ends: "clip", "fill" or "promise_in_bounds"; default: "fill".
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+
+    Raises:
+        OperationError: arguments that do not fit together.
+
+    >>> import codelet as cl, jax
+    >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+    >>> x, i = graph.add_variable("x", (100, 8)), graph.add_variable("i", (32, 1), "int32")
+    >>> numbers = jax.lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
+    >>> len(cl.ops.plan_gather(graph, x, i, numbers, (1, 8)).steps) > 0
+    True
+    """
     own = checked_mode("gather", mode)
     form = gather_form("gather", operand, start_indices, dimension_numbers, slice_sizes, own, None)
     lookup = _gather_lookup(form, operand, start_indices, own, None)
-    return plan_lookup(graph.target, lookup, gather_block, checked_grain("gather", grain), memory_share)
+    return plan_lookup(graph.target, lookup, gather_block, checked_grain("gather", grain), memory_fraction)
 
 
 @checked
@@ -268,13 +295,34 @@ def gather_gradient(
     *,
     mode: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "gather_gradient",
 ) -> Tensor:
-    """The gradient of a `gather` by what is looked up: zeros, to which the cotangents of the slices are added.
+    """The gradient of `gather` by its operand: zeros, to which the cotangents of the slices are added.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        operand: what was looked up; only its shape and dtype are used.
+        start_indices: where the slices began.
+        dimension_numbers: as `jax.lax.gather` takes them.
+        slice_sizes: the size of a slice along each dimension.
+        mode: of slices beyond the ends: "clip", "fill" or "promise_in_bounds"; default: "fill".
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of the operand.
 
     Raises:
-        OperationError: what does not fit together.
+        OperationError: arguments that do not fit together.
+
+    >>> import codelet as cl, jax, jax.numpy as jnp
+    >>> numbers = jax.lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,))
+    >>> slopes = lambda graph, g, x, i: cl.ops.gather_gradient(graph, g, x, i, numbers, (1,))
+    >>> cl.lower(slopes)(jnp.array([1.0, 2.0]), jnp.zeros(3), jnp.array([[2], [0]]))
+    Array([2., 0., 1.], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, operand=operand, start_indices=start_indices)
     own = checked_mode(name, mode)
@@ -290,7 +338,7 @@ def gather_gradient(
     with graph.scope(name, unique=True):
         fields = {"indices": form.index(start_indices), "updates": form.slices_of(cotangent)}
         grain = checked_grain(name, grain)
-        return form.operand_back(_add(graph, scatter_block_on_zeros, lookup, fields, grain, memory_share))
+        return form.operand_back(_add(graph, scatter_block_on_zeros, lookup, fields, grain, memory_fraction))
 
 
 def _update_lookup(form: SliceForm, operand: Tensor, indices: Tensor, mode: str) -> Lookup:
@@ -309,7 +357,7 @@ def gradient_pays(
     *,
     mode: Any,
     grain: int | None,
-    memory_share: float,
+    memory_fraction: float,
 ) -> bool:
     """Whether `gather_gradient` is planned to take no more cycles than the adjoints of a gather's vertices.
 
@@ -317,7 +365,7 @@ def gradient_pays(
     """
     own = checked_mode("gather", mode)
     form = gather_form("gather", operand, start_indices, dimension_numbers, slice_sizes, own, None)
-    planned = functools.partial(plan_lookup, graph.target, grain=grain, memory_share=memory_share)
+    planned = functools.partial(plan_lookup, graph.target, grain=grain, memory_fraction=memory_fraction)
     update = planned(_update_lookup(form, operand, start_indices, own), scatter_block_on_zeros)
     lookup = _gather_lookup(form, operand, start_indices, own, None)
     forward = planned(lookup, gather_block)
@@ -345,7 +393,7 @@ def scatter(
     unique_indices: bool = False,
     indices_are_sorted: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "scatter",
 ) -> Tensor:
     """An array with updates of slices at places that are known late, as `jax.lax.scatter` and its kin.
@@ -362,8 +410,8 @@ def scatter(
         unique_indices: whether it is promised that no two name the same element, as JAX asks where "multiply" is
             differentiated by the updates.
         indices_are_sorted: whether it is promised that they are sorted.
-        grain: about how many elements a vertex has.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -395,7 +443,7 @@ def scatter(
         lookup = form.lookup("update", True, indices.dtype, "operand", static, **options)
         slices = form.slices_of(updates)
         fields = {"operand": form.operand(operand), "indices": form.index(indices), "updates": slices}
-        return form.operand_back(_add(graph, scatter_block, lookup, fields, grain, memory_share))
+        return form.operand_back(_add(graph, scatter_block, lookup, fields, grain, memory_fraction))
 
 
 def look_up_slices(
@@ -406,12 +454,12 @@ def look_up_slices(
     *,
     mode: str,
     grain: int | None,
-    memory_share: float,
+    memory_fraction: float,
 ) -> Tensor:
     """The vertices that look up in an array what a `scatter` of a form updates: 0 beyond the ends."""
     fields = {"operand": form.operand(x), "indices": form.index(indices)}
     lookup = _gather_lookup(form, x, indices, mode, 0)
-    return form.slices_back(_add(graph, gather_block, lookup, fields, grain, memory_share))
+    return form.slices_back(_add(graph, gather_block, lookup, fields, grain, memory_fraction))
 
 
 def from_beginning(graph: Graph, indices: Tensor, extent: int) -> Tensor:

@@ -26,7 +26,7 @@ from codelet.graphs.stages import Cut
 from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import cuts_of, num_tiles
 from codelet.ops.lookup_codelets import laid_out
-from codelet.ops.planning import MEMORY_SHARE, Option, Plan, block_sizes, cheapest
+from codelet.ops.planning import MEMORY_FRACTION, Option, Plan, block_sizes, cheapest
 from codelet.ops.prices import StepCost, moved_cycles, step_cost, vertex_cycles
 from codelet.target import Target, VertexCycles
 from codelet.tracing.codelets import Codelet
@@ -300,8 +300,10 @@ def _ways(
                 yield _bound(target, own, codelet, cuts), cuts
 
 
-def _options(target: Target, own: Lookup, codelet: Codelet, grain: int | None, memory_share: float) -> Iterator[Option]:
-    memory, found, blocks = memory_share * target.bytes_per_tile, [], 1
+def _options(
+    target: Target, own: Lookup, codelet: Codelet, grain: int | None, memory_fraction: float
+) -> Iterator[Option]:
+    memory, found, blocks = memory_fraction * target.bytes_per_tile, [], 1
     most = min(target.num_tiles, own.extents[own.names.index("rows")]) if "rows" in own.names else 1
     pays = (own.is_batched or own.makes_rows) and grain is None
     while blocks <= most and (not found or pays):
@@ -321,7 +323,7 @@ def plan_lookup(
     own: Lookup,
     codelet: Codelet,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
 ) -> Plan:
     """How a gather or scatter is spread over the tiles of a machine: the same plan for the same sizes.
 
@@ -330,6 +332,6 @@ def plan_lookup(
         own: what is looked up.
         codelet: what it is made of.
         grain: about how many elements a vertex writes; None for the planner to choose.
-        memory_share: of a tile's memory, what the operation may take.
+        memory_fraction: of a tile's memory, what the operation may take.
     """
-    return cheapest(str(own), target, _options(target, own, codelet, grain, memory_share), memory_share)
+    return cheapest(str(own), target, _options(target, own, codelet, grain, memory_fraction), memory_fraction)

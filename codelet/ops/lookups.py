@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,9 +21,9 @@ from codelet.ops.elementwise import map
 from codelet.ops.fill import fill
 from codelet.ops.indexing import from_beginning, gather, gather_gradient, scatter
 from codelet.ops.lookup_codelets import positions
-from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.schema import checked
-from codelet.views.concat import concat
+from codelet.views.concatenate import concatenate
 from codelet.views.tensor import Tensor
 
 _MODES = {None: "fill", "fill": "fill", "clip": "clip", "wrap": "promise_in_bounds"}
@@ -74,7 +74,7 @@ def take(
     mode: str | None = None,
     fill_value: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "take",
 ) -> Tensor:
     """Elements, rows, ... along an axis by numbers that are known late, as `jax.numpy.take`.
@@ -87,8 +87,8 @@ def take(
         mode: what indices beyond the ends give: "fill", "clip" for those at the ends, which also takes a negative index
             for the first, or "wrap"; "fill" when left off.
         fill_value: by "fill"; NaN, or the least integer, when left off.
-        grain: about how many elements a vertex looks up.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex looks up; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -102,7 +102,7 @@ def take(
     source, numbers, sizes, at = _rows(name, x, indices, axis, mode)
     with graph.scope(name, unique=True):
         own = _from_beginning(graph, indices, source.shape[at], mode)
-        options = {"mode": _MODES[mode], "fill_value": fill_value, "grain": grain, "memory_share": memory_share}
+        options = {"mode": _MODES[mode], "fill_value": fill_value, "grain": grain, "memory_fraction": memory_fraction}
         return gather(graph, source, own, numbers, sizes, **options)
 
 
@@ -116,19 +116,37 @@ def take_gradient(
     *,
     mode: str | None = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "take_gradient",
 ) -> Tensor:
-    """The gradient of a `take` by what is looked up.
+    """The gradient of `take` by the tensor that was looked up: cotangents are added where their elements came from.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        x: what was looked up; only its shape and dtype are used.
+        indices: integers, as `take` was given them.
+        axis: the axis; None for elements of all of `x`, in row-major order.
+        mode: of indices beyond the ends: "fill", "clip" or "wrap"; default: "fill".
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
 
     Raises:
-        OperationError: as `take`, or a cotangent that is not of its result's shape and dtype.
+        OperationError: an axis or mode that there is not, or a cotangent that is not of the result's shape and dtype.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.take_gradient)(jnp.array([1.0, 2.0]), jnp.zeros(3), jnp.array([2, 2]))
+    Array([0., 0., 3.], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, x=x, indices=indices)
     source, numbers, sizes, at = _rows(name, x, indices, axis, mode)
     with graph.scope(name, unique=True):
         own = _from_beginning(graph, indices, source.shape[at], mode)
-        options = {"mode": _MODES[mode], "grain": grain, "memory_share": memory_share}
+        options = {"mode": _MODES[mode], "grain": grain, "memory_fraction": memory_fraction}
         return gather_gradient(graph, cotangent, source, own, numbers, sizes, **options).reshape(x.shape)
 
 
@@ -139,17 +157,33 @@ def embedding(
     indices: Tensor,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "embedding",
 ) -> Tensor:
-    """The rows of a table that indices name, of shape (*indices, columns): `table[indices]`.
+    """The rows of a table that indices name: `table[indices]`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        table: of shape (rows, columns).
+        indices: integers of any shape.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of shape (*indices.shape, columns) and of the dtype of the table.
 
     Raises:
-        OperationError: a table that is none, or indices that are no integers.
+        OperationError: a table without two dimensions, or indices that are no integers.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.embedding)(jnp.arange(6.0).reshape(3, 2), jnp.array([2, 0]))
+    Array([[4., 5.],
+           [0., 1.]], dtype=float32)
     """
     check_tensors(name, graph, table=table, indices=indices)
     _check_table(name, table)
-    return take(graph, table, indices, 0, grain=grain, memory_share=memory_share, name=name)
+    return take(graph, table, indices, 0, grain=grain, memory_fraction=memory_fraction, name=name)
 
 
 @checked
@@ -160,17 +194,34 @@ def embedding_gradient(
     indices: Tensor,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "embedding_gradient",
 ) -> Tensor:
-    """The gradient of an `embedding` by the table: each row has the sum of the cotangents of those that named it.
+    """The gradient of `embedding` by the table: each row has the sum of the cotangents of the indices that named it.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result, of shape (*indices.shape, columns).
+        table: of shape (rows, columns); only its shape and dtype are used.
+        indices: integers of any shape.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of the table.
 
     Raises:
-        OperationError: as `embedding`, or a cotangent that is not of its result's shape and dtype.
+        OperationError: a table without two dimensions, indices that are no integers, or a cotangent that does not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.embedding_gradient)(jnp.ones((3, 2)), jnp.zeros((2, 2)), jnp.array([1, 1, 0]))
+    Array([[1., 1.],
+           [2., 2.]], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, table=table, indices=indices)
     _check_table(name, table)
-    return take_gradient(graph, cotangent, table, indices, 0, grain=grain, memory_share=memory_share, name=name)
+    return take_gradient(graph, cotangent, table, indices, 0, grain=grain, memory_fraction=memory_fraction, name=name)
 
 
 def _check_table(name: str, table: Tensor) -> None:
@@ -228,7 +279,7 @@ def _joined(graph: Graph, starts: Sequence[Any], shape: Sequence[int], from_end:
         else:
             number = np.clip(_counted(start, extent, from_end), 0, extent)
             parts.append(graph.add_constant(f"start{k}", np.array([number], np.int32)))
-    return concat(parts) if parts else graph.add_constant("start", np.zeros(0, np.int32))
+    return concatenate(parts) if parts else graph.add_constant("start", np.zeros(0, np.int32))
 
 
 def _known(
@@ -253,7 +304,7 @@ def dynamic_slice(
     *,
     allow_negative_indices: bool = True,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "dynamic_slice",
 ) -> Tensor:
     """A slice that begins where numbers say that are known late, as `jax.lax.dynamic_slice`; a view where none is.
@@ -264,12 +315,16 @@ def dynamic_slice(
         start_indices: for each dimension a tensor of shape (), or a number; moved so far that the slice fits.
         slice_sizes: of the slice.
         allow_negative_indices: whether negative starts count from the end; otherwise the slice begins at 0.
-        grain: about how many elements a vertex has.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
         OperationError: starts or sizes that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x, i: cl.ops.dynamic_slice(graph, x, [i], (2,)))(jnp.arange(4.0), jnp.array(1))
+    Array([1., 2.], dtype=float32)
     """
     check_tensors(name, graph, x=x)
     _checked_starts(name, graph, x, start_indices, slice_sizes)
@@ -278,7 +333,7 @@ def dynamic_slice(
     with graph.scope(name, unique=True):
         starts = _joined(graph, start_indices, x.shape, allow_negative_indices)
         numbers = lax.GatherDimensionNumbers(tuple(range(x.ndim)), (), tuple(range(x.ndim)))
-        return gather(graph, x, starts, numbers, slice_sizes, mode="clip", grain=grain, memory_share=memory_share)
+        return gather(graph, x, starts, numbers, slice_sizes, mode="clip", grain=grain, memory_fraction=memory_fraction)
 
 
 @checked
@@ -290,7 +345,7 @@ def dynamic_update_slice(
     *,
     allow_negative_indices: bool = True,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "dynamic_update_slice",
 ) -> Tensor:
     """An array with a slice of it put in another's place, where numbers say, as `jax.lax.dynamic_update_slice`.
@@ -301,19 +356,24 @@ def dynamic_update_slice(
         update: the slice.
         start_indices: for each dimension a tensor of shape (), or a number; moved so far that the slice fits.
         allow_negative_indices: whether negative starts count from the end; otherwise the slice begins at 0.
-        grain: about how many elements a vertex has.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
         OperationError: starts or shapes that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> put = cl.lower(lambda graph, x, own, i: cl.ops.dynamic_update_slice(graph, x, own, [i]))
+    >>> put(jnp.zeros(4), jnp.ones(2), jnp.array(1))
+    Array([0., 1., 1., 0.], dtype=float32)
     """
     check_tensors(name, graph, x=x, update=update)
     _checked_starts(name, graph, x, start_indices, update.shape)
     with graph.scope(name, unique=True):
         starts = _joined(graph, start_indices, x.shape, allow_negative_indices)
         numbers = lax.ScatterDimensionNumbers(tuple(range(x.ndim)), (), tuple(range(x.ndim)))
-        return scatter(graph, x, starts, update, numbers, mode="clip", grain=grain, memory_share=memory_share)
+        return scatter(graph, x, starts, update, numbers, mode="clip", grain=grain, memory_fraction=memory_fraction)
 
 
 @checked
@@ -325,18 +385,35 @@ def dynamic_slice_gradient(
     *,
     allow_negative_indices: bool = True,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "dynamic_slice_gradient",
 ) -> Tensor:
-    """The gradient of a `dynamic_slice` by what is sliced: zeros, with the cotangent at its place.
+    """The gradient of `dynamic_slice` by its operand: zeros, and the cotangent where the slice was.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the slice.
+        x: what was sliced; only its shape is used.
+        start_indices: for each dimension a tensor of shape (), or a number.
+        allow_negative_indices: whether negative starts count from the end; otherwise the slice begins at 0.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape of `x` and of the dtype of the cotangent.
 
     Raises:
         OperationError: starts or shapes that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, g, x, i: cl.ops.dynamic_slice_gradient(graph, g, x, [i]))(jnp.ones(2), jnp.zeros(4), 1)
+    Array([0., 1., 1., 0.], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, x=x)
     _checked_starts(name, graph, x, start_indices, cotangent.shape)
     with graph.scope(name, unique=True):
-        zeros = fill(graph, x.shape, 0, x.dtype, name="zeros")
+        zeros = fill(graph, x.shape, 0, dtype=x.dtype, name="zeros")
         return dynamic_update_slice(
             graph,
             zeros,
@@ -344,9 +421,21 @@ def dynamic_slice_gradient(
             start_indices,
             allow_negative_indices=allow_negative_indices,
             grain=grain,
-            memory_share=memory_share,
+            memory_fraction=memory_fraction,
             name="update",
         )
+
+
+class DynamicUpdateSliceGradient(NamedTuple):
+    """The gradients of `dynamic_update_slice` by its operands, each of the shape and dtype of its own.
+
+    Attributes:
+        x: by what was updated: 0 in the slice.
+        update: by what was put there.
+    """
+
+    x: Tensor
+    update: Tensor
 
 
 @checked
@@ -358,19 +447,38 @@ def dynamic_update_slice_gradient(
     *,
     allow_negative_indices: bool = True,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "dynamic_update_slice_gradient",
-) -> tuple[Tensor, Tensor]:
-    """The gradients of a `dynamic_update_slice` by what is updated, which has zeros in the slice, and by the slice.
+) -> DynamicUpdateSliceGradient:
+    """The gradients of `dynamic_update_slice` by its operands.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        update: what was put in; only its shape and dtype are used.
+        start_indices: for each dimension a tensor of shape (), or a number.
+        allow_negative_indices: whether negative starts count from the end; otherwise the slice begins at 0.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        The gradient by `x`, which is 0 in the slice, and by `update`, which is the slice of the cotangent.
 
     Raises:
         OperationError: starts or shapes that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slopes = lambda graph, g, update, i: cl.ops.dynamic_update_slice_gradient(graph, g, update, [i])
+    >>> cl.lower(slopes)(jnp.array([1.0, 2.0, 3.0]), jnp.ones(1), 1).x
+    Array([1., 0., 3.], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, update=update)
     _checked_starts(name, graph, cotangent, start_indices, update.shape)
-    options: dict[str, Any] = {"grain": grain, "memory_share": memory_share}
+    options: dict[str, Any] = {"grain": grain, "memory_fraction": memory_fraction}
     options["allow_negative_indices"] = allow_negative_indices
     with graph.scope(name, unique=True):
-        zeros = fill(graph, update.shape, 0, update.dtype, name="zeros")
+        zeros = fill(graph, update.shape, 0, dtype=update.dtype, name="zeros")
         first = dynamic_update_slice(graph, cotangent, zeros, start_indices, **options, name="update")
-        return first, dynamic_slice(graph, cotangent, start_indices, update.shape, **options, name="slice")
+        second = dynamic_slice(graph, cotangent, start_indices, update.shape, **options, name="slice")
+        return DynamicUpdateSliceGradient(first, second)

@@ -7,12 +7,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from codelet.deprecated import old_order
 from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_tensors, checked_dtype, checked_grain
-from codelet.ops.dot_general import DimensionNumbers, dimension, dot_general, dot_general_gradients
+from codelet.ops.dot_general import DimensionNumbers, ProductGradient, dimension, dot_general, dot_general_gradient
 from codelet.ops.partials import checked_sums
-from codelet.ops.planning import MEMORY_SHARE, Plan
+from codelet.ops.planning import MEMORY_FRACTION, Plan
 from codelet.ops.product_planning import CODELETS, ROLES, Codelets, Product, Role, plan_product
 from codelet.ops.schema import checked
 from codelet.target import Target
@@ -56,7 +57,7 @@ def matmul(
     preferred_element_type: Any = None,
     partials: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     codelets: Codelets = CODELETS,
     name: str = "matmul",
 ) -> Tensor:
@@ -68,8 +69,8 @@ def matmul(
         b: (..., summed, columns), or (summed,), of the same dtype. What is before the last two dimensions broadcasts.
         preferred_element_type: dtype of the results; the operands' when left off.
         partials: dtype of partial sums; see `dot_general`.
-        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many multiply-adds a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         codelets: what it is made of.
         name: of the scope.
 
@@ -93,7 +94,7 @@ def matmul(
         preferred_element_type=preferred_element_type,
         partials=partials,
         grain=grain,
-        memory_share=memory_share,
+        memory_fraction=memory_fraction,
         codelets=codelets,
         name=name,
     )
@@ -102,19 +103,20 @@ def matmul(
     return out
 
 
+@old_order(("dtype",), after=4)
 @checked
 def plan_matmul(
     target: Target,
     rows: int,
     summed: int,
     columns: int,
-    dtype: Any = jnp.float32,
     *,
+    dtype: Any = jnp.float32,
     batch: int = 1,
     partials: Any = None,
     codelets: Codelets = CODELETS,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
 ) -> Plan:
     """How `matmul` spreads a product of (batch, rows, summed) and (batch, summed, columns); it prints.
 
@@ -127,8 +129,12 @@ def plan_matmul(
         batch: how many such products.
         partials: dtype of partial sums; see `dot_general`.
         codelets: what it is made of.
-        grain: about how many multiply-adds a vertex has.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many multiply-adds a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+
+    Raises:
+        OperationError: a target that is no machine, sizes that are no whole numbers from 1, or something that is no
+            dtype.
 
     >>> import codelet as cl
     >>> plan = cl.ops.plan_matmul(cl.IPU("mk2"), 512, 512, 512)
@@ -140,20 +146,20 @@ def plan_matmul(
     extents = {"batch": batch, "rows": rows, "columns": columns, "summed": summed}
     kept: tuple[Role, ...] = ROLES if batch > 1 else ROLES[1:]
     product = Product(tuple(dimension(role, 0, extents[role]) for role in kept), own, sums, own)
-    return plan_product(target, product, codelets, checked_grain("plan_matmul", grain), memory_share)
+    return plan_product(target, product, codelets, checked_grain("plan_matmul", grain), memory_fraction)
 
 
 @checked
-def matmul_gradients(
+def matmul_gradient(
     graph: Graph,
     cotangent: Tensor,
     a: Tensor,
     b: Tensor,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
-    name: str = "matmul_gradients",
-) -> tuple[Tensor, Tensor]:
+    memory_fraction: float = MEMORY_FRACTION,
+    name: str = "matmul_gradient",
+) -> ProductGradient:
     """The gradients of `matmul` by both operands, whose batches must be of one shape.
 
     Args:
@@ -161,8 +167,8 @@ def matmul_gradients(
         cotangent: of the result.
         a: the left operand.
         b: the right operand.
-        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plans may take.
+        grain: about how many multiply-adds a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plans may use.
         name: of the scope.
 
     Returns:
@@ -170,6 +176,11 @@ def matmul_gradients(
 
     Raises:
         OperationError: shapes or dtypes that do not fit; batches that broadcast, whose gradients are sums over them.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slopes = cl.lower(cl.ops.matmul_gradient)
+    >>> slopes(jnp.ones((1, 1)), jnp.array([[1.0, 2.0]]), jnp.array([[3.0], [4.0]])).a
+    Array([[3., 4.]], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, a=a, b=b)
     left, right, numbers = _matmul_numbers(name, a, b)
@@ -182,5 +193,5 @@ def matmul_gradients(
         )
     if not a.shape[:-2] and b.ndim > 2 and a.ndim == 2:
         cotangent = cotangent.transpose([cotangent.ndim - 2, *range(cotangent.ndim - 2), cotangent.ndim - 1])
-    options: dict[str, Any] = {"grain": grain, "memory_share": memory_share, "name": name}
-    return dot_general_gradients(graph, cotangent, left, right, numbers, **options)
+    options: dict[str, Any] = {"grain": grain, "memory_fraction": memory_fraction, "name": name}
+    return dot_general_gradient(graph, cotangent, left, right, numbers, **options)

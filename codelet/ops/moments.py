@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +21,7 @@ from codelet.ops.block_planning import add_up
 from codelet.ops.elementwise import map, map_gradient
 from codelet.ops.pairs import both
 from codelet.ops.partials import sums_dtype
-from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.reduce import Axes, sum
 from codelet.ops.reduce_gradients import reduced_rows
 from codelet.ops.rows import Rows
@@ -63,7 +64,7 @@ def mean(
     *,
     keepdims: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "mean",
 ) -> Tensor:
     """The mean along some axes, as `jax.numpy.mean`.
@@ -71,10 +72,10 @@ def mean(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         x: whose mean.
-        axis: along which axes, all when left off.
+        axis: one axis or several; default: all.
         keepdims: whether reduced dimensions stay, of one element.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -88,7 +89,7 @@ def mean(
     axes, grain = checked_axes("mean", "axis", axis, x.ndim), checked_grain("mean", grain)
     dtype = _floating(x.dtype)
     with graph.scope(name, unique=True):
-        options = {"keepdims": keepdims, "grain": grain, "memory_share": memory_share}
+        options = {"keepdims": keepdims, "grain": grain, "memory_fraction": memory_fraction}
         total = sum(graph, x, axes, dtype=sums_dtype(dtype), **options)
         return _divided(graph, total, math.prod(x.shape[d] for d in axes), dtype)
 
@@ -97,8 +98,27 @@ def mean(
 def mean_gradient(
     graph: Graph, cotangent: Tensor, x: Tensor, axis: Axes = None, *, name: str = "mean_gradient"
 ) -> Tensor:
-    """The gradient of `mean`: the cotangent by the number of elements, repeated; arguments as of `sum_gradient`."""
-    rows, _ = reduced_rows("mean_gradient", graph, cotangent, x, axis, None, MEMORY_SHARE)
+    """The gradient of `mean` by its operand: the cotangent divided by the number of elements, broadcast.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result, with or without the reduced dimensions.
+        x: the operand; only its shape and dtype are used.
+        axis: the reduced axes; default: all.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of `x`: a view of the quotients.
+
+    Raises:
+        OperationError: shapes that do not fit, or numbers that are not of floating point.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, g, x: cl.ops.mean_gradient(graph, g, x, 1))(jnp.array([2.0, 4.0]), jnp.ones((2, 2)))
+    Array([[1., 1.],
+           [2., 2.]], dtype=float32)
+    """
+    rows, _ = reduced_rows("mean_gradient", graph, cotangent, x, axis, None, MEMORY_FRACTION)
     held = tuple(1 if d in rows.axes else n for d, n in enumerate(x.shape))
     with graph.scope(name, unique=True):
         return _divided(graph, cotangent.reshape(held), rows.length, x.dtype).broadcast_to(x.shape)
@@ -113,10 +133,26 @@ def var(
     ddof: float = 0,
     keepdims: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "var",
 ) -> Tensor:
-    """The variance along some axes, as `jax.numpy.var`; arguments as of `mean`, and by how many fewer it is divided.
+    """The variance along some axes, as `jax.numpy.var`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: the numbers.
+        axis: one axis or several; default: all.
+        ddof: subtracted from the number of elements that the sum of squares is divided by.
+        keepdims: whether the reduced dimensions stay, with one element each.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the dtype of `x`, of float32 for integers.
+
+    Raises:
+        OperationError: an axis that there is not.
 
     >>> import codelet as cl, jax.numpy as jnp
     >>> cl.lower(lambda graph, x: cl.ops.var(graph, x, 0, ddof=1))(jnp.array([1.0, 2.0, 3.0]))
@@ -127,7 +163,7 @@ def var(
     dtype = _floating(x.dtype)
     kept = tuple(1 if d in axes else n for d, n in enumerate(x.shape) if keepdims or d not in axes)
     with graph.scope(name, unique=True):
-        rows = Rows(graph, axes, x, grain=grain, memory_share=memory_share)
+        rows = Rows(graph, axes, x, grain=grain, memory_fraction=memory_fraction)
         means = _means(graph, rows, x, dtype)
         if not rows.size:
             return _divided(graph, means, 0, dtype).reshape(kept)
@@ -140,7 +176,7 @@ def var(
 
 def _means(graph: Graph, rows: Rows, x: Tensor, dtype: np.dtype) -> Tensor:
     """The means of rows as they are summed."""
-    sums, options = sums_dtype(dtype), {"grain": rows.grain, "memory_share": rows.memory_share}
+    sums, options = sums_dtype(dtype), {"grain": rows.grain, "memory_fraction": rows.memory_fraction}
     return _divided(graph, sum(graph, x, rows.axes, dtype=sums, **options), rows.length, sums)
 
 
@@ -153,7 +189,7 @@ def var_gradient(
     *,
     ddof: float = 0,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "var_gradient",
 ) -> Tensor:
     """The gradient of `var`: deviations from the means, scaled.
@@ -162,16 +198,20 @@ def var_gradient(
         graph: where its compute sets are added, in a scope of its name.
         cotangent: like the result, with or without the dimensions that are reduced.
         x: whose variance.
-        axis: along which axes, all when left off.
-        ddof: as of `var`; fewer than there are elements.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        axis: one axis or several; default: all.
+        ddof: subtracted from the number of elements that the sum of squares was divided by; less than it.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
         OperationError: shapes that do not fit, or a variance of nothing.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.var_gradient)(jnp.array(3.0), jnp.array([1.0, 2.0, 3.0]))
+    Array([-2.,  0.,  2.], dtype=float32)
     """
-    rows, kept = reduced_rows("var_gradient", graph, cotangent, x, axis, grain, memory_share)
+    rows, kept = reduced_rows("var_gradient", graph, cotangent, x, axis, grain, memory_fraction)
     if rows.size and rows.length <= ddof:
         raise OperationError(
             "ops.var_gradient is given the variance of nothing",
@@ -204,6 +244,7 @@ def running_average(
     *,
     momentum: float = 0.99,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "running_average",
 ) -> Tensor:
     """An average that runs from step to step: momentum * average + (1 - momentum) * the step's own.
@@ -213,7 +254,8 @@ def running_average(
         average: so far; of `batch_norm` the means, say, or the variances.
         own: of this step.
         momentum: the share of what was so far.
-        grain: about how many elements a vertex has.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -225,12 +267,32 @@ def running_average(
     Array([3., 7.], dtype=float32)
     """
     _checked_averages("running_average", graph, average, own)
-    return map(graph, functools.partial(moved, momentum=momentum), average, own, grain=grain, name=name)
+    return map(
+        graph,
+        functools.partial(moved, momentum=momentum),
+        average,
+        own,
+        grain=grain,
+        memory_fraction=memory_fraction,
+        name=name,
+    )
 
 
 def moved(average, own, *, momentum):
     """A running average, with one more."""
     return momentum * average + (1 - momentum) * own
+
+
+class RunningAverageGradient(NamedTuple):
+    """The gradients of `running_average` by its operands, each of the shape and dtype of its own.
+
+    Attributes:
+        average: by the average so far.
+        own: by the step's own.
+    """
+
+    average: Tensor
+    own: Tensor
 
 
 @checked
@@ -242,10 +304,34 @@ def running_average_gradient(
     *,
     momentum: float = 0.99,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "running_average_gradient",
-) -> tuple[Tensor, Tensor]:
-    """The gradients of `running_average` by the average so far and the step's own; arguments as of it."""
+) -> RunningAverageGradient:
+    """The gradients of `running_average` by both of its operands: the cotangent times each one's share.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        average: the average so far, of floating point.
+        own: the step's own value, of the same shape and dtype.
+        momentum: the share of the average so far.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        The gradients by `average` and `own`, each of its shape and dtype.
+
+    Raises:
+        OperationError: operands that differ in shape or dtype.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, g, a, b: cl.ops.running_average_gradient(graph, g, a, b, momentum=0.75).own)(
+    ...     jnp.array([4.0]), jnp.ones(1), jnp.ones(1)
+    ... )
+    Array([1.], dtype=float32)
+    """
     _checked_averages("running_average_gradient", graph, average, own)
-    return map_gradient(
-        graph, functools.partial(moved, momentum=momentum), cotangent, average, own, grain=grain, name=name
-    )  # type: ignore[return-value]
+    step = functools.partial(moved, momentum=momentum)
+    found = map_gradient(graph, step, cotangent, average, own, grain=grain, memory_fraction=memory_fraction, name=name)
+    return RunningAverageGradient(*found)  # type: ignore[arg-type]

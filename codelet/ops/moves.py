@@ -1,4 +1,4 @@
-"""Moves of whole arrays: `concatenate` as in `jax.numpy`, `pad` as in `jax.lax`, `reverse`, and their gradients.
+"""Moves of whole arrays: `concatenate`, `pad`, `reverse` as in NumPy, `lax_pad` as in `jax.lax`, and their gradients.
 
 All of them give views, which take no vertex, no memory and no cycle: a vertex that reads one receives what it views.
 Only operands of several dtypes are cast first. What a method of `Tensor` does by itself has no function here:
@@ -8,13 +8,15 @@ that are known late are in `lookups.py`.
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
 
+from codelet.deprecated import warn_old
 from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_tensors, checked_axes, checked_axis
@@ -22,8 +24,10 @@ from codelet.ops.choices import cast
 from codelet.ops.elementwise import map
 from codelet.ops.reduce import sum
 from codelet.ops.schema import checked
-from codelet.views.concat import concat
+from codelet.views.concatenate import concatenate as concatenate_views
 from codelet.views.tensor import Tensor
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 Padding = Sequence[tuple[int, int, int]]
 """For each dimension how many elements are put before it, after it, and between any two of its own."""
@@ -50,7 +54,7 @@ def concatenate(graph: Graph, tensors: Sequence[Tensor], axis: int | None = 0, *
     dtype = np.dtype(jnp.result_type(*(tensor.dtype for tensor in tensors)))
     flat = [tensor.flatten() if axis is None else tensor for tensor in tensors]
     with graph.scope(name, unique=True):
-        return concat([cast(graph, tensor, dtype) for tensor in flat], at)
+        return concatenate_views([cast(graph, tensor, dtype=dtype) for tensor in flat], at)
 
 
 @checked
@@ -62,10 +66,25 @@ def concatenate_gradient(
     *,
     name: str = "concatenate_gradient",
 ) -> tuple[Tensor | None, ...]:
-    """The gradients of a `concatenate` by its parts: views of the cotangent; None for parts of whole numbers.
+    """The gradients of `concatenate` by its tensors: slices of the cotangent, which are views.
+
+    Args:
+        graph: where slices are cast if a tensor is of another dtype.
+        cotangent: of the result.
+        tensors: as `concatenate` was given them; only their shapes and dtypes are used.
+        axis: along which they were laid; None for one after the other in one dimension.
+        name: of the scope.
+
+    Returns:
+        A gradient for each tensor, of its shape and dtype; None for tensors that are not of floating point.
 
     Raises:
-        OperationError: as `concatenate`, or a cotangent that is not of its result's shape.
+        OperationError: no tensors, shapes that do not fit together, or a cotangent of another shape than the result.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slopes = lambda graph, g, x, y: cl.ops.concatenate_gradient(graph, g, [x, y])
+    >>> cl.lower(slopes)(jnp.array([1.0, 2.0, 3.0]), jnp.zeros(2), jnp.zeros(1))
+    (Array([1., 2.], dtype=float32), Array([3.], dtype=float32))
     """
     check_tensors(name, graph, cotangent=cotangent)
     at = _checked_parts(name, graph, tensors, axis)
@@ -83,7 +102,7 @@ def concatenate_gradient(
                 found.append(None)
                 continue
             part = cotangent[(slice(None),) * at + (slice(end - shape[at], end),)]
-            found.append(cast(graph, part, tensor.dtype).reshape(tensor.shape))
+            found.append(cast(graph, part, dtype=tensor.dtype).reshape(tensor.shape))
     return tuple(found)
 
 
@@ -107,7 +126,7 @@ def _checked_parts(name: str, graph: Graph, tensors: Sequence[Tensor], axis: Any
 
 
 @checked
-def pad(graph: Graph, x: Tensor, padding_value: Any, padding_config: Padding, *, name: str = "pad") -> Tensor:
+def lax_pad(graph: Graph, x: Tensor, padding_value: Any, padding_config: Padding, *, name: str = "lax_pad") -> Tensor:
     """An array with elements before, after and between its own, as `jax.lax.pad`: a view.
 
     Args:
@@ -121,12 +140,52 @@ def pad(graph: Graph, x: Tensor, padding_value: Any, padding_config: Padding, *,
         OperationError: a value or widths that do not fit.
 
     >>> import codelet as cl, jax.numpy as jnp
-    >>> cl.lower(lambda graph, x: cl.ops.pad(graph, x, 0, [(1, -1, 1)]))(jnp.array([1.0, 2.0, 3.0]))
+    >>> cl.lower(lambda graph, x: cl.ops.lax_pad(graph, x, 0, [(1, -1, 1)]))(jnp.array([1.0, 2.0, 3.0]))
     Array([0., 1., 0., 2., 0.], dtype=float32)
     """
     check_tensors(name, graph, x=x)
     own = _checked_padding(name, graph, x.shape, x.dtype, padding_value, padding_config)
     return _padded(x, padding_value, own)
+
+
+def _lax_form(operation: F) -> F:
+    """The `pad` of before, of a value and of `padding_config`, as `lax_pad`."""
+
+    @functools.wraps(operation)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if "padding_config" in kwargs or "padding_value" in kwargs or (len(args) > 3 and not isinstance(args[3], str)):
+            warn_old("ops.pad with padding_value and padding_config", "ops.lax_pad")
+            return lax_pad(*args, **kwargs)
+        return operation(*args, **kwargs)
+
+    return called  # type: ignore[return-value]
+
+
+@_lax_form
+@checked
+def pad(graph: Graph, x: Tensor, widths: Any, mode: str = "constant", value: Any = 0, *, name: str = "pad") -> Tensor:
+    """An array with more elements before and after its own, as `numpy.pad`, and as the method `pad` of tensors: a view.
+
+    Args:
+        graph: of the tensor.
+        x: what is padded, of any shape and dtype.
+        widths: for each dimension how many elements before and after, ((1, 1), (0, 2)); or one such pair for all
+            dimensions; or one number for all.
+        mode: "constant"; "edge" for the element at the end; "wrap" for those of the other end; "reflect" for those
+            next to the end, in reverse.
+        value: what a constant pad holds: a number that the dtype holds.
+        name: for what is told.
+
+    Raises:
+        FieldTypeError: something that is no tensor; a value that the dtype cannot hold.
+        ViewError: widths or a mode that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x: cl.ops.pad(graph, x, (1, 2), "edge"))(jnp.array([1.0, 2.0])).tolist()
+    [1.0, 1.0, 2.0, 2.0, 2.0]
+    """
+    check_tensors(name, graph, x=x)
+    return x.pad(widths, mode, value)
 
 
 def _padded(x: Tensor, value: Any, config: Sequence[tuple[int, int, int]]) -> Tensor:
@@ -152,7 +211,7 @@ def _extended(x: Tensor, d: int, value: Any, before: int, after: int) -> Tensor:
         return x.pad([(before, after) if k == d else (0, 0) for k in range(x.ndim)], value=value)
     spread = lambda width: value.broadcast_to((*x.shape[:d], width, *x.shape[d + 1 :]))  # noqa: E731
     parts = [*([spread(before)] if before else []), x, *([spread(after)] if after else [])]
-    return concat(parts, d) if len(parts) > 1 else x
+    return concatenate_views(parts, d) if len(parts) > 1 else x
 
 
 def _checked_padding(
@@ -191,20 +250,48 @@ def _checked_padding(
     return own
 
 
+class LaxPadGradient(NamedTuple):
+    """The gradients of `lax_pad`.
+
+    Attributes:
+        x: by what was padded, of its shape and dtype: a view of the cotangent.
+        padding_value: by what was put around, of shape (); None for a number.
+    """
+
+    x: Tensor
+    padding_value: Tensor | None
+
+
 @checked
-def pad_gradient(
+def lax_pad_gradient(
     graph: Graph,
     cotangent: Tensor,
     x: Tensor,
     padding_value: Any,
     padding_config: Padding,
     *,
-    name: str = "pad_gradient",
-) -> tuple[Tensor, Tensor | None]:
-    """The gradients of a `pad` by what is padded, a view of the cotangent, and by the value; None for a number.
+    name: str = "lax_pad_gradient",
+) -> LaxPadGradient:
+    """The gradients of `lax_pad` by its operand and by the value.
+
+    Args:
+        graph: where what is beside the operand is summed.
+        cotangent: of the result.
+        x: what was padded, of floating point; only its shape and dtype are used.
+        padding_value: a number, or a tensor of shape ().
+        padding_config: for each dimension (before, after, between).
+        name: of the scope.
+
+    Returns:
+        The gradient by `x`, a view of the cotangent, and by `padding_value`; None for a number.
 
     Raises:
-        OperationError: as `pad`, or a cotangent that is not of its result's shape and dtype.
+        OperationError: a value or widths that do not fit, or a cotangent that is not of the result's shape and dtype.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slopes = lambda graph, g, x: cl.ops.lax_pad_gradient(graph, g, x, 0.0, [(1, 0, 1)]).x
+    >>> cl.lower(slopes)(jnp.array([1.0, 2.0, 3.0, 4.0]), jnp.zeros(2))
+    Array([2., 4.], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, x=x)
     widths = _checked_padding(name, graph, x.shape, x.dtype, padding_value, padding_config)
@@ -221,20 +308,30 @@ def pad_gradient(
     own = _padded(cotangent, 0, [(-before, -after, 0) for before, after, _ in widths])
     own = own[tuple(slice(None, None, between + 1) for *_, between in widths)]
     if not isinstance(padding_value, Tensor):
-        return own, None
+        return LaxPadGradient(own, None)
     with graph.scope(name, unique=True):
         whole, inside = sum(graph, cotangent), sum(graph, own)
-        return own, map(graph, jnp.subtract, whole, inside, name="beside")
+        return LaxPadGradient(own, map(graph, jnp.subtract, whole, inside, name="beside"))
 
 
 @checked
 def reverse(graph: Graph, x: Tensor, axis: int | Iterable[int] | None = None, *, name: str = "reverse") -> Tensor:
-    """An array with the order of some dimensions reversed, all when left off, as `jax.numpy.flip`: a view.
+    """A tensor with the order of its elements along some axes reversed, as `jax.numpy.flip`: a view.
 
     It is its own gradient.
 
+    Args:
+        graph: of the tensor.
+        x: the tensor.
+        axis: one axis or several; default: all.
+        name: used in errors.
+
     Raises:
         OperationError: an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x: cl.ops.reverse(graph, x))(jnp.array([1, 2, 3]))
+    Array([3, 2, 1], dtype=int32)
     """
     check_tensors(name, graph, x=x)
     for d in checked_axes(name, "axis", axis, x.ndim):

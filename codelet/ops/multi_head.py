@@ -6,7 +6,7 @@ As `equinox.nn.MultiheadAttention` has it, whose `Linear` layers' weights are ta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -14,7 +14,7 @@ from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_same_dtype, check_tensors
 from codelet.ops.attention import dot_product_attention, dot_product_attention_gradient
-from codelet.ops.dot_general import dot_general, dot_general_gradients
+from codelet.ops.dot_general import dot_general, dot_general_gradient
 from codelet.ops.elementwise import map as map_of
 from codelet.ops.reduce import sum as sum_of
 from codelet.ops.schema import checked
@@ -43,7 +43,7 @@ class _Projection:
     def slopes(self, cotangent: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """The gradients by vectors, weight and bias."""
         name = f"{self.name}_gradients"
-        by_x, by_weight = dot_general_gradients(self.graph, cotangent, x, self.weight, self._numbers(x), name=name)
+        by_x, by_weight = dot_general_gradient(self.graph, cotangent, x, self.weight, self._numbers(x), name=name)
         if self.bias is None:
             return by_x, by_weight, None
         return by_x, by_weight, sum_of(self.graph, cotangent, range(x.ndim - 1), name=f"by_bias_of_{self.name}")
@@ -125,7 +125,7 @@ def multi_head_attention(
         weights: of the projections of query, key and value and of the output, each (outputs, inputs).
         biases: of the same, each (outputs,) or None.
         num_heads: into which the projections are divided.
-        mask: which keys a query sees; see `dot_product_attention`.
+        mask: which keys a query sees; of bool, broadcasts to (heads, tokens, keys).
         is_causal: whether a query sees no keys beyond its own position.
         name: of the scope.
 
@@ -147,6 +147,20 @@ def multi_head_attention(
         return output.of(_merged(heads))
 
 
+class MultiHeadAttentionGradient(NamedTuple):
+    """The gradients of `multi_head_attention`, each of the shape and dtype of what it is by.
+
+    Attributes:
+        inputs: by query, key and value.
+        weights: by the four weights.
+        biases: by the four biases; None for each that is none.
+    """
+
+    inputs: tuple[Tensor, ...]
+    weights: tuple[Tensor, ...]
+    biases: tuple[Tensor | None, ...]
+
+
 @checked
 def multi_head_attention_gradient(
     graph: Graph,
@@ -161,27 +175,34 @@ def multi_head_attention_gradient(
     mask: Tensor | None = None,
     is_causal: bool = False,
     name: str = "multi_head_attention_gradient",
-) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor | None, ...]]:
+) -> MultiHeadAttentionGradient:
     """The gradients of `multi_head_attention`, for which its projections are made anew.
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the result.
-        query: as of `multi_head_attention`, with all that follows.
-        key: what is looked for.
-        value: what is summed.
-        weights: of the projections.
-        biases: of the projections.
-        num_heads: into which they are divided.
-        mask: which keys a query sees.
+        query: (..., tokens, inputs).
+        key: (..., keys, inputs).
+        value: (..., keys, inputs).
+        weights: of the projections of query, key and value and of the output, each (outputs, inputs).
+        biases: of the same, each (outputs,) or None.
+        num_heads: into which the projections are divided.
+        mask: which keys a query sees; of bool, broadcasts to (heads, tokens, keys).
         is_causal: whether a query sees no keys beyond its own position.
         name: of the scope.
 
     Returns:
-        Those by query, key and value; those by the four weights; and those by the four biases, None for none.
+        The gradients by query, key and value, by the four weights, and by the four biases; None by a bias that is None.
 
     Raises:
         OperationError: shapes or dtypes that do not fit.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+    >>> g, x, w = (graph.add_variable(name, shape) for name, shape in [("g", (4, 8)), ("x", (4, 8)), ("w", (8, 8))])
+    >>> slopes = cl.ops.multi_head_attention_gradient(graph, g, x, x, x, [w] * 4, num_heads=2)
+    >>> slopes.inputs[0].shape, len(slopes.weights)
+    ((4, 8), 4)
     """
     *three, output = _projections(name, graph, (query, key, value), weights, biases, num_heads)
     inputs = (query, key, value)
@@ -196,4 +217,4 @@ def multi_head_attention_gradient(
             assert by_head is not None
             found.append(own.slopes(_merged(by_head), x))
     by_inputs, by_weights, by_biases = zip(*found, strict=True)
-    return by_inputs, (*by_weights, by_output), (*by_biases, by_last)
+    return MultiHeadAttentionGradient(by_inputs, (*by_weights, by_output), (*by_biases, by_last))

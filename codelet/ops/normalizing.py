@@ -45,7 +45,7 @@ class Norm:
         scaled: tuple[int, ...],
         eps: float,
         grain: int | None,
-        memory_share: float,
+        memory_fraction: float,
         x: Tensor,
         scales: dict[str, Tensor],
         **alike: Tensor,
@@ -72,11 +72,11 @@ class Norm:
         grain = checked_grain(operation, grain)
         # All groups of dimensions are told apart by both: what is normalized, and what is scaled.
         self.rows = Rows(
-            graph, axes, x, *alike.values(), others=others, apart=scaled, grain=grain, memory_share=memory_share
+            graph, axes, x, *alike.values(), others=others, apart=scaled, grain=grain, memory_fraction=memory_fraction
         )
         beside = tuple(d for d in range(x.ndim) if d not in scaled)
         self.of_scales = Rows(
-            graph, beside, x, *alike.values(), others=others, apart=axes, grain=grain, memory_share=memory_share
+            graph, beside, x, *alike.values(), others=others, apart=axes, grain=grain, memory_fraction=memory_fraction
         )
         every = range(len(self.rows.groups))
         self.static = {"eps": self.eps, "spread": tuple(a for a in every if a not in self.rows.own_axes(scaled))}
@@ -92,7 +92,7 @@ class Norm:
         if rows.takes_whole(whole, [plan]):
             return rows.add(whole, rows.plan(whole), x=x)  # type: ignore[return-value]
         total, squares = rows.add(sums, plan, x=x)
-        each = Rows(self.graph, (), total, squares, memory_share=1.0)
+        each = Rows(self.graph, (), total, squares, memory_fraction=1.0)
         own: Any = {"total": ("all", total), "squares": ("all", squares)}
         found: Any = {"mean": ("all", self.sums), "variance": ("all", self.sums)}
         last = each.work("moments", divide_moments, own, found, "kept", count=self.count)
@@ -150,7 +150,7 @@ class Norm:
         """A small tensor in another dtype."""
         if tensor.dtype == dtype:
             return tensor
-        each = Rows(self.graph, (), tensor, memory_share=1.0)
+        each = Rows(self.graph, (), tensor, memory_fraction=1.0)
         work = each.work("cast", cast, {"x": ("all", tensor)}, {"out": ("all", dtype)}, "kept")
         return each.add(work, each.plan(work), x=tensor)[0]
 

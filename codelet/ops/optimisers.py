@@ -18,7 +18,7 @@ from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_floating, check_tensors, checked_dtype
 from codelet.ops.elementwise import map_in_place
-from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.schema import checked
 from codelet.schema import is_number
 from codelet.views.tensor import Tensor
@@ -128,7 +128,7 @@ def sgd(
     *,
     learning_rate: Any,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "sgd",
 ) -> None:
     """Take parameters a step down their gradients, in place, as `optax.sgd`.
@@ -138,8 +138,8 @@ def sgd(
         parameters: a pytree of tensors, which are changed.
         gradients: by them, a pytree alike.
         learning_rate: a number, or a tensor of shape () for one that changes.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -155,7 +155,7 @@ def sgd(
     rate = _rate(name, graph, learning_rate)
     rows = _alike(name, graph, parameters=parameters, gradients=gradients)
     own = [(*row, rate) for row in rows if row[0].size]
-    map_in_place(graph, descend, own, 1, grain=grain, memory_share=memory_share, name=name)
+    map_in_place(graph, descend, own, 1, grain=grain, memory_fraction=memory_fraction, name=name)
 
 
 @checked
@@ -169,7 +169,7 @@ def momentum(
     momentum: float = 0.9,
     nesterov: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "momentum",
 ) -> None:
     """Take parameters a step down their gradients with momentum, in place, as `optax.sgd` with it.
@@ -182,8 +182,8 @@ def momentum(
         learning_rate: a number, or a tensor of shape () for one that changes.
         momentum: how much of the velocity a step keeps.
         nesterov: whether the step looks ahead along the velocity.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -200,7 +200,7 @@ def momentum(
     rows = _alike(name, graph, parameters=parameters, velocity=velocity, gradients=gradients)
     own = [(*row, rate, momentum) for row in rows if row[0].size]
     function = functools.partial(descend_with_momentum, nesterov=nesterov)
-    map_in_place(graph, function, own, 2, grain=grain, memory_share=memory_share, name=name)
+    map_in_place(graph, function, own, 2, grain=grain, memory_fraction=memory_fraction, name=name)
 
 
 @checked
@@ -212,6 +212,9 @@ def adam_state(graph: Graph, parameters: Any, *, dtype: Any = None, name: str = 
         parameters: a pytree of tensors.
         dtype: of the averages; that of each parameter, but float32 for one of 16 bits, when left off.
         name: of the scope.
+
+    Raises:
+        OperationError: a pytree without tensors, or something that is no dtype.
 
     >>> import codelet as cl
     >>> graph = cl.Graph()
@@ -276,7 +279,7 @@ def adam(
     b2: float = 0.999,
     eps: float = 1e-8,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "adam",
 ) -> None:
     """Take parameters a step of Adam, in place, as `optax.adam`.
@@ -287,11 +290,11 @@ def adam(
         gradients: by them, a pytree alike.
         state: what `adam_state` made for them, which is changed.
         learning_rate: a number, or a tensor of shape () for one that changes.
-        b1: how much of the average of the gradients a step keeps.
-        b2: of that of their squares.
+        b1: the share of the average of the gradients that a step keeps.
+        b2: the share of the average of their squares that a step keeps.
         eps: is added to the root of the averaged squares.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -312,7 +315,7 @@ def adam(
     array([0.5, 1.5], dtype=float32)
     """
     numbers = {"b1": b1, "b2": b2, "eps": eps, "weight_decay": 0.0}
-    options = {"grain": grain, "memory_share": memory_share, "name": name}
+    options = {"grain": grain, "memory_fraction": memory_fraction, "name": name}
     _adam(graph, parameters, gradients, state, learning_rate, numbers, options)
 
 
@@ -329,30 +332,35 @@ def adamw(
     eps: float = 1e-8,
     weight_decay: float = 1e-4,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "adamw",
 ) -> None:
-    """Take parameters a step of Adam with decay of weights, in place, as `optax.adamw`; arguments as of `adam`.
+    """Take parameters a step of Adam with decay of weights, in place, as `optax.adamw`.
 
     Args:
-        graph: as of `adam`, with all that follows.
+        graph: where its compute sets are added, in a scope of its name.
         parameters: a pytree of tensors, which are changed.
-        gradients: by them.
-        state: what `adam_state` made for them.
-        learning_rate: a number, or a tensor of shape ().
-        b1: how much of the average of the gradients a step keeps.
-        b2: of that of their squares.
+        gradients: by them, a pytree alike.
+        state: what `adam_state` made for them, which is changed.
+        learning_rate: a number, or a tensor of shape () for one that changes.
+        b1: the share of the average of the gradients that a step keeps.
+        b2: the share of the average of their squares that a step keeps.
         eps: is added to the root of the averaged squares.
-        weight_decay: how much of a parameter is added to what it descends along.
-        grain: about how many elements a vertex has.
-        memory_share: of a tile's memory, what the plan may take.
+        weight_decay: this times a parameter is added to its direction of descent.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
         OperationError: pytrees that are not alike, or numbers that are not of floating point.
 
     Source: I. Loshchilov and F. Hutter, Decoupled weight decay regularization (2019), algorithm 2.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+    >>> w, slope = graph.add_variable("w", (2,)), graph.add_variable("slope", (2,))
+    >>> cl.ops.adamw(graph, w, slope, cl.ops.adam_state(graph, w), learning_rate=0.5)
     """
     numbers = {"b1": b1, "b2": b2, "eps": eps, "weight_decay": weight_decay}
-    options = {"grain": grain, "memory_share": memory_share, "name": name}
+    options = {"grain": grain, "memory_fraction": memory_fraction, "name": name}
     _adam(graph, parameters, gradients, state, learning_rate, numbers, options)

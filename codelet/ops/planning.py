@@ -21,7 +21,7 @@ from codelet.ops.prices import StepCost
 from codelet.ops.ways import Ways
 from codelet.target import Target
 
-MEMORY_SHARE = 0.6
+MEMORY_FRACTION = 0.6
 """Of a tile's memory, what an operation may take: PopLibs' availableMemoryProportion."""
 
 
@@ -209,14 +209,14 @@ class Offers:
         return [Plan(operation, self.ways.at(way), each, self.details[self.which[way]]) for way, each in pairs]
 
 
-def beyond(target: Target, steps: Iterable[StepCost], memory_share: float = MEMORY_SHARE) -> Any:
+def beyond(target: Target, steps: Iterable[StepCost], memory_fraction: float = MEMORY_FRACTION) -> Any:
     """By how much steps are over the memory: a number, or a column of these."""
     taken = functools.reduce(np.maximum, (step.tile_bytes - step.there_bytes for step in steps), np.int64(0))
     part = max(1, target.bytes_per_tile // _MEMORY_STEPS)
-    return np.maximum(0, -(-(taken - int(memory_share * target.bytes_per_tile)) // part))
+    return np.maximum(0, -(-(taken - int(memory_fraction * target.bytes_per_tile)) // part))
 
 
-def best_of(operation: str, target: Target, offers: Offers, memory_share: float = MEMORY_SHARE) -> Plan:
+def best_of(operation: str, target: Target, offers: Offers, memory_fraction: float = MEMORY_FRACTION) -> Plan:
     """The plan of the fewest cycles among those that fit the memory; where none does, of those that take least of it.
 
     Of equals it is the one on fewer tiles, then of fewer vertices, then of the least bound, then the first.
@@ -225,12 +225,12 @@ def best_of(operation: str, target: Target, offers: Offers, memory_share: float 
         operation: what is planned, for print.
         target: the machine.
         offers: the ways there are; at least one.
-        memory_share: of a tile's memory, what may be taken.
+        memory_fraction: of a tile's memory, what may be taken.
     """
     ways, count = offers.ways, len(offers.ways)
     least = offers.cycles + offers.least_to_finish
     places = np.empty((4, count))
-    places[:] = [beyond(target, offers.steps, memory_share) + 0 * least, least, ways.num_tiles, ways.num_vertices]
+    places[:] = [beyond(target, offers.steps, memory_fraction) + 0 * least, least, ways.num_tiles, ways.num_vertices]
     later = np.zeros(count, np.int64) + offers.later_cycles
     best: list[tuple[tuple[float, ...], Plan]] = []  # the two best so far
     order = np.lexsort((offers.bounds, *places[::-1]))
@@ -242,7 +242,7 @@ def best_of(operation: str, target: Target, offers: Offers, memory_share: float 
         if not len(chunk):
             break
         for way, plan in zip(chunk, offers.plans(operation, list(map(int, chunk))), strict=True):
-            place = beyond(target, plan.steps, memory_share), later[way] + plan.total_cycles, *places[2:, way]
+            place = beyond(target, plan.steps, memory_fraction), later[way] + plan.total_cycles, *places[2:, way]
             best = sorted([*best, (place, plan)], key=lambda entry: entry[0])[:2]
     return replace(best[0][1], next_best=best[1][1] if best[1:] else None, num_options=count)
 
@@ -264,10 +264,12 @@ class Option:
     details: tuple[tuple[str, object], ...] = ()
 
 
-def cheapest(operation: str, target: Target, options: Iterable[Option], memory_share: float = MEMORY_SHARE) -> Plan:
+def cheapest(
+    operation: str, target: Target, options: Iterable[Option], memory_fraction: float = MEMORY_FRACTION
+) -> Plan:
     """`best_of` of some options, at least one, each of which is counted by itself."""
     every = list(options)
     ways, bounds = Ways.like([option.cuts for option in every]), np.array([option.bound for option in every])
     details, finish = [option.details for option in every], lambda some, _: [tuple(every[k].price()) for k in some]
     offers = Offers(ways, [], bounds, details, np.arange(len(every)), finish=finish, least_to_finish=bounds)
-    return best_of(operation, target, offers, memory_share)
+    return best_of(operation, target, offers, memory_fraction)

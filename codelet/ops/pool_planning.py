@@ -20,7 +20,7 @@ import numpy as np
 from codelet.graphs.stages import Cut
 from codelet.ops.blocks import near
 from codelet.ops.pairs import Pair, told
-from codelet.ops.planning import MEMORY_SHARE, Offers, Plan, best_of, block_sizes, combined
+from codelet.ops.planning import MEMORY_FRACTION, Offers, Plan, best_of, block_sizes, combined
 from codelet.ops.prices import Costs, StepCost, by_group, costs_of, step_costs
 from codelet.ops.ways import Vertices, Ways, of_grain, ways_of
 from codelet.ops.windows import WindowedDimension
@@ -207,13 +207,15 @@ def _offers(target: Target, own: Pooled, grain: int | None) -> Offers:
 
 
 @functools.lru_cache(maxsize=1024)
-def plan_pooled(target: Target, own: Pooled, grain: int | None = None, memory_share: float = MEMORY_SHARE) -> Plan:
+def plan_pooled(
+    target: Target, own: Pooled, grain: int | None = None, memory_fraction: float = MEMORY_FRACTION
+) -> Plan:
     """How a pooling is spread over the tiles of a machine: the same plan for the same sizes.
 
     Args:
         target: the machine.
         own: the pooling.
         grain: about how many results a vertex has; None for the planner to choose.
-        memory_share: of a tile's memory, what the operation may take.
+        memory_fraction: of a tile's memory, what the operation may take.
     """
-    return best_of(str(own), target, _offers(target, own, grain), memory_share)
+    return best_of(str(own), target, _offers(target, own, grain), memory_fraction)

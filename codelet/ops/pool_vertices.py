@@ -28,7 +28,7 @@ def add_pooled(
     results: Mapping[str, Tensor],
     dtype: Any,
     grain: int | None,
-    memory_share: float,
+    memory_fraction: float,
     *,
     is_elsewhere: bool = False,
     nothing: Any = 0,
@@ -44,8 +44,8 @@ def add_pooled(
         windows: what they move over, by field, with what stands in padding.
         results: fields that have the shape of the results.
         dtype: of the results.
-        grain: about how many of them a vertex has.
-        memory_share: of a tile's memory.
+        grain: about how many of them a vertex has; default: chosen by the planner.
+        memory_fraction: of a tile's memory.
         is_elsewhere: whether what it reads was made on other tiles.
         nothing: the result of a window that meets no element.
         static: values of the codelet.
@@ -64,7 +64,7 @@ def add_pooled(
     around = {
         name: own.pad(widths, value=value) if any(map(any, widths)) else own for name, (own, value) in windows.items()
     }
-    plan = follow(plan_pooled(graph.target, work, grain, memory_share))
+    plan = follow(plan_pooled(graph.target, work, grain, memory_fraction))
     chosen, of_nothing = (own.of(plan.detail("workers")) for own in (codelets, filled))
     for phase in work.phases:
         empty = not all(one.taps for one in phase)

@@ -9,7 +9,7 @@ of the windows that have chosen it. Elements with other windows than their neigh
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_floating, check_tensors, checked_axis, checked_grain
-from codelet.ops.planning import MEMORY_SHARE, Plan
+from codelet.ops.planning import MEMORY_FRACTION, Plan
 from codelet.ops.pool_planning import Pooled, plan_pooled
 from codelet.ops.pool_vertices import add_pooled
 from codelet.ops.pooling_codelets import CODELETS, least
@@ -86,7 +86,7 @@ class _CheckedPooling:
 
 
 def _checked(
-    name: str, shape: tuple[int, ...], window_shape: Any, strides: Any, padding: Any, axes: Any
+    name: str, shape: tuple[int, ...], window_shape: Any, strides: Any, padding: Any, axis: Any
 ) -> _CheckedPooling:
     """A pooling over some axes of a tensor.
 
@@ -98,20 +98,21 @@ def _checked(
         count = len(window_shape)
     except TypeError:
         count = -1
-    if axes is None:
+    if axis is None:
         if count != rank - 2:
             raise OperationError(
                 f"window_shape of ops.{name} has not a size for each dimension that is pooled",
                 given=f"{window_shape!r} for a tensor of shape {shape}",
                 expected=f"{max(0, rank - 2)} of them: (batch, field..., channels)",
-                fix="axes=(2, 3), say, for those that are pooled",
+                fix="axis=(2, 3), say, for those that are pooled",
             )
         own = tuple(range(1, rank - 1))
     else:
-        own = tuple(checked_axis(name, "axes", axis, rank) for axis in axes)
+        several = tuple(axis) if isinstance(axis, Iterable) else (axis,)
+        own = tuple(checked_axis(name, "axis", each, rank) for each in several)
         if len(set(own)) < len(own) or len(own) != count:
             raise OperationError(
-                f"axes of ops.{name} do not fit", given=repr(axes), expected=f"one for each size of {window_shape!r}"
+                f"axis of ops.{name} does not fit", given=repr(axis), expected=f"one for each size of {window_shape!r}"
             )
     window = whole_numbers(name, "window_shape", window_shape, count)
     moved = whole_numbers(name, "strides", strides, count)
@@ -151,9 +152,9 @@ def max_pool(
     strides: Sequence[int] | int | None = None,
     padding: Any = "VALID",
     *,
-    axes: Sequence[int] | None = None,
+    axis: int | Sequence[int] | None = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "max_pool",
 ) -> Tensor:
     """The greatest element of each window, as `flax.linen.max_pool` and `jax.lax.reduce_window`.
@@ -162,27 +163,27 @@ def max_pool(
         graph: where its compute sets are added, in a scope of its name.
         x: what is pooled.
         window_shape: elements of a window along each dimension that is pooled.
-        strides: by how many elements windows move; 1 when left off.
+        strides: by how many elements windows move; default: 1.
         padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension that is pooled.
-        axes: these dimensions; when left off, all between the first and the last, as of (batch, field..., channels).
-        grain: about how many results a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        axis: these dimensions; default: all between the first and the last, of (batch, field..., channels).
+        grain: about how many results a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
         OperationError: sizes or options that do not fit.
 
     >>> import codelet as cl, jax.numpy as jnp
-    >>> pool = cl.lower(lambda graph, x: cl.ops.max_pool(graph, x, (2, 2), (2, 2), axes=(2, 3)))
+    >>> pool = cl.lower(lambda graph, x: cl.ops.max_pool(graph, x, (2, 2), (2, 2), axis=(2, 3)))
     >>> pool(jnp.arange(16.0).reshape(1, 1, 4, 4)).reshape(-1).tolist()
     [5.0, 7.0, 13.0, 15.0]
     """
     check_tensors(name, graph, x=x)
-    own = _checked(name, x.shape, window_shape, strides, padding, axes)
+    own = _checked(name, x.shape, window_shape, strides, padding, axis)
     grain = checked_grain(name, grain)
     with graph.scope(name, unique=True):
         windows = {"x": (x, least(x.dtype))}
-        return add_pooled(graph, "pool", "greatest", own.forward, windows, {}, x.dtype, grain, memory_share)
+        return add_pooled(graph, "pool", "greatest", own.forward, windows, {}, x.dtype, grain, memory_fraction)
 
 
 @checked
@@ -193,9 +194,9 @@ def plan_max_pool(
     strides: Sequence[int] | int | None = None,
     padding: Any = "VALID",
     *,
-    axes: Sequence[int] | None = None,
+    axis: int | Sequence[int] | None = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "plan_max_pool",
 ) -> Plan:
     """The plan of a `max_pool` of the same arguments; nothing is added.
@@ -203,21 +204,27 @@ def plan_max_pool(
     Args:
         graph: of the tensor.
         x: what is pooled.
-        window_shape: of the pooling.
-        strides: of the pooling.
-        padding: of the pooling.
-        axes: of the pooling.
-        grain: about how many results a vertex has.
-        memory_share: of a tile's memory, what the plan may take.
+        window_shape: elements of a window along each dimension that is pooled.
+        strides: by how many elements windows move; default: 1.
+        padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension that is pooled.
+        axis: these dimensions; default: all between the first and the last, of (batch, field..., channels).
+        grain: about how many results a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: in what is told of mistakes.
 
     Raises:
         OperationError: sizes or options that do not fit.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+    >>> plan = cl.ops.plan_max_pool(graph, graph.add_variable("x", (2, 8, 8, 4)), (2, 2), (2, 2))
+    >>> plan.total_cycles > 0
+    True
     """
     check_tensors(name, graph, x=x)
-    own = _checked(name, x.shape, window_shape, strides, padding, axes)
+    own = _checked(name, x.shape, window_shape, strides, padding, axis)
     work = Pooled("pool", own.forward, (("x", x.dtype),), (), x.dtype, CODELETS["greatest"])
-    return plan_pooled(graph.target, work, checked_grain(name, grain), memory_share)
+    return plan_pooled(graph.target, work, checked_grain(name, grain), memory_fraction)
 
 
 @checked
@@ -229,9 +236,9 @@ def max_pool_gradient(
     strides: Sequence[int] | int | None = None,
     padding: Any = "VALID",
     *,
-    axes: Sequence[int] | None = None,
+    axis: int | Sequence[int] | None = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "max_pool_gradient",
 ) -> Tensor:
     """The gradient of `max_pool`, from that of its results: of equal elements of a window the first takes the slope.
@@ -240,26 +247,31 @@ def max_pool_gradient(
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the results.
         x: what is pooled.
-        window_shape: of the pooling.
-        strides: of the pooling.
-        padding: of the pooling.
-        axes: of the pooling.
-        grain: about how many results, and then elements, a vertex has.
-        memory_share: of a tile's memory, what the plan may take.
+        window_shape: elements of a window along each dimension that is pooled.
+        strides: by how many elements windows move; default: 1.
+        padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension that is pooled.
+        axis: these dimensions; default: all between the first and the last, of (batch, field..., channels).
+        grain: about how many results, and then elements, a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
         OperationError: sizes or options that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slope = cl.lower(lambda graph, g, x: cl.ops.max_pool_gradient(graph, g, x, (2,), (2,), axis=0))
+    >>> slope(jnp.array([2.0, 4.0]), jnp.array([1.0, 3.0, 7.0, 5.0]))
+    Array([0., 2., 4., 0.], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, x=x)
-    own = _checked(name, x.shape, window_shape, strides, padding, axes)
+    own = _checked(name, x.shape, window_shape, strides, padding, axis)
     _check_cotangent(name, cotangent, own)
     grain = checked_grain(name, grain)
     with graph.scope(name, unique=True):
         with graph.scope("choose"):
             windows = {"x": (x, least(x.dtype))}
             chosen = add_pooled(
-                graph, "choose", "first_greatest", own.forward, windows, {}, np.int32, grain, memory_share
+                graph, "choose", "first_greatest", own.forward, windows, {}, np.int32, grain, memory_fraction
             )
         slopes = {"g": (cotangent, 0), "chosen": (chosen, -1)}
         return add_pooled(
@@ -271,7 +283,7 @@ def max_pool_gradient(
             {},
             cotangent.dtype,
             grain,
-            memory_share,
+            memory_fraction,
             is_elsewhere=True,
         )
 
@@ -291,16 +303,16 @@ def max_pool_gradient_pays(
     strides: Sequence[int] | int | None,
     padding: Any,
     *,
-    axes: Sequence[int] | None,
+    axis: int | Sequence[int] | None,
     grain: int | None,
-    memory_share: float,
+    memory_fraction: float,
 ) -> bool:
     """Whether `max_pool_gradient` is taken for less than the adjoints of a pooling's vertices."""
-    own = _checked("max_pool", x.shape, window_shape, strides, padding, axes)
+    own = _checked("max_pool", x.shape, window_shape, strides, padding, axis)
     if any(step < size for step, size in zip(own.strides, own.window, strict=True)):
         return True
-    planned: dict[str, Any] = {"grain": grain, "memory_share": memory_share}
-    pool = plan_max_pool(graph, x, window_shape, strides, padding, axes=axes, **planned)
+    planned: dict[str, Any] = {"grain": grain, "memory_fraction": memory_fraction}
+    pool = plan_max_pool(graph, x, window_shape, strides, padding, axis=axis, **planned)
     places, slopes = np.dtype(np.int32), (("g", x.dtype), ("chosen", np.dtype(np.int32)))
     choose = Pooled("choose", own.forward, (("x", x.dtype),), (), places, CODELETS["first_greatest"])
     gather = Pooled("gather", own.backward, slopes, (), x.dtype, CODELETS["slopes_of_chosen"], True)
@@ -316,10 +328,10 @@ def avg_pool(
     strides: Sequence[int] | int | None = None,
     padding: Any = "VALID",
     *,
-    axes: Sequence[int] | None = None,
+    axis: int | Sequence[int] | None = None,
     count_include_pad: bool = True,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "avg_pool",
 ) -> Tensor:
     """The average of each window, as `flax.linen.avg_pool`.
@@ -328,31 +340,44 @@ def avg_pool(
         graph: where its compute sets are added, in a scope of its name.
         x: what is pooled, of floating point.
         window_shape: elements of a window along each dimension that is pooled.
-        strides: by how many elements windows move; 1 when left off.
+        strides: by how many elements windows move; default: 1.
         padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension that is pooled.
-        axes: these dimensions; when left off, all between the first and the last, as of (batch, field..., channels).
+        axis: these dimensions; default: all between the first and the last, of (batch, field..., channels).
         count_include_pad: whether positions of padding count as elements of a window.
-        grain: about how many results a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many results a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
         OperationError: sizes or options that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> pool = cl.lower(lambda graph, x: cl.ops.avg_pool(graph, x, (2,), (2,), axis=0))
+    >>> pool(jnp.array([1.0, 3.0, 5.0, 7.0]))
+    Array([2., 6.], dtype=float32)
     """
     check_tensors(name, graph, x=x)
     check_floating(name, x=x)
-    own = _checked(name, x.shape, window_shape, strides, padding, axes)
+    own = _checked(name, x.shape, window_shape, strides, padding, axis)
     grain = checked_grain(name, grain)
     with graph.scope(name, unique=True):
         windows = {"x": (x, 0)}
         if count_include_pad or not any(map(any, own.padding)):
             count = math.prod(own.window)
             return add_pooled(
-                graph, "pool", "average", own.forward, windows, {}, x.dtype, grain, memory_share, count=count
+                graph, "pool", "average", own.forward, windows, {}, x.dtype, grain, memory_fraction, count=count
             )
         counts = graph.add_constant("counts", own.counts(x.dtype)).broadcast_to(own.results)
         return add_pooled(
-            graph, "pool", "average_of_counts", own.forward, windows, {"counts": counts}, x.dtype, grain, memory_share
+            graph,
+            "pool",
+            "average_of_counts",
+            own.forward,
+            windows,
+            {"counts": counts},
+            x.dtype,
+            grain,
+            memory_fraction,
         )
 
 
@@ -360,15 +385,15 @@ def avg_pool(
 def avg_pool_gradient(
     graph: Graph,
     cotangent: Tensor,
-    shape: Sequence[int],
+    x_shape: Sequence[int],
     window_shape: Sequence[int],
     strides: Sequence[int] | int | None = None,
     padding: Any = "VALID",
     *,
-    axes: Sequence[int] | None = None,
+    axis: int | Sequence[int] | None = None,
     count_include_pad: bool = True,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "avg_pool_gradient",
 ) -> Tensor:
     """The gradient of `avg_pool`, from that of its results.
@@ -376,22 +401,27 @@ def avg_pool_gradient(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the results.
-        shape: of what is pooled.
-        window_shape: of the pooling.
-        strides: of the pooling.
-        padding: of the pooling.
-        axes: of the pooling.
-        count_include_pad: of the pooling.
-        grain: about how many elements a vertex has.
-        memory_share: of a tile's memory, what the plan may take.
+        x_shape: the shape of what was pooled.
+        window_shape: elements of a window along each dimension that is pooled.
+        strides: by how many elements windows move; default: 1.
+        padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension that is pooled.
+        axis: these dimensions; default: all between the first and the last, of (batch, field..., channels).
+        count_include_pad: whether padding counted as elements of a window.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
         OperationError: sizes or options that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slope = cl.lower(lambda graph, g: cl.ops.avg_pool_gradient(graph, g, (4,), (2,), (2,), axis=0))
+    >>> slope(jnp.array([2.0, 4.0]))
+    Array([1., 1., 2., 2.], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent)
     check_floating(name, cotangent=cotangent)
-    own = _checked(name, tuple(shape), window_shape, strides, padding, axes)
+    own = _checked(name, tuple(x_shape), window_shape, strides, padding, axis)
     _check_cotangent(name, cotangent, own)
     grain = checked_grain(name, grain)
     with graph.scope(name, unique=True):
@@ -407,11 +437,19 @@ def avg_pool_gradient(
                 {},
                 cotangent.dtype,
                 grain,
-                memory_share,
+                memory_fraction,
                 count=count,
             )
         counts = graph.add_constant("counts", own.counts(cotangent.dtype)).broadcast_to(own.results)
         slopes["counts"] = (own.spread(counts), 1)
         return add_pooled(
-            graph, "gather", "slopes_of_counts", own.backward_of_sums, slopes, {}, cotangent.dtype, grain, memory_share
+            graph,
+            "gather",
+            "slopes_of_counts",
+            own.backward_of_sums,
+            slopes,
+            {},
+            cotangent.dtype,
+            grain,
+            memory_fraction,
         )

@@ -26,7 +26,7 @@ from codelet.ops.block_planning import add_up, least_of_sums, with_sums
 from codelet.ops.blocks import near
 from codelet.ops.homes import Home, moved_elements
 from codelet.ops.pairs import Pair, both, told
-from codelet.ops.planning import MEMORY_SHARE, Offers, Plan, Steps, best_of, block_sizes, repeated
+from codelet.ops.planning import MEMORY_FRACTION, Offers, Plan, Steps, best_of, block_sizes, repeated
 from codelet.ops.prices import POINTER_BYTES, Costs, StepCost, by_group, costs_of, moved_cycles, step_costs
 from codelet.ops.ways import Vertices, Ways, of_grain, product_of, ways_of
 from codelet.target import Target
@@ -409,7 +409,7 @@ def plan_product(
     own: Product,
     codelets: Codelets = CODELETS,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
 ) -> Plan:
     """How a product is spread over the tiles of a machine: the same plan for the same sizes.
 
@@ -421,16 +421,16 @@ def plan_product(
         own: the product.
         codelets: what it is made of.
         grain: about how many multiply-adds a vertex has; None for the planner to choose.
-        memory_share: of a tile's memory, what the operation may take.
+        memory_fraction: of a tile's memory, what the operation may take.
     """
-    memory = int(memory_share * target.bytes_per_tile)
+    memory = int(memory_fraction * target.bytes_per_tile)
     for turns, role, part in _in_turns(own) if grain is None else ():
         offers = _offers(target, part, codelets, grain, memory, turns)
         if offers is None:
             continue
-        plan = best_of(str(own), target, offers, memory_share)
+        plan = best_of(str(own), target, offers, memory_fraction)
         if plan.tile_bytes <= memory:
             return plan if turns == 1 else repeated(plan, turns, f"turns of {role}")
     offers = _offers(target, own, codelets, grain, sys.maxsize, 1)
     assert offers is not None
-    return best_of(str(own), target, offers, memory_share)
+    return best_of(str(own), target, offers, memory_fraction)

@@ -87,12 +87,19 @@ def _options(target: Target, own: _Puts, grain: int | None) -> Iterator[Option]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(target: Target, own: _Puts, grain: int | None) -> Plan:
-    return cheapest(f"putting {own.count:,} of {own.length:,}", target, _options(target, own, grain))
+def _plan(target: Target, own: _Puts, grain: int | None, memory_fraction: float) -> Plan:
+    return cheapest(f"putting {own.count:,} of {own.length:,}", target, _options(target, own, grain), memory_fraction)
 
 
 def put_back(
-    graph: Graph, values: Tensor, positions: Tensor, axis: int, length: int, grain: int | None, name: str
+    graph: Graph,
+    values: Tensor,
+    positions: Tensor,
+    axis: int,
+    length: int,
+    grain: int | None,
+    memory_fraction: float,
+    name: str,
 ) -> Tensor:
     """Numbers put to positions along an axis of zeros.
 
@@ -103,6 +110,7 @@ def put_back(
         axis: along which, counted from the beginning.
         length: of the lines of the result.
         grain: about how many elements a vertex makes; None for the planner to choose.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -123,5 +131,5 @@ def put_back(
                 own_values = {"values": given[lines], "positions": places[lines]}
                 return {**own_values, "start": stretch.elements.start, "out": place, "length": place.shape[-1]}
 
-            add_blocks(graph, "put", put, follow(_plan(graph.target, own, grain)).cuts, fields)
+            add_blocks(graph, "put", put, follow(_plan(graph.target, own, grain, memory_fraction)).cuts, fields)
     return from_lines(out, values.shape, axis)

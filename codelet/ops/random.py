@@ -19,10 +19,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from codelet.deprecated import old_order
 from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
-from codelet.ops.arguments import check_floating, check_tensors, checked_dtype, checked_grain
+from codelet.hostdata import is_of_keys
+from codelet.ops.arguments import check_floating, check_tensors, checked_dtype, checked_grain, is_key
 from codelet.ops.pairs import Pair
+from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.random_codelets import (
     draw_between,
     draw_bits,
@@ -42,15 +45,32 @@ from codelet.views.tensor import Tensor
 # --- what is given ------------------------------------------------------------------------------------------
 
 
-def _check_key(operation: str, graph: Graph, key: Tensor, **tensors: Tensor) -> None:
-    check_tensors(operation, graph, key=key, **tensors)
-    if key.shape != (2,) or key.dtype != np.uint32:
+def _check_key(operation: str, graph: Graph, key: Any, **tensors: Tensor) -> None:
+    """See that a key is a tensor of its data, or a key that JAX has made, typed or not; and that others are tensors.
+
+    Raises:
+        OperationError: a key of another form, or of another implementation than `threefry2x32`.
+    """
+    if isinstance(key, Tensor) or getattr(key, "dtype", None) is None:
+        check_tensors(operation, graph, key=key, **tensors)
+    else:
+        check_tensors(operation, graph, **tensors)
+    known: Any = key
+    is_typed = is_of_keys(key.dtype)
+    if (key.shape, is_typed or key.dtype == np.uint32) != (() if is_typed else (2,), True) or (
+        is_typed and str(jax.random.key_impl(known)) != "threefry2x32"
+    ):
         raise OperationError(
-            f"key of ops.{operation} is not the data of a key",
+            f"key of ops.{operation} is not a key",
             given=key,
-            expected="uint32 of shape (2,)",
-            fix="pass jax.random.key_data(jax.random.key(seed)), of the implementation threefry2x32",
+            expected="jax.random.key(seed), of the implementation threefry2x32, or its data: uint32 of shape (2,)",
+            fix="pass jax.random.key(seed), or of a tensor what jax.random.key_data gives",
         )
+
+
+def _key_tensor(graph: Graph, key: Any) -> Tensor:
+    """A key as a tensor of its data, in the scope that is open: a constant, where it is known."""
+    return key if isinstance(key, Tensor) else graph.add_constant("key", key)
 
 
 def _checked_shape(operation: str, shape: Any, per_element: int = 1) -> tuple[int, ...]:
@@ -111,17 +131,18 @@ def _broadcast(operation: str, name: str, tensor: Tensor, shape: tuple[int, ...]
 def _draw(
     graph: Graph,
     name: str,
-    key: Tensor,
+    key: Any,
     codelets: Pair,
     shape: tuple[int, ...],
     of: Any,
-    grain: int | None,
+    planned: tuple[int | None, float],
     operands: Mapping[str, Tensor | float] = MappingProxyType({}),
     **static: Any,
 ) -> Tensor:
     """The vertices that draw an array of a dtype, each a stretch of it, from the numbers of its elements."""
-    dtype, grain, own = np.dtype(of), checked_grain(name, grain), dict[str, Tensor]()
+    dtype, grain, own = np.dtype(of), checked_grain(name, planned[0]), dict[str, Tensor]()
     with graph.scope(name, unique=True):
+        key = _key_tensor(graph, key)
         for which, value in operands.items():
             if not isinstance(value, Tensor):
                 value = graph.add_constant(which, np.array(value, dtype)).broadcast_to((math.prod(shape),))
@@ -137,31 +158,34 @@ def _draw(
 
         if out.size:
             dtypes = {which: tensor.dtype for which, tensor in own.items()}
-            add_draws(graph, draw_work("draw", codelets, out.size, dtypes, dtype, static), grain, fields)
+            add_draws(graph, draw_work("draw", codelets, out.size, dtypes, dtype, static), grain, planned[1], fields)
     return out
 
 
 # --- operations ---------------------------------------------------------------------------------------------
 
 
+@old_order(("key", "shape", "dtype"), is_key)
 @checked
 def random_bits(
     graph: Graph,
-    key: Tensor,
     shape: Sequence[int] = (),
-    dtype: Any = None,
     *,
+    key: Any,
+    dtype: Any = None,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "random_bits",
 ) -> Tensor:
     """Random bits, as `jax.random.bits` draws them.
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        key: the data of a key, uint32 of shape (2,).
         shape: of the results.
+        key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
         dtype: of the results, unsigned integers: uint32 when left off, uint64 with x64.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -169,7 +193,7 @@ def random_bits(
 
     >>> import codelet as cl, jax
     >>> key = jax.random.key(7)
-    >>> draw = cl.lower(lambda graph, key: cl.ops.random_bits(graph, key, (3, 5)))
+    >>> draw = cl.lower(lambda graph, key: cl.ops.random_bits(graph, (3, 5), key=key))
     >>> bool((draw(jax.random.key_data(key)) == jax.random.bits(key, (3, 5))).all())
     True
     """
@@ -178,101 +202,140 @@ def random_bits(
     own = checked_dtype(name, "dtype", jax.dtypes.canonicalize_dtype(np.uint64) if dtype is None else dtype)
     if not jnp.issubdtype(own, jnp.unsignedinteger):
         raise OperationError(f"dtype of ops.{name} is not of unsigned integers", given=own, expected="uint32, say")
-    return _draw(graph, name, key, draw_bits, shape, own, grain, dtype=own.name)
+    return _draw(graph, name, key, draw_bits, shape, own, (grain, memory_fraction), dtype=own.name)
 
 
+@old_order(("key", "shape", "dtype", "minval", "maxval"), is_key)
 @checked
 def uniform(
     graph: Graph,
-    key: Tensor,
     shape: Sequence[int] = (),
+    *,
+    key: Any,
     dtype: Any = None,
     minval: Tensor | float = 0.0,
     maxval: Tensor | float = 1.0,
-    *,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "uniform",
 ) -> Tensor:
     """Uniform numbers from `minval` to below `maxval`, as `jax.random.uniform` draws them.
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        key: the data of a key, uint32 of shape (2,).
         shape: of the results.
-        dtype: of the results, of floating point: float32 when left off.
+        key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
+        dtype: of the results, of floating point; default: float32.
         minval: a number, or a tensor that broadcasts to the results.
         maxval: the same.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
         OperationError: a key, a shape, a dtype or bounds that do not fit.
+
+    >>> import codelet as cl, jax, jax.numpy as jnp
+    >>> key = jax.random.key(0)
+    >>> drawn = cl.lower(lambda graph: cl.ops.uniform(graph, (3,), key=key))()
+    >>> bool((drawn == jax.random.uniform(key, (3,))).all())
+    True
     """
     bounds = {k: v for k, v in {"minval": minval, "maxval": maxval}.items() if isinstance(v, Tensor)}
     _check_key(name, graph, key, **bounds)
     shape, own = _checked_shape(name, shape), _checked_float(name, dtype)
     if not bounds:
         low, high = _checked_number(name, "minval", minval), _checked_number(name, "maxval", maxval)
-        return _draw(graph, name, key, draw_uniform, shape, own, grain, minval=low, maxval=high, dtype=own.name)
+        return _draw(
+            graph,
+            name,
+            key,
+            draw_uniform,
+            shape,
+            own,
+            (grain, memory_fraction),
+            minval=low,
+            maxval=high,
+            dtype=own.name,
+        )
     operands = {
         which: _broadcast(name, which, bounds[which], shape) if which in bounds else _checked_number(name, which, value)
         for which, value in (("minval", minval), ("maxval", maxval))
     }
-    return _draw(graph, name, key, draw_between, shape, own, grain, operands, dtype=own.name)
+    return _draw(graph, name, key, draw_between, shape, own, (grain, memory_fraction), operands, dtype=own.name)
 
 
+@old_order(("key", "shape", "dtype"), is_key)
 @checked
 def normal(
     graph: Graph,
-    key: Tensor,
     shape: Sequence[int] = (),
-    dtype: Any = None,
     *,
+    key: Any,
+    dtype: Any = None,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "normal",
 ) -> Tensor:
     """Numbers of the standard normal distribution, as `jax.random.normal` draws them.
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        key: the data of a key, uint32 of shape (2,).
         shape: of the results.
-        dtype: of the results, of floating point: float32 when left off.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
+        dtype: of the results, of floating point; default: float32.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
         OperationError: a key, a shape or a dtype that does not fit.
+
+    >>> import codelet as cl, jax, jax.numpy as jnp
+    >>> key = jax.random.key(0)
+    >>> drawn = cl.lower(lambda graph: cl.ops.normal(graph, (3,), key=key))()
+    >>> bool(jnp.allclose(drawn, jax.random.normal(key, (3,))))
+    True
     """
     _check_key(name, graph, key)
     shape, own = _checked_shape(name, shape), _checked_float(name, dtype)
-    return _draw(graph, name, key, draw_normal, shape, own, grain, dtype=own.name)
+    return _draw(graph, name, key, draw_normal, shape, own, (grain, memory_fraction), dtype=own.name)
 
 
+@old_order(("key", "p", "shape", "mode"), is_key)
 @checked
 def bernoulli(
     graph: Graph,
-    key: Tensor,
     p: Tensor | float = 0.5,
     shape: Sequence[int] | None = None,
-    mode: str = "low",
     *,
+    key: Any,
+    mode: str = "low",
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "bernoulli",
 ) -> Tensor:
     """Truth values, true with probability `p`, as `jax.random.bernoulli` draws them.
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        key: the data of a key, uint32 of shape (2,).
         p: a number from 0 to 1, or a tensor that broadcasts to the results.
         shape: of the results; that of `p` when left off.
+        key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
         mode: "high" draws twice as many bits, for probabilities near 0.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
         OperationError: a key, a probability, a shape or a mode that does not fit.
+
+    >>> import codelet as cl, jax, jax.numpy as jnp
+    >>> key = jax.random.key(0)
+    >>> cl.lower(lambda graph: cl.ops.bernoulli(graph, 0.5, (4,), key=key))().tolist() == jax.random.bernoulli(
+    ...     key, 0.5, (4,)
+    ... ).tolist()
+    True
     """
     given = {"p": p} if isinstance(p, Tensor) else {}
     _check_key(name, graph, key, **given)
@@ -283,19 +346,21 @@ def bernoulli(
     static = {"count": math.prod(own) if mode == "high" else 0, "mode": mode}
     if isinstance(p, Tensor):
         operands = {"p": _broadcast(name, "p", p, own)}
-        return _draw(graph, name, key, draw_truths, own, bool, grain, operands, **static)
+        return _draw(graph, name, key, draw_truths, own, bool, (grain, memory_fraction), operands, **static)
     number, dtype = _checked_number(name, "p", p, 0, 1), checked_dtype(name, "p", float).name
-    return _draw(graph, name, key, draw_truth, own, bool, grain, p=number, dtype=dtype, **static)
+    return _draw(graph, name, key, draw_truth, own, bool, (grain, memory_fraction), p=number, dtype=dtype, **static)
 
 
+@old_order(("key", "x", "rate"), is_key)
 @checked
 def dropout(
     graph: Graph,
-    key: Tensor,
     x: Tensor,
     rate: float = 0.5,
     *,
+    key: Any,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "dropout",
 ) -> Tensor:
     """An array with a share of its elements 0, and the others divided by the share of those kept.
@@ -304,14 +369,20 @@ def dropout(
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        key: the data of a key, uint32 of shape (2,).
         x: of floating point.
         rate: the share that becomes 0, from 0 to 1.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
         OperationError: a key, a rate or a dtype that does not fit.
+
+    >>> import codelet as cl, jax, jax.numpy as jnp
+    >>> drop = cl.lower(lambda graph, x: cl.ops.dropout(graph, x, 0.5, key=jax.random.key(0)))
+    >>> sorted(set(drop(jnp.ones(100)).tolist()))
+    [0.0, 2.0]
     """
     _check_key(name, graph, key, x=x)
     check_floating(name, x=x)
@@ -321,17 +392,21 @@ def dropout(
             return x if kept else graph.add_constant("zero", np.zeros((), x.dtype)).broadcast_to(x.shape)
     _checked_shape(name, x.shape)
     dtype = checked_dtype(name, "rate", float).name
-    return _draw(graph, name, key, drop, x.shape, x.dtype, grain, {"x": x.flatten()}, kept=kept, dtype=dtype)
+    return _draw(
+        graph, name, key, drop, x.shape, x.dtype, (grain, memory_fraction), {"x": x.flatten()}, kept=kept, dtype=dtype
+    )
 
 
+@old_order(("key", "rate"), is_key, after=2)
 @checked
 def dropout_gradient(
     graph: Graph,
     cotangent: Tensor,
-    key: Tensor,
     rate: float = 0.5,
     *,
+    key: Any,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "dropout_gradient",
 ) -> Tensor:
     """The gradient of `dropout` by `x`: the cotangent where `x` was kept, by the same key; nothing need be stored.
@@ -339,38 +414,58 @@ def dropout_gradient(
     Args:
         graph: where its compute set is added, in a scope of its name.
         cotangent: of the results, in their shape.
-        key: the data of the key that they were made with.
         rate: the share that was made 0.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        key: that which they were made with, in either form.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
         OperationError: a key, a rate or a dtype that does not fit.
+
+    >>> import codelet as cl, jax, jax.numpy as jnp
+    >>> key = jax.random.key(0)
+    >>> slope = cl.lower(lambda graph, g: cl.ops.dropout_gradient(graph, g, 0.5, key=key))
+    >>> sorted(set(slope(jnp.ones(100)).tolist()))
+    [0.0, 2.0]
     """
-    return dropout(graph, key, cotangent, rate, grain=grain, name=name)
+    return dropout(graph, cotangent, rate, key=key, grain=grain, memory_fraction=memory_fraction, name=name)
 
 
 @checked
 def split_key(
-    graph: Graph, key: Tensor, num: int | Sequence[int] = 2, *, grain: int | None = None, name: str = "split_key"
+    graph: Graph,
+    key: Any,
+    num: int | Sequence[int] = 2,
+    *,
+    grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
+    name: str = "split_key",
 ) -> Tensor:
     """New keys of a key, as `jax.random.split` makes them: their data, uint32 of shape (*num, 2).
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        key: the data of a key, uint32 of shape (2,).
+        key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
         num: how many, or the shape of an array of keys.
-        grain: about how many a vertex makes; the planner chooses when it is left off.
+        grain: about how many a vertex makes; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
         OperationError: a key or a shape that does not fit.
+
+    >>> import codelet as cl, jax, jax.numpy as jnp
+    >>> key = jax.random.key(0)
+    >>> keys = cl.lower(lambda graph: cl.ops.split_key(graph, key, 3))()
+    >>> bool((keys == jax.random.key_data(jax.random.split(key, 3))).all())
+    True
     """
     _check_key(name, graph, key)
     shape = _checked_shape(name, num, 2)
     grain, count = checked_grain(name, grain), math.prod(shape)
     with graph.scope(name, unique=True):
-        out = graph.add_variable("out", (*shape, 2), np.uint32)
+        key, out = _key_tensor(graph, key), graph.add_variable("out", (*shape, 2), np.uint32)
         rows, counters = out.reshape(count, 2), Index(0, (count,), (1,))
 
         def fields(elements: slice) -> dict[str, Any]:
@@ -381,23 +476,30 @@ def split_key(
                 graph,
                 draw_work("make keys", make_keys, count, {}, np.dtype(np.uint32), {}, is_of_words=True),
                 grain,
+                memory_fraction,
                 fields,
             )
     return out
 
 
 @checked
-def fold_in(graph: Graph, key: Tensor, data: Tensor | int, *, name: str = "fold_in") -> Tensor:
+def fold_in(graph: Graph, key: Any, data: Tensor | int, *, name: str = "fold_in") -> Tensor:
     """A new key of a key and a number, as `jax.random.fold_in` makes it: in a program that repeats, one for each turn.
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        key: the data of a key, uint32 of shape (2,).
+        key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
         data: a whole number, or a scalar tensor of integers: the `index` of a `cl.Repeat`, say.
         name: of the scope.
 
     Raises:
         OperationError: a key or a number that does not fit.
+
+    >>> import codelet as cl, jax, jax.numpy as jnp
+    >>> key = jax.random.key(0)
+    >>> own = cl.lower(lambda graph: cl.ops.fold_in(graph, key, 7))()
+    >>> bool((own == jax.random.key_data(jax.random.fold_in(key, 7))).all())
+    True
     """
     if isinstance(data, Tensor):
         _check_key(name, graph, key, data=data)
@@ -410,4 +512,4 @@ def fold_in(graph: Graph, key: Tensor, data: Tensor | int, *, name: str = "fold_
     with graph.scope(name, unique=True):
         if not isinstance(data, Tensor):
             data = graph.add_constant("data", np.array(data % 2**32, np.uint32))
-        return graph.add_vertex("fold in", fold, key=key, data=data)
+        return graph.add_vertex("fold in", fold, key=_key_tensor(graph, key), data=data)

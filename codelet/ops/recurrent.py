@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ from codelet.ops.elementwise import map as map_of
 from codelet.ops.homes import home_of
 from codelet.ops.pairs import Pair, both
 from codelet.ops.partials import add_planned
-from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.reduce import sum as sum_of
 from codelet.ops.schema import checked
 from codelet.views.tensor import Tensor
@@ -89,11 +89,11 @@ _KINDS = {"gates": (0, 1, 2), "state": (0, 2), "bias": (1, 2), "cells": (2,)}
 class _Cell:
     """The sizes of a cell, and what is done to all of its gates."""
 
-    def __init__(self, graph: Graph, x: Tensor, h: Tensor, count: int, grain: int | None, memory_share: float):
+    def __init__(self, graph: Graph, x: Tensor, h: Tensor, count: int, grain: int | None, memory_fraction: float):
         self.graph, self.count, self.dtype = graph, count, x.dtype
         self.shape = h.shape
         self.batch, self.cells = math.prod(h.shape[:-1]), h.shape[-1]
-        self.grain, self.memory_share = grain, memory_share
+        self.grain, self.memory_fraction = grain, memory_fraction
 
     def sizes(self, kind: str) -> tuple[int, ...]:
         """The shape of a field."""
@@ -135,7 +135,7 @@ class _Cell:
         outputs = {out: self.graph.add_variable(out, self.sizes(kind), self.dtype) for out, kind in results.items()}
         if self.batch * self.cells:
             work = Work(name, axes, own, made, *codelets)
-            plan = plan_work(self.graph.target, work, self.grain, self.memory_share)
+            plan = plan_work(self.graph.target, work, self.grain, self.memory_fraction)
             add_planned(self.graph, work, plan, tensors, outputs)
         return list(outputs.values())
 
@@ -162,7 +162,7 @@ def _checked(
     weight_hh: Tensor,
     biases: Mapping[str, Tensor | None],
     grain: Any,
-    memory_share: float,
+    memory_fraction: float,
 ) -> _Cell:
     """A cell whose operands fit.
 
@@ -191,10 +191,22 @@ def _checked(
                 given=tensor,
                 expected=f"shape {expected[name]}: {count} gates of {cells} cells, by the shape of h",
             )
-    return _Cell(graph, x, h, count, checked_grain(operation, grain), memory_share)
+    return _Cell(graph, x, h, count, checked_grain(operation, grain), memory_fraction)
 
 
 # --- operations ---------------------------------------------------------------------------------------------
+
+
+class LSTMState(NamedTuple):
+    """What `lstm_cell` gives.
+
+    Attributes:
+        h: the new hidden states, of shape (..., cells).
+        c: the new memories, in the same shape.
+    """
+
+    h: Tensor
+    c: Tensor
 
 
 @checked
@@ -208,9 +220,9 @@ def lstm_cell(
     bias: Tensor | None = None,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "lstm_cell",
-) -> tuple[Tensor, Tensor]:
+) -> LSTMState:
     """A step of a long short-term memory, as `equinox.nn.LSTMCell`: gates i, f, g, o.
 
     i, f, g, o are the quarters of weight_ih x + weight_hh h + bias; the new c is sigmoid(f) c + sigmoid(i) tanh(g), the
@@ -223,9 +235,9 @@ def lstm_cell(
         c: memories, in the same shape.
         weight_ih: (4 cells, inputs).
         weight_hh: (4 cells, cells).
-        bias: (4 cells,); none when left off.
-        grain: about how many elements a vertex of the gates has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan of the gates may take.
+        bias: (4 cells,); default: none.
+        grain: about how many elements a vertex of the gates has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan of the gates may use.
         name: of the scope.
 
     Returns:
@@ -241,10 +253,10 @@ def lstm_cell(
     ((2, 5), (2, 5))
     """
     states = {"h": h, "c": c}
-    cell = _checked(name, graph, 4, x, states, weight_ih, weight_hh, {"bias": bias}, grain, memory_share)
+    cell = _checked(name, graph, 4, x, states, weight_ih, weight_hh, {"bias": bias}, grain, memory_fraction)
     with graph.scope(name, unique=True):
         new_h, new_c = cell.add("gates", lstm_gates, _lstm_fields(cell, x, h, c, weight_ih, weight_hh, bias), _LSTM)
-    return new_h.reshape(h.shape), new_c.reshape(h.shape)
+    return LSTMState(new_h.reshape(h.shape), new_c.reshape(h.shape))
 
 
 _LSTM = {"new_h": "state", "new_c": "state"}
@@ -270,6 +282,26 @@ def _lstm_fields(
     }
 
 
+class LSTMCellGradient(NamedTuple):
+    """The gradients of `lstm_cell` by its operands, each of the shape and dtype of its own.
+
+    Attributes:
+        x: by the inputs.
+        h: by the hidden states.
+        c: by the memories.
+        weight_ih: by the weights of the inputs.
+        weight_hh: by the weights of the hidden states.
+        bias: by the biases; None where there are none.
+    """
+
+    x: Tensor
+    h: Tensor
+    c: Tensor
+    weight_ih: Tensor
+    weight_hh: Tensor
+    bias: Tensor | None
+
+
 @checked
 def lstm_cell_gradient(
     graph: Graph,
@@ -283,33 +315,41 @@ def lstm_cell_gradient(
     bias: Tensor | None = None,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "lstm_cell_gradient",
-) -> tuple[Tensor | None, ...]:
+) -> LSTMCellGradient:
     """The gradients of `lstm_cell` by x, h, c and its weights, as `jax.vjp` gives them; the products are made anew.
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
-        cotangent_h: of the new h.
-        cotangent_c: of the new c.
-        x: as of `lstm_cell`, with all that follows.
-        h: hidden states.
-        c: memories.
-        weight_ih: of the inputs.
-        weight_hh: of the hidden states.
-        bias: of the gates.
-        grain: about how many elements a vertex of the gates has.
-        memory_share: of a tile's memory, what the plan of the gates may take.
+        cotangent_h: of the new h, (..., cells).
+        cotangent_c: of the new c, (..., cells).
+        x: inputs, of shape (..., inputs).
+        h: hidden states, (..., cells).
+        c: memories, in the same shape.
+        weight_ih: (4 cells, inputs).
+        weight_hh: (4 cells, cells).
+        bias: (4 cells,); default: none.
+        grain: about how many elements a vertex of the gates has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan of the gates may use.
         name: of the scope.
 
     Returns:
-        The gradients by x, h, c, weight_ih, weight_hh and bias; None by a bias that is none.
+        The gradients by x, h, c, weight_ih, weight_hh and bias; each of its shape and dtype; None by a
+            bias that is None.
 
     Raises:
         OperationError: shapes or dtypes that do not fit.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+    >>> x, h = graph.add_variable("x", (2, 3)), graph.add_variable("h", (2, 5))
+    >>> w, u = graph.add_variable("w", (20, 3)), graph.add_variable("u", (20, 5))
+    >>> cl.ops.lstm_cell_gradient(graph, h, h, x, h, h, w, u).weight_ih.shape
+    (20, 3)
     """
     states = {"h": h, "c": c, "cotangent_h": cotangent_h, "cotangent_c": cotangent_c}
-    cell = _checked(name, graph, 4, x, states, weight_ih, weight_hh, {"bias": bias}, grain, memory_share)
+    cell = _checked(name, graph, 4, x, states, weight_ih, weight_hh, {"bias": bias}, grain, memory_fraction)
     with graph.scope(name, unique=True):
         cotangents: _Fields = {"cotangent_h": ("state", cotangent_h), "cotangent_c": ("state", cotangent_c)}
         fields = {**cotangents, **_lstm_fields(cell, x, h, c, weight_ih, weight_hh, bias)}
@@ -317,7 +357,7 @@ def lstm_cell_gradient(
         by_x, by_ih = cell.slopes("x", by_gates, x, weight_ih)
         by_h, by_hh = cell.slopes("h", by_gates, h, weight_hh)
         by_bias = None if bias is None else cell.by_bias(by_gates, "by_bias")
-    return by_x, by_h, by_c.reshape(c.shape), by_ih, by_hh, by_bias
+    return LSTMCellGradient(by_x, by_h, by_c.reshape(c.shape), by_ih, by_hh, by_bias)
 
 
 @checked
@@ -331,7 +371,7 @@ def gru_cell(
     bias_n: Tensor | None = None,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "gru_cell",
 ) -> Tensor:
     """A step of a gated recurrent unit, as `equinox.nn.GRUCell`: a gate to reset, one to update, and what is new.
@@ -345,10 +385,10 @@ def gru_cell(
         h: hidden states, (..., cells).
         weight_ih: (3 cells, inputs).
         weight_hh: (3 cells, cells).
-        bias: (3 cells,); none when left off.
-        bias_n: (cells,), of what is new; none when left off.
-        grain: about how many elements a vertex of the gates has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan of the gates may take.
+        bias: (3 cells,); default: none.
+        bias_n: (cells,), of what is new; default: none.
+        grain: about how many elements a vertex of the gates has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan of the gates may use.
         name: of the scope.
 
     Returns:
@@ -356,9 +396,16 @@ def gru_cell(
 
     Raises:
         OperationError: shapes or dtypes that do not fit.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+    >>> x, h = graph.add_variable("x", (2, 3)), graph.add_variable("h", (2, 5))
+    >>> w, u = graph.add_variable("w", (15, 3)), graph.add_variable("u", (15, 5))
+    >>> cl.ops.gru_cell(graph, x, h, w, u).shape
+    (2, 5)
     """
     biases = {"bias": bias, "bias_n": bias_n}
-    cell = _checked(name, graph, 3, x, {"h": h}, weight_ih, weight_hh, biases, grain, memory_share)
+    cell = _checked(name, graph, 3, x, {"h": h}, weight_ih, weight_hh, biases, grain, memory_fraction)
     with graph.scope(name, unique=True):
         fields = _gru_fields(cell, x, h, weight_ih, weight_hh, bias, bias_n)
         (new_h,) = cell.add("gates", gru_gates, fields, {"new_h": "state"})
@@ -384,6 +431,26 @@ def _gru_fields(
     }
 
 
+class GRUCellGradient(NamedTuple):
+    """The gradients of `gru_cell` by its operands, each of the shape and dtype of its own.
+
+    Attributes:
+        x: by the inputs.
+        h: by the hidden states.
+        weight_ih: by the weights of the inputs.
+        weight_hh: by the weights of the hidden states.
+        bias: by the biases; None where there are none.
+        bias_n: by the biases of the new values; None where there are none.
+    """
+
+    x: Tensor
+    h: Tensor
+    weight_ih: Tensor
+    weight_hh: Tensor
+    bias: Tensor | None
+    bias_n: Tensor | None
+
+
 @checked
 def gru_cell_gradient(
     graph: Graph,
@@ -396,32 +463,40 @@ def gru_cell_gradient(
     bias_n: Tensor | None = None,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "gru_cell_gradient",
-) -> tuple[Tensor | None, ...]:
+) -> GRUCellGradient:
     """The gradients of `gru_cell` by x, h and its weights, as `jax.vjp` gives them; the products are made anew.
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
-        cotangent_h: of the new h.
-        x: as of `gru_cell`, with all that follows.
-        h: hidden states.
-        weight_ih: of the inputs.
-        weight_hh: of the hidden states.
-        bias: of the gates.
-        bias_n: of what is new.
-        grain: about how many elements a vertex of the gates has.
-        memory_share: of a tile's memory, what the plan of the gates may take.
+        cotangent_h: of the new h, (..., cells).
+        x: inputs, of shape (..., inputs).
+        h: hidden states, (..., cells).
+        weight_ih: (3 cells, inputs).
+        weight_hh: (3 cells, cells).
+        bias: (3 cells,); default: none.
+        bias_n: (cells,), of the new values; default: none.
+        grain: about how many elements a vertex of the gates has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan of the gates may use.
         name: of the scope.
 
     Returns:
-        The gradients by x, h, weight_ih, weight_hh, bias and bias_n; None by a bias that is none.
+        The gradients by x, h, weight_ih, weight_hh, bias and bias_n; each of its shape and dtype; None by
+            a bias that is None.
 
     Raises:
         OperationError: shapes or dtypes that do not fit.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+    >>> x, h = graph.add_variable("x", (2, 3)), graph.add_variable("h", (2, 5))
+    >>> w, u = graph.add_variable("w", (15, 3)), graph.add_variable("u", (15, 5))
+    >>> cl.ops.gru_cell_gradient(graph, h, x, h, w, u).weight_ih.shape
+    (15, 3)
     """
     biases, states = {"bias": bias, "bias_n": bias_n}, {"h": h, "cotangent_h": cotangent_h}
-    cell = _checked(name, graph, 3, x, states, weight_ih, weight_hh, biases, grain, memory_share)
+    cell = _checked(name, graph, 3, x, states, weight_ih, weight_hh, biases, grain, memory_fraction)
     with graph.scope(name, unique=True):
         fields = _gru_fields(cell, x, h, weight_ih, weight_hh, bias, bias_n)
         fields = {"cotangent_h": ("state", cotangent_h), **fields}
@@ -432,4 +507,4 @@ def gru_cell_gradient(
         by_h = map_of(graph, jnp.add, direct.reshape(h.shape), through, name="add")
         by_bias = None if bias is None else cell.by_bias(from_x, "by_bias")
         by_n = None if bias_n is None else cell.by_bias(from_h[:, 2], "by_bias_n")
-    return by_x, by_h, by_ih, by_hh, by_bias, by_n
+    return GRUCellGradient(by_x, by_h, by_ih, by_hh, by_bias, by_n)

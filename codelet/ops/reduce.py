@@ -23,7 +23,7 @@ from codelet.ops.fill import add_filled
 from codelet.ops.homes import home_of
 from codelet.ops.pairs import both
 from codelet.ops.partials import add_planned, sums_dtype
-from codelet.ops.planning import MEMORY_SHARE, Plan
+from codelet.ops.planning import MEMORY_FRACTION, Plan
 from codelet.ops.schema import checked
 from codelet.tracing.codelets import Codelet, codelet
 from codelet.views.tensor import Tensor
@@ -148,7 +148,7 @@ def _reduce(
     axis: Axes,
     keepdims: bool,
     grain: int | None,
-    memory_share: float,
+    memory_fraction: float,
     name: str,
     dtype: Any = None,
 ) -> Tensor:
@@ -161,7 +161,7 @@ def _reduce(
         if out.size and not work.size:
             add_filled(graph, out, REDUCTIONS[operation].reduce(jnp.zeros(0, bool)).item())
         elif out.size:
-            plan = plan_work(graph.target, work, grain, memory_share)
+            plan = plan_work(graph.target, work, grain, memory_fraction)
             add_planned(graph, work, plan, {"x": x}, {"out": out})
         return out.reshape(shape)
 
@@ -175,21 +175,30 @@ def plan_reduce(
     operation: str = "sum",
     dtype: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
 ) -> Plan:
     """The plan of a reduction: it prints.
 
     Args:
         graph: for whose target.
         x: what is reduced; with elements.
-        axis: along which axes, all when left off.
+        axis: one axis or several; default: all.
         operation: "sum", "prod", "max", "min", "all" or "any".
         dtype: of the result.
-        grain: about how many elements a vertex has.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+
+    Raises:
+        OperationError: an operation or an axis that there is not, or a tensor without elements.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+    >>> plan = cl.ops.plan_reduce(graph, graph.add_variable("x", (100, 8)), 0)
+    >>> plan.total_cycles > 0
+    True
     """
     work = _checked(operation, graph, x, axis, False, dtype).work
-    return plan_work(graph.target, work, checked_grain(operation, grain), memory_share)
+    return plan_work(graph.target, work, checked_grain(operation, grain), memory_fraction)
 
 
 # --- the operations -------------------------------------------------------------------------------------------
@@ -204,7 +213,7 @@ def sum(
     dtype: Any = None,
     keepdims: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "sum",
 ) -> Tensor:
     """The sum along some axes, as `jax.numpy.sum`.
@@ -212,11 +221,11 @@ def sum(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         x: what is reduced.
-        axis: along which axes, all when left off.
+        axis: one axis or several; default: all.
         dtype: of the result; as `jax.numpy` has it when left off.
         keepdims: whether reduced dimensions stay, of one element.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -226,7 +235,7 @@ def sum(
     >>> cl.lower(lambda graph, x: cl.ops.sum(graph, x, 0))(jnp.ones((3, 2)))
     Array([3., 3.], dtype=float32)
     """
-    return _reduce("sum", graph, x, axis, keepdims, grain, memory_share, name, dtype)
+    return _reduce("sum", graph, x, axis, keepdims, grain, memory_fraction, name, dtype)
 
 
 @checked
@@ -238,11 +247,29 @@ def prod(
     dtype: Any = None,
     keepdims: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "prod",
 ) -> Tensor:
-    """The product along some axes, as `jax.numpy.prod`; arguments as of `sum`."""
-    return _reduce("prod", graph, x, axis, keepdims, grain, memory_share, name, dtype)
+    """The product along some axes, as `jax.numpy.prod`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: the factors.
+        axis: one axis or several; default: all.
+        dtype: of the result; default: that of `jax.numpy.prod`, which widens short integers.
+        keepdims: whether the reduced dimensions stay, with one element each.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Raises:
+        OperationError: an axis that there is not, or something that is no dtype.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x: cl.ops.prod(graph, x, 1))(jnp.array([[2.0, 3.0], [4.0, 5.0]]))
+    Array([ 6., 20.], dtype=float32)
+    """
+    return _reduce("prod", graph, x, axis, keepdims, grain, memory_fraction, name, dtype)
 
 
 @checked
@@ -253,11 +280,28 @@ def max(
     *,
     keepdims: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "max",
 ) -> Tensor:
-    """The largest along some axes, NaN where one is, as `jax.numpy.max`; arguments as of `sum`."""
-    return _reduce("max", graph, x, axis, keepdims, grain, memory_share, name)
+    """The largest along some axes, NaN where one is, as `jax.numpy.max`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: the tensor, of any dtype; with an element along the reduced axes.
+        axis: one axis or several; default: all.
+        keepdims: whether the reduced dimensions stay, with one element each.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Raises:
+        OperationError: nothing to choose from, or an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x: cl.ops.max(graph, x, 0))(jnp.array([[1.0, 4.0], [3.0, 2.0]]))
+    Array([3., 4.], dtype=float32)
+    """
+    return _reduce("max", graph, x, axis, keepdims, grain, memory_fraction, name)
 
 
 @checked
@@ -268,11 +312,28 @@ def min(
     *,
     keepdims: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "min",
 ) -> Tensor:
-    """The smallest along some axes, NaN where one is, as `jax.numpy.min`; arguments as of `sum`."""
-    return _reduce("min", graph, x, axis, keepdims, grain, memory_share, name)
+    """The smallest along some axes, NaN where one is, as `jax.numpy.min`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: the tensor, of any dtype; with an element along the reduced axes.
+        axis: one axis or several; default: all.
+        keepdims: whether the reduced dimensions stay, with one element each.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Raises:
+        OperationError: nothing to choose from, or an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x: cl.ops.min(graph, x, 0))(jnp.array([[1.0, 4.0], [3.0, 2.0]]))
+    Array([1., 2.], dtype=float32)
+    """
+    return _reduce("min", graph, x, axis, keepdims, grain, memory_fraction, name)
 
 
 @checked
@@ -283,11 +344,28 @@ def all(
     *,
     keepdims: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "all",
 ) -> Tensor:
-    """Whether all along some axes are true, as `jax.numpy.all`; arguments as of `sum`."""
-    return _reduce("all", graph, x, axis, keepdims, grain, memory_share, name)
+    """Whether all elements along some axes are true, as `jax.numpy.all`; the result is of bool.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: the tensor; numbers are true where they are not 0.
+        axis: one axis or several; default: all.
+        keepdims: whether the reduced dimensions stay, with one element each.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Raises:
+        OperationError: an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x: cl.ops.all(graph, x, 1))(jnp.array([[True, True], [True, False]]))
+    Array([ True, False], dtype=bool)
+    """
+    return _reduce("all", graph, x, axis, keepdims, grain, memory_fraction, name)
 
 
 @checked
@@ -298,8 +376,25 @@ def any(
     *,
     keepdims: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "any",
 ) -> Tensor:
-    """Whether any along some axes is true, as `jax.numpy.any`; arguments as of `sum`."""
-    return _reduce("any", graph, x, axis, keepdims, grain, memory_share, name)
+    """Whether any element along some axes is true, as `jax.numpy.any`; the result is of bool.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: the tensor; numbers are true where they are not 0.
+        axis: one axis or several; default: all.
+        keepdims: whether the reduced dimensions stay, with one element each.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Raises:
+        OperationError: an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x: cl.ops.any(graph, x, 1))(jnp.array([[False, True], [False, False]]))
+    Array([ True, False], dtype=bool)
+    """
+    return _reduce("any", graph, x, axis, keepdims, grain, memory_fraction, name)

@@ -13,7 +13,7 @@ from codelet.ops.arguments import check_floating, check_tensors, checked_axes, c
 from codelet.ops.block_planning import add_up
 from codelet.ops.pairs import both
 from codelet.ops.partials import sums_dtype
-from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.reduce import Axes
 from codelet.ops.rows import Rows
 from codelet.ops.schema import checked
@@ -53,7 +53,7 @@ def reduced_rows(
         raise OperationError(
             f"the cotangent of ops.{operation} is not like the result", given=cotangent, expected=f"shape {kept}"
         )
-    return Rows(graph, axes, x, grain=checked_grain(operation, grain), memory_share=share), kept
+    return Rows(graph, axes, x, grain=checked_grain(operation, grain), memory_fraction=share), kept
 
 
 @checked
@@ -69,12 +69,15 @@ def sum_gradient(
         axis: along which axes.
         name: what mistakes are told of.
 
+    Raises:
+        OperationError: shapes that do not fit, or an axis that there is not.
+
     >>> import codelet as cl, jax.numpy as jnp
     >>> cl.lower(lambda graph, g, x: cl.ops.sum_gradient(graph, g, x, 1))(jnp.arange(2.0), jnp.ones((2, 3)))
     Array([[0., 0., 0.],
            [1., 1., 1.]], dtype=float32)
     """
-    rows, _ = reduced_rows(name, graph, cotangent, x, axis, None, MEMORY_SHARE)
+    rows, _ = reduced_rows(name, graph, cotangent, x, axis, None, MEMORY_FRACTION)
     held = tuple(1 if d in rows.axes else n for d, n in enumerate(x.shape))
     return cotangent.reshape(held).broadcast_to(x.shape)
 
@@ -88,7 +91,7 @@ def max_gradient(
     axis: Axes = None,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "max_gradient",
 ) -> Tensor:
     """The gradient of `max`, or of `min`, from its result: shared equally among ties, as JAX does.
@@ -98,16 +101,20 @@ def max_gradient(
         cotangent: like the result, with or without the dimensions that are reduced.
         x: what was reduced.
         result: of the reduction, likewise.
-        axis: along which axes, all when left off.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        axis: one axis or several; default: all.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
         OperationError: shapes that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.max_gradient)(jnp.array(1.0), jnp.array([1.0, 3.0, 3.0]), jnp.array(3.0))
+    Array([0. , 0.5, 0.5], dtype=float32)
     """
-    rows, kept = reduced_rows("max_gradient", graph, cotangent, x, axis, grain, memory_share)
-    reduced_rows("max_gradient", graph, result, x, axis, grain, memory_share)
+    rows, kept = reduced_rows("max_gradient", graph, cotangent, x, axis, grain, memory_fraction)
+    reduced_rows("max_gradient", graph, result, x, axis, grain, memory_fraction)
     cotangent, result = cotangent.reshape(kept), result.reshape(kept)
     sums = sums_dtype(x.dtype)
     with graph.scope(name, unique=True):
@@ -130,11 +137,31 @@ def prod_gradient(
     axis: Axes = None,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "prod_gradient",
 ) -> Tensor:
-    """The gradient of `prod`, with zeros among the factors too, by whole rows; arguments as of `max_gradient`."""
-    rows, kept = reduced_rows("prod_gradient", graph, cotangent, x, axis, grain, memory_share)
+    """The gradient of `prod` by its operand; right where factors are 0, too. Each vertex has whole rows.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result, with or without the reduced dimensions.
+        x: the factors, of floating point.
+        axis: the reduced axes; default: all.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Raises:
+        OperationError: shapes that do not fit, or numbers that are not of floating point.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.prod_gradient)(jnp.array(1.0), jnp.array([2.0, 0.0, 4.0]))
+    Array([0., 8., 0.], dtype=float32)
+    """
+    rows, kept = reduced_rows("prod_gradient", graph, cotangent, x, axis, grain, memory_fraction)
     cotangent, dtype, sums = cotangent.reshape(kept), x.dtype, sums_dtype(x.dtype)
     with graph.scope(name, unique=True):
         if not rows.size:

@@ -15,7 +15,7 @@ from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_tensors, checked_grain
 from codelet.ops.fill import fill
-from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.pool_vertices import add_pooled
 from codelet.ops.pooling_codelets import greatest_of, least
 from codelet.ops.schema import checked
@@ -93,7 +93,7 @@ def reduce_window(
     window_dilation: Sequence[int] | int | None = None,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "reduce_window",
 ) -> Tensor:
     """The sum, the greatest or the least element of each window, as `jax.lax.reduce_window`.
@@ -103,12 +103,12 @@ def reduce_window(
         x: what windows move over.
         kind: "sum", "max" or "min".
         window_dimensions: elements of a window along each dimension.
-        window_strides: by how many positions windows move; 1 when left off.
+        window_strides: by how many positions windows move; default: 1.
         padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension, negative where it is cut off.
         base_dilation: by how many positions the elements are apart, with nothing between them.
         window_dilation: by how many positions the elements of a window are apart.
-        grain: about how many results a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many results a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -124,7 +124,7 @@ def reduce_window(
     own = _checked(name, x, kind, _CODELETS, window_dimensions, window_strides, padding, dilations)
     grain = checked_grain(name, grain)
     if not x.size or not own.meet_elements:
-        return fill(graph, own.results, own.nothing, x.dtype, grain=grain, name=name)
+        return fill(graph, own.results, own.nothing, dtype=x.dtype, grain=grain, name=name)
     with graph.scope(name, unique=True):
         return add_pooled(
             graph,
@@ -135,7 +135,7 @@ def reduce_window(
             {},
             x.dtype,
             grain,
-            memory_share,
+            memory_fraction,
             nothing=own.nothing,
         )
 
@@ -153,7 +153,7 @@ def reduce_window_tangent(
     window_dilation: Sequence[int] | int | None = None,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "reduce_window_tangent",
 ) -> Tensor:
     """The derivative along a direction of the greatest or the least element of each window: what the tangent has there.
@@ -165,13 +165,13 @@ def reduce_window_tangent(
         tangent: the direction, of the shape of the tensor.
         x: what windows move over.
         kind: "max" or "min".
-        window_dimensions: of the reduction, as of `reduce_window`.
-        window_strides: of the reduction.
-        padding: of the reduction.
-        base_dilation: of the reduction.
-        window_dilation: of the reduction.
-        grain: about how many results a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        window_dimensions: elements of a window along each dimension of `x`.
+        window_strides: by how many elements windows move, along each dimension; default: 1.
+        padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension.
+        base_dilation: distance between neighbours of `x`, along each dimension; default: 1.
+        window_dilation: distance between elements of a window, along each dimension; default: 1.
+        grain: about how many results a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -189,7 +189,7 @@ def reduce_window_tangent(
     own = _checked(name, x, kind, _TANGENTS, window_dimensions, window_strides, padding, dilations)
     grain = checked_grain(name, grain)
     if not x.size or not own.meet_elements:
-        return fill(graph, own.results, 0, tangent.dtype, grain=grain, name=name)
+        return fill(graph, own.results, 0, dtype=tangent.dtype, grain=grain, name=name)
     windows = {"x": (x, own.nothing), "t": (tangent, 0)}
     with graph.scope(name, unique=True):
-        return add_pooled(graph, kind, _TANGENTS[kind], own.fields, windows, {}, tangent.dtype, grain, memory_share)
+        return add_pooled(graph, kind, _TANGENTS[kind], own.fields, windows, {}, tangent.dtype, grain, memory_fraction)

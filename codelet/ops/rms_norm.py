@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -19,10 +19,22 @@ from codelet.ops.block_planning import add_up
 from codelet.ops.elementwise import map
 from codelet.ops.pairs import both
 from codelet.ops.partials import sums_dtype
-from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.rows import Rows
 from codelet.ops.schema import checked
 from codelet.views.tensor import Tensor
+
+
+class RmsNormGradient(NamedTuple):
+    """The gradients of `rms_norm` by its operands, each of the shape and dtype of its own.
+
+    Attributes:
+        x: by what was normalized.
+        scale: by what it was multiplied by.
+    """
+
+    x: Tensor
+    scale: Tensor
 
 
 def inverse_root(squares, count, eps):
@@ -103,7 +115,7 @@ def _rows(
     if not x.size:
         raise OperationError(f"ops.{operation} is given nothing", given=x, expected="one element at least")
     own = checked_grain(operation, grain)
-    return Rows(graph, axes, x, *alike, others=[(scale, axes)], apart=axes, grain=own, memory_share=share)
+    return Rows(graph, axes, x, *alike, others=[(scale, axes)], apart=axes, grain=own, memory_fraction=share)
 
 
 def _static(rows: Rows, eps: float) -> dict[str, Any]:
@@ -121,7 +133,7 @@ def rms_norm(
     axis: int | Iterable[int] = -1,
     eps: float = 1e-6,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "rms_norm",
 ) -> Tensor:
     """Rows along some axes by the root of the mean of their squares, scaled element by element.
@@ -132,8 +144,8 @@ def rms_norm(
         scale: of the shape of a row.
         axis: along which axes rows are.
         eps: added to the mean of the squares.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -143,7 +155,7 @@ def rms_norm(
     >>> cl.lower(cl.ops.rms_norm)(jnp.array([[3.0, 4.0, 0.0, 0.0]]), jnp.ones(4)).round(3)
     Array([[1.2, 1.6, 0. , 0. ]], dtype=float32)
     """
-    rows = _rows("rms_norm", graph, x, scale, axis, grain, memory_share)
+    rows = _rows("rms_norm", graph, x, scale, axis, grain, memory_fraction)
     sums, static = sums_dtype(x.dtype), _static(rows, eps)
     fields: Any = {"x": ("all", x)}
     own: Any = {"scale": (rows.axes, scale)}
@@ -169,11 +181,33 @@ def rms_norm_gradient(
     axis: int | Iterable[int] = -1,
     eps: float = 1e-6,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "rms_norm_gradient",
-) -> tuple[Tensor, Tensor]:
-    """The gradients of `rms_norm` by the tensor and the scale; arguments as of `rms_norm`."""
-    rows = _rows("rms_norm_gradient", graph, x, scale, axis, grain, memory_share, cotangent)
+) -> RmsNormGradient:
+    """The gradients of `rms_norm` by its operands.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        x: what was normalized.
+        scale: of the shape of a row.
+        axis: the axis, or axes, of a row.
+        eps: added to the mean of the squares.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        The gradients by `x` and `scale`, each of its shape and dtype.
+
+    Raises:
+        OperationError: shapes that do not fit, or an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.rms_norm_gradient)(jnp.ones((1, 2)), jnp.array([[3.0, 3.0]]), jnp.ones(2)).scale.round(3)
+    Array([1., 1.], dtype=float32)
+    """
+    rows = _rows("rms_norm_gradient", graph, x, scale, axis, grain, memory_fraction, cotangent)
     sums, static, one = sums_dtype(x.dtype), _static(rows, eps), ("one", sums_dtype(x.dtype))
     fields: Any = {"cotangent": ("all", cotangent), "x": ("all", x), "scale": (rows.axes, scale)}
     given = {"cotangent": cotangent, "x": x, "scale": scale}
@@ -198,7 +232,7 @@ def rms_norm_gradient(
             others=[(inverse, beside), (scale, rows.axes)],
             apart=rows.axes,
             grain=rows.grain,
-            memory_share=memory_share,
+            memory_fraction=memory_fraction,
         )
         fields = {"cotangent": ("all", cotangent), "x": ("all", x), "inverse": (beside, inverse)}
         spread = tuple(a for a in range(len(of_scale.groups)) if a not in of_scale.own_axes(beside))
@@ -207,4 +241,4 @@ def rms_norm_gradient(
             "sum slopes", sum_slopes_of_scale, fields, results, "summed", add=add_up, partials=sums, spread=spread
         )
         (by_scale,) = of_scale.add(work, of_scale.plan(work), cotangent=cotangent, x=x, inverse=inverse)
-        return slopes, by_scale
+        return RmsNormGradient(slopes, by_scale)

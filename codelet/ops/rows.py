@@ -41,10 +41,10 @@ class Rows:
         others: Sequence[tuple[Tensor, tuple[int, ...]]] = (),
         apart: tuple[int, ...] = (),
         grain: int | None = None,
-        memory_share: float,
+        memory_fraction: float,
     ):
         """Along `axes` of tensors of one shape; `others` have some of their dimensions, `apart` are never joined."""
-        self.graph, self.grain, self.memory_share = graph, grain, memory_share
+        self.graph, self.grain, self.memory_fraction = graph, grain, memory_fraction
         self.shape = tensors[0].shape
         self.axes = axes
         labels = [(d in axes, d in apart) for d in range(len(self.shape))]
@@ -125,12 +125,12 @@ class Rows:
 
     def plan(self, work: Work) -> Plan:
         """How a work is spread."""
-        return plan_work(self.graph.target, work, self.grain, self.memory_share)
+        return plan_work(self.graph.target, work, self.grain, self.memory_fraction)
 
     def plans(self, works: Sequence[Work]) -> list[Plan]:
         """How the steps of an operation are spread: all cut alike, as one of them would be by itself."""
         ways = [[priced(self.graph.target, work, self.plan(chief)) for work in works] for chief in works]
-        memory = self.memory_share * self.graph.target.bytes_per_tile
+        memory = self.memory_fraction * self.graph.target.bytes_per_tile
 
         def cost(plans: list[Plan]) -> tuple[float, int]:
             return max(0, max(own.tile_bytes for own in plans) - memory), sum(own.total_cycles for own in plans)
@@ -141,7 +141,7 @@ class Rows:
         """Whether whole rows are the better way than some steps."""
         if self.grain is not None:
             return self.grain >= self.length
-        plan, memory = self.plan(whole), self.memory_share * self.graph.target.bytes_per_tile
+        plan, memory = self.plan(whole), self.memory_fraction * self.graph.target.bytes_per_tile
         ours, theirs = plan.tile_bytes, max(step.tile_bytes for step in steps)
         if (ours > memory) != (theirs > memory):
             return ours <= memory

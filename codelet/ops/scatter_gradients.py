@@ -7,7 +7,7 @@ asked for here too; indices that lead beyond the ends change nothing, or are tak
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -18,7 +18,7 @@ from codelet.ops.arguments import check_floating, check_tensors, checked_grain
 from codelet.ops.elementwise import map
 from codelet.ops.fill import fill
 from codelet.ops.indexing import checked_mode, from_beginning, look_up_slices, rows_as_slices, scatter
-from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.schema import checked
 from codelet.ops.slice_forms import SliceForm, scatter_form
 from codelet.views.tensor import Tensor
@@ -69,7 +69,7 @@ def _checked(
     numbers: Any,
     mode: Any,
     grain: int | None,
-    memory_share: float,
+    memory_fraction: float,
     **alike: Tensor,
 ) -> _Slices:
     """What a scatter updates, of arguments that fit together.
@@ -93,8 +93,20 @@ def _checked(
             f"the updates of ops.{operation} are broadcast", given=str(given.shape), expected=str(updates.shape)
         )
     form = scatter_form(operation, cotangent, indices, updates, numbers, own)
-    options = {"mode": own, "grain": checked_grain(operation, grain), "memory_share": memory_share}
+    options = {"mode": own, "grain": checked_grain(operation, grain), "memory_fraction": memory_fraction}
     return _Slices(graph, indices, numbers, updates, form, options, rows)
+
+
+class ScatterGradient(NamedTuple):
+    """The gradients of `scatter` by its operands, each of the shape and dtype of its own.
+
+    Attributes:
+        operand: by what was updated.
+        updates: by the updates.
+    """
+
+    operand: Tensor
+    updates: Tensor
 
 
 @checked
@@ -107,21 +119,40 @@ def scatter_add_gradient(
     *,
     mode: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "scatter_add_gradient",
-) -> tuple[Tensor, Tensor]:
-    """The gradients of a `scatter` with op="add" by what is updated, and by the updates.
+) -> ScatterGradient:
+    """The gradients of `scatter` with op="add" by its operands.
 
-    The first is the cotangent itself; the second what the indices look up in it, 0 where they lead beyond the ends.
-    Arguments as of `scatter_set_gradient`.
+    That by the operand is the cotangent itself. That by the updates is the cotangent at their indices, and 0 beyond the
+    ends.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        indices: where the updates went.
+        updates: of floating point.
+        dimension_numbers: as `jax.lax.scatter` takes them; default: those of `scatter`.
+        mode: of updates beyond the ends: "clip", "drop" or "promise_in_bounds"; default: that of `scatter`.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        The gradients by `operand` and `updates`, each of its shape and dtype.
 
     Raises:
-        OperationError: what does not fit together.
+        OperationError: arguments that do not fit together.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slopes = cl.lower(cl.ops.scatter_add_gradient)(jnp.array([1.0, 2.0, 3.0]), jnp.array([2, 2]), jnp.ones(2))
+    >>> slopes.updates
+    Array([3., 3.], dtype=float32)
     """
     operation = "scatter_add_gradient"
-    own = _checked(operation, graph, cotangent, indices, updates, dimension_numbers, mode, grain, memory_share)
+    own = _checked(operation, graph, cotangent, indices, updates, dimension_numbers, mode, grain, memory_fraction)
     with graph.scope(name, unique=True):
-        return cotangent, own.from_beginning().looked_up(cotangent, "look up")
+        return ScatterGradient(cotangent, own.from_beginning().looked_up(cotangent, "look up"))
 
 
 @checked
@@ -134,39 +165,41 @@ def scatter_set_gradient(
     *,
     mode: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "scatter_set_gradient",
-) -> tuple[Tensor, Tensor]:
-    """The gradients of a `scatter` with op="set", whose indices name no element twice.
+) -> ScatterGradient:
+    """The gradients of `scatter` with op="set" by its operands. No two updates may have the same index.
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the result.
-        indices: as of `scatter`.
-        updates: likewise; only their shape and dtype are looked at.
-        dimension_numbers: as of `scatter`.
-        mode: likewise.
-        grain: about how many elements a vertex has.
-        memory_share: of a tile's memory, what the plan may take.
+        indices: where the updates went.
+        updates: of floating point; only their shape and dtype are used.
+        dimension_numbers: as `jax.lax.scatter` takes them; default: those of `scatter`.
+        mode: of updates beyond the ends: "clip", "drop" or "promise_in_bounds"; default: that of `scatter`.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Returns:
-        The gradients by what is updated, and by the updates.
+        The gradients by `operand` and `updates`, each of its shape and dtype.
 
     Raises:
-        OperationError: what does not fit together.
+        OperationError: arguments that do not fit together.
 
     >>> import codelet as cl, jax.numpy as jnp
-    >>> cl.lower(cl.ops.scatter_set_gradient)(jnp.array([1.0, 2.0, 3.0]), jnp.array([-1]), jnp.ones(1))
+    >>> slopes = cl.lower(cl.ops.scatter_set_gradient)(jnp.array([1.0, 2.0, 3.0]), jnp.array([-1]), jnp.ones(1))
+    >>> slopes.operand, slopes.updates
     (Array([1., 2., 0.], dtype=float32), Array([3.], dtype=float32))
     """
     operation = "scatter_set_gradient"
-    given = cotangent, indices, updates, dimension_numbers, mode, grain, memory_share
+    given = cotangent, indices, updates, dimension_numbers, mode, grain, memory_fraction
     own = _checked(operation, graph, *given)
     with graph.scope(name, unique=True):
         own = own.from_beginning()
-        nothing = fill(graph, (1,) * updates.ndim, 0, cotangent.dtype, name="nothing").broadcast_to(updates.shape)
-        return own.scattered(cotangent, nothing, "set", "take out"), own.looked_up(cotangent, "look up")
+        nothing = fill(graph, (1,) * updates.ndim, 0, dtype=cotangent.dtype, name="nothing").broadcast_to(updates.shape)
+        by_operand = own.scattered(cotangent, nothing, "set", "take out")
+        return ScatterGradient(by_operand, own.looked_up(cotangent, "look up"))
 
 
 @checked
@@ -180,22 +213,44 @@ def scatter_multiply_gradient(
     *,
     mode: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "scatter_multiply_gradient",
-) -> tuple[Tensor, Tensor]:
-    """The gradients of a `scatter` with op="multiply" by what is updated, and by the updates.
+) -> ScatterGradient:
+    """The gradients of `scatter` with op="multiply" by its operands.
 
-    That by the updates is right where indices name no element twice. Arguments as of `scatter_set_gradient`, and what
-    was updated.
+    That by the updates is right only where no two updates have the same index.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        operand: what was multiplied.
+        indices: where the updates went.
+        updates: of floating point.
+        dimension_numbers: as `jax.lax.scatter` takes them; default: those of `scatter`.
+        mode: of updates beyond the ends: "clip", "drop" or "promise_in_bounds"; default: that of `scatter`.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        The gradients by `operand` and `updates`, each of its shape and dtype.
+
+    Raises:
+        OperationError: arguments that do not fit together.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> g, x, i, by = jnp.ones(3), jnp.array([1.0, 2.0, 3.0]), jnp.array([1]), jnp.array([5.0])
+    >>> cl.lower(cl.ops.scatter_multiply_gradient)(g, x, i, by).operand
+    Array([1., 5., 1.], dtype=float32)
     """
     operation = "scatter_multiply_gradient"
-    given = cotangent, indices, updates, dimension_numbers, mode, grain, memory_share
+    given = cotangent, indices, updates, dimension_numbers, mode, grain, memory_fraction
     own = _checked(operation, graph, *given, operand=operand)
     with graph.scope(name, unique=True):
         own = own.from_beginning()
         products = map(graph, lax.mul, cotangent, operand, grain=grain, name="multiply")
         by_operand = own.scattered(cotangent, updates, "multiply", "scale")
-        return by_operand, own.looked_up(products, "look up")
+        return ScatterGradient(by_operand, own.looked_up(products, "look up"))
 
 
 def won(update, most):
@@ -226,23 +281,49 @@ def scatter_max_gradient(
     *,
     mode: Any = None,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "scatter_max_gradient",
-) -> tuple[Tensor, Tensor]:
-    """The gradients of a `scatter` with op="max", or "min", from its result: shared equally among ties, as JAX does.
+) -> ScatterGradient:
+    """The gradients of `scatter` with op="max" or op="min" by its operands, computed from its result.
 
-    Indices may name an element several times. Arguments as of `scatter_set_gradient`, what was updated, and the result.
+    Where several are equal to the result, they share the cotangent, as in JAX. Updates may have the same index.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        operand: what was updated.
+        indices: where the updates went.
+        updates: of floating point.
+        result: what `scatter` gave.
+        dimension_numbers: as `jax.lax.scatter` takes them; default: those of `scatter`.
+        mode: of updates beyond the ends: "clip", "drop" or "promise_in_bounds"; default: that of `scatter`.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        The gradients by `operand` and `updates`, each of its shape and dtype.
+
+    Raises:
+        OperationError: arguments that do not fit together.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> g, x, i, by = jnp.ones(3), jnp.array([1.0, 2.0, 3.0]), jnp.array([1]), jnp.array([5.0])
+    >>> cl.lower(cl.ops.scatter_max_gradient)(g, x, i, by, jnp.array([1.0, 5.0, 3.0])).operand
+    Array([1., 0., 1.], dtype=float32)
     """
     operation = "scatter_max_gradient"
-    given = cotangent, indices, updates, dimension_numbers, mode, grain, memory_share
+    given = cotangent, indices, updates, dimension_numbers, mode, grain, memory_fraction
     own = _checked(operation, graph, *given, operand=operand, result=result)
 
     with graph.scope(name, unique=True):
         own = own.from_beginning()
         most = own.looked_up(result, "look up results")
         winners = map(graph, won, updates, most, grain=grain, name="compare")
-        nothing = fill(graph, (1,) * cotangent.ndim, 0, cotangent.dtype, name="nothing").broadcast_to(cotangent.shape)
+        nothing = fill(graph, (1,) * cotangent.ndim, 0, dtype=cotangent.dtype, name="nothing").broadcast_to(
+            cotangent.shape
+        )
         ties = own.scattered(nothing, winners, "add", "count ties")
         by_operand, share = map(graph, shares, cotangent, operand, result, ties, grain=grain, name="share")
         found = own.looked_up(share, "look up shares")
-        return by_operand, map(graph, taken, updates, most, found, grain=grain, name="take")
+        return ScatterGradient(by_operand, map(graph, taken, updates, most, found, grain=grain, name="take"))

@@ -10,19 +10,22 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from codelet.deprecated import old_keywords, renamed_keywords
 from codelet.errors import CodeletError, OperationError
 from codelet.graphs.graph import Graph
-from codelet.schema import COUNT, FLAG, NAME, NUMBER, SIZE, SIZES, Kind, Schema, is_number, one_of
+from codelet.schema import COUNT, FLAG, NAME, NUMBER, SIZE, SIZES, Kind, Schema, is_number, of_class, one_of
+from codelet.target import Target
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("allow_negative_indices", "count_include_pad", "descending", "indices_are_sorted"), FLAG),
     **dict.fromkeys(("is_causal", "keepdims", "nesterov", "reverse", "stable", "unique_indices"), FLAG),
-    **dict.fromkeys(("batch", "rows", "columns", "summed", "num_groups", "num_heads", "num_keys"), COUNT),
-    **dict.fromkeys(("count", "length", "k"), SIZE),
+    **dict.fromkeys(("batch", "rows", "columns", "summed", "num_groups", "num_heads", "num_keys", "count"), COUNT),
+    "target": of_class("a machine: cl.IPU()", Target),
+    **dict.fromkeys(("k",), SIZE),
     **dict.fromkeys(("lhs_shape", "rhs_shape", "slice_sizes", "window_shape", "window_dimensions"), SIZES),
-    "memory_share": Kind(
+    "memory_fraction": Kind(
         "a number above 0 and at most 1: of a tile's memory, what the operation may take",
         lambda value: is_number(value, 0, 1) and value > 0,
     ),
@@ -52,9 +55,12 @@ def checked(operation: F) -> F:
         OperationError: where it is called with an argument that is not what the schema says, or that it fails for.
     """
     schema = Schema(operation, f"ops.{operation.__name__}", KINDS, OperationError)
+    renamed = old_keywords(operation)
 
     @functools.wraps(operation)
     def called(*args: Any, **kwargs: Any) -> Any:
+        if renamed.keys() & kwargs.keys():
+            kwargs = renamed_keywords(operation, renamed, kwargs)
         schema.check(args, kwargs)
         try:
             if args and isinstance(args[0], Graph):

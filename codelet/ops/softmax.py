@@ -21,7 +21,7 @@ from codelet.ops.blockwise import Work
 from codelet.ops.fill import add_filled
 from codelet.ops.pairs import Pair, both
 from codelet.ops.partials import sums_dtype
-from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.planning import MEMORY_FRACTION
 from codelet.ops.reduce import largest, reduce_block
 from codelet.ops.rows import Rows
 from codelet.ops.schema import checked
@@ -132,7 +132,7 @@ def rows_of(
     graph: Graph,
     axis: Axes,
     grain: int | None,
-    memory_share: float,
+    memory_fraction: float,
     **tensors: Tensor,
 ) -> Rows:
     """The rows of tensors of one shape and dtype, checked.
@@ -153,7 +153,7 @@ def rows_of(
     (shape,) = shapes
     axes = checked_axes(operation, "axis", axis, len(shape))
     grain = checked_grain(operation, grain)
-    return Rows(graph, axes, *tensors.values(), grain=grain, memory_share=memory_share)
+    return Rows(graph, axes, *tensors.values(), grain=grain, memory_fraction=memory_fraction)
 
 
 def max_of_rows(rows: Rows, x: Tensor) -> Work:
@@ -200,7 +200,7 @@ def softmax(
     axis: Axes = -1,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "softmax",
 ) -> Tensor:
     """Exponentials of rows by their sum, as `jax.nn.softmax`.
@@ -209,8 +209,8 @@ def softmax(
         graph: where its compute sets are added, in a scope of its name.
         x: numbers of floating point.
         axis: along which axes rows are.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
-        memory_share: of a tile's memory, what the plan may take.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -220,7 +220,7 @@ def softmax(
     >>> cl.lower(cl.ops.softmax)(jnp.zeros((2, 4)))[0]
     Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
     """
-    rows = rows_of("softmax", graph, axis, grain, memory_share, x=x)
+    rows = rows_of("softmax", graph, axis, grain, memory_fraction, x=x)
     return _normalized("softmax", (softmax_of_rows, divide_exponentials), rows, graph, x, name)
 
 
@@ -231,11 +231,30 @@ def log_softmax(
     axis: Axes = -1,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "log_softmax",
 ) -> Tensor:
-    """The logarithm of the softmax of rows, as `jax.nn.log_softmax`; arguments as of `softmax`."""
-    rows = rows_of("log_softmax", graph, axis, grain, memory_share, x=x)
+    """The logarithm of the softmax of rows, as `jax.nn.log_softmax`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: the logits, of floating point.
+        axis: the axis, or axes, of a row.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Raises:
+        OperationError: an axis that there is not, or numbers that are not of floating point.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.log_softmax)(jnp.zeros((2, 4)))[0].round(4)
+    Array([-1.3863, -1.3863, -1.3863, -1.3863], dtype=float32)
+    """
+    rows = rows_of("log_softmax", graph, axis, grain, memory_fraction, x=x)
     return _normalized("log_softmax", (log_softmax_of_rows, subtract_logarithm), rows, graph, x, name)
 
 
@@ -247,11 +266,28 @@ def logsumexp(
     *,
     keepdims: bool = False,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "logsumexp",
 ) -> Tensor:
-    """The logarithm of the sum of the exponentials of rows, as `jax.nn.logsumexp`; arguments as of `softmax`."""
-    rows = rows_of("logsumexp", graph, axis, grain, memory_share, x=x)
+    """The logarithm of the sum of the exponentials of rows, as `jax.nn.logsumexp`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: the exponents, of floating point.
+        axis: the axis, or axes, of a row; default: all.
+        keepdims: whether the reduced dimensions stay, with one element each.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Raises:
+        OperationError: an axis that there is not, or numbers that are not of floating point.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x: cl.ops.logsumexp(graph, x, 1))(jnp.zeros((2, 4))).round(4)
+    Array([1.3863, 1.3863], dtype=float32)
+    """
+    rows = rows_of("logsumexp", graph, axis, grain, memory_fraction, x=x)
     shape = tuple(1 if d in rows.axes else n for d, n in enumerate(x.shape) if keepdims or d not in rows.axes)
     with graph.scope(name, unique=True):
         return logsumexp_rows(rows, graph, x).reshape(shape)
@@ -269,7 +305,7 @@ def logsumexp_rows(rows: Rows, graph: Graph, x: Tensor) -> Tensor:
     plans = rows.plans(steps)
     if rows.takes_whole(whole, plans):
         return rows.add(whole, rows.plan(whole), x=x)[0]
-    each = Rows(graph, (), x[tuple(0 if d in rows.axes else slice(None) for d in range(x.ndim))], memory_share=1.0)
+    each = Rows(graph, (), x[tuple(0 if d in rows.axes else slice(None) for d in range(x.ndim))], memory_fraction=1.0)
     (most,) = rows.add(steps[0], plans[0], x=x)
     keep = each.work("finite", finite, {"x": ("all", most)}, {"out": ("all", dtype)}, "kept")
     (most,) = each.add(keep, each.plan(keep), x=most)
@@ -287,11 +323,31 @@ def softmax_gradient(
     axis: Axes = -1,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "softmax_gradient",
 ) -> Tensor:
-    """The gradient of `softmax` by its operand, from its result; arguments as of `softmax`."""
-    return _slope("softmax_gradient", graph, cotangent, result, axis, grain, memory_share, name)
+    """The gradient of `softmax` by its operand, computed from its result.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        result: what `softmax` gave, of the same shape and dtype.
+        axis: the axis, or axes, of a row.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of the result.
+
+    Raises:
+        OperationError: an axis that there is not, or operands that do not fit together.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.softmax_gradient)(jnp.array([1.0, 0.0]), jnp.array([0.5, 0.5]))
+    Array([ 0.25, -0.25], dtype=float32)
+    """
+    return _slope("softmax_gradient", graph, cotangent, result, axis, grain, memory_fraction, name)
 
 
 @checked
@@ -302,11 +358,31 @@ def log_softmax_gradient(
     axis: Axes = -1,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "log_softmax_gradient",
 ) -> Tensor:
-    """The gradient of `log_softmax` by its operand, from its result; arguments as of `softmax`."""
-    return _slope("log_softmax_gradient", graph, cotangent, result, axis, grain, memory_share, name)
+    """The gradient of `log_softmax` by its operand, computed from its result.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result.
+        result: what `log_softmax` gave, of the same shape and dtype.
+        axis: the axis, or axes, of a row.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of the result.
+
+    Raises:
+        OperationError: an axis that there is not, or operands that do not fit together.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.log_softmax_gradient)(jnp.array([1.0, 0.0]), jnp.log(jnp.array([0.5, 0.5])))
+    Array([ 0.5, -0.5], dtype=float32)
+    """
+    return _slope("log_softmax_gradient", graph, cotangent, result, axis, grain, memory_fraction, name)
 
 
 def _slope(
@@ -316,11 +392,11 @@ def _slope(
     result: Tensor,
     axis: Axes,
     grain: int | None,
-    memory_share: float,
+    memory_fraction: float,
     name: str,
 ) -> Tensor:
     """The gradient of a softmax or its logarithm."""
-    rows = rows_of(operation, graph, axis, grain, memory_share, cotangent=cotangent, result=result)
+    rows = rows_of(operation, graph, axis, grain, memory_fraction, cotangent=cotangent, result=result)
     dtype = result.dtype
     pair, sums = {"cotangent": ("all", cotangent), "result": ("all", result)}, sums_dtype(dtype)
     of_log = operation == "log_softmax_gradient"
@@ -353,11 +429,32 @@ def logsumexp_gradient(
     axis: Axes = None,
     *,
     grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "logsumexp_gradient",
 ) -> Tensor:
-    """The gradient of `logsumexp` by its operand, from its result; both without reduced dimensions."""
-    rows = rows_of("logsumexp_gradient", graph, axis, grain, memory_share, x=x)
+    """The gradient of `logsumexp` by its operand, computed from its result: the softmax, scaled.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result, without the reduced dimensions.
+        x: the exponents.
+        result: what `logsumexp` gave, without the reduced dimensions.
+        axis: the axis, or axes, of a row; default: all.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+        name: of the scope.
+
+    Returns:
+        A tensor of the shape and dtype of `x`.
+
+    Raises:
+        OperationError: an axis that there is not, or operands that do not fit together.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.logsumexp_gradient)(jnp.array(2.0), jnp.zeros(4), jnp.log(4.0))
+    Array([0.5, 0.5, 0.5, 0.5], dtype=float32)
+    """
+    rows = rows_of("logsumexp_gradient", graph, axis, grain, memory_fraction, x=x)
     check_tensors("logsumexp_gradient", graph, cotangent=cotangent, result=result)
     kept = tuple(n for d, n in enumerate(x.shape) if d not in rows.axes)
     check_of_rows("logsumexp_gradient", kept, cotangent=cotangent, result=result)

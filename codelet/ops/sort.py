@@ -13,14 +13,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from codelet.deprecated import old_order
 from codelet.errors import FieldTypeError, OperationError
 from codelet.graphs.graph import Graph
 from codelet.graphs.stages import Block
-from codelet.ops.arguments import check_tensors, checked_axis, checked_grain
+from codelet.ops.arguments import check_tensors, checked_axis, checked_grain, checked_planned
 from codelet.ops.blocks import add_blocks
 from codelet.ops.followed import follow
 from codelet.ops.lines import as_lines, from_lines
-from codelet.ops.planning import Plan
+from codelet.ops.planning import MEMORY_FRACTION, Plan
 from codelet.ops.put_lines import put_back
 from codelet.ops.schema import checked
 from codelet.ops.sort_planning import (
@@ -46,10 +47,12 @@ def _greatest(dtype: np.dtype) -> Any:
     return True if np.dtype(bool) == dtype else int(jnp.iinfo(dtype).max)
 
 
-def _add_sort(graph: Graph, operands: Sequence[Tensor], own: Lines, grain: int | None) -> list[Tensor]:
+def _add_sort(
+    graph: Graph, operands: Sequence[Tensor], own: Lines, grain: int | None, memory_fraction: float
+) -> list[Tensor]:
     """The vertices that sort lines, as planned."""
     shape = (own.before, own.after, own.length)
-    plan = Plan(str(own), (), ()) if 0 in shape else follow(plan_lines(graph.target, own, grain))
+    plan = Plan(str(own), (), ()) if 0 in shape else follow(plan_lines(graph.target, own, grain, memory_fraction))
     if 0 in shape or plan.cut("blocks").extent == 1:
         results = zip(own.results, own.result_dtypes, strict=True)
         made = [graph.add_variable(name, shape, dtype) for name, dtype in results]
@@ -142,9 +145,16 @@ def _lines(tensors: Sequence[Tensor], axis: int, **how: Any) -> Lines:
     return Lines(math.prod(shape[:axis]), math.prod(shape[axis + 1 :]), shape[axis], dtypes, **how)
 
 
+@old_order(("dtype",), after=2)
 @checked
 def plan_sort(
-    target: Target, shape: Sequence[int], dtype: Any = jnp.float32, *, axis: int = -1, grain: int | None = None
+    target: Target,
+    shape: Sequence[int],
+    *,
+    dtype: Any = jnp.float32,
+    axis: int = -1,
+    grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
 ) -> Plan:
     """How an array is sorted along an axis on the tiles of a machine.
 
@@ -154,6 +164,10 @@ def plan_sort(
         dtype: of it.
         axis: along which it is sorted.
         grain: about how many elements a vertex has; None for the planner to choose.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+
+    Raises:
+        OperationError: a shape of no elements, or an axis that there is not.
 
     >>> import codelet as cl
     >>> print(plan_sort(cl.IPU(), (4096, 100)).choice_text())
@@ -161,10 +175,11 @@ def plan_sort(
     >>> plan_sort(cl.IPU(), (100_000,)).cut("blocks").extent
     1024
     """
+    shape, of = checked_planned("plan_sort", shape, dtype)
     axis = checked_axis("plan_sort", "axis", axis, len(shape))
     before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-    own = Lines(before, after, shape[axis], (np.dtype(dtype),))
-    return plan_lines(target, own, checked_grain("plan_sort", grain))
+    own = Lines(before, after, shape[axis], (of,))
+    return plan_lines(target, own, checked_grain("plan_sort", grain), memory_fraction)
 
 
 # --- operations ---------------------------------------------------------------------------------------------
@@ -173,23 +188,25 @@ def plan_sort(
 @checked
 def sort(
     graph: Graph,
-    operand: Tensor,
+    x: Tensor,
     axis: int | None = -1,
     *,
     stable: bool = True,
     descending: bool = False,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "sort",
 ) -> Tensor:
     """An array sorted along an axis, as `jax.numpy.sort`: NaN last, and 0 and -0 equal.
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
-        operand: what is sorted.
+        x: what is sorted.
         axis: along which; None sorts all elements.
         stable: whether equal elements keep their order.
         descending: whether the result is reversed.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
@@ -199,10 +216,12 @@ def sort(
     >>> cl.lower(cl.ops.sort)(jnp.array([[2, 1, 3], [4, 3, 6]])).tolist()
     [[1, 2, 3], [3, 4, 6]]
     """
-    tensors, own, shape = _checked(name, graph, [operand], axis)
+    tensors, own, shape = _checked(name, graph, [x], axis)
     grain = checked_grain(name, grain)
     with graph.scope(name, unique=True):
-        (made,) = _add_sort(graph, [as_lines(tensors[0], own)], _lines(tensors, own, stable=bool(stable)), grain)
+        (made,) = _add_sort(
+            graph, [as_lines(tensors[0], own)], _lines(tensors, own, stable=bool(stable)), grain, memory_fraction
+        )
     return from_lines(made[:, :, ::-1] if descending else made, shape, own)
 
 
@@ -215,6 +234,7 @@ def sort_together(
     num_keys: int = 1,
     stable: bool = True,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "sort_together",
 ) -> tuple[Tensor, ...]:
     """Several arrays sorted together along an axis, by the first of them, as `jax.lax.sort` of a tuple.
@@ -225,11 +245,17 @@ def sort_together(
         axis: along which.
         num_keys: how many of them are compared: the later ones where the earlier are equal.
         stable: whether elements equal in all keys keep their order.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
         OperationError: shapes, an axis or a number of keys that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> together = cl.lower(lambda graph, x, y: cl.ops.sort_together(graph, [x, y]))
+    >>> together(jnp.array([2.0, 1.0, 3.0]), jnp.array([0, 1, 2]))
+    (Array([1., 2., 3.], dtype=float32), Array([1, 0, 2], dtype=int32))
     """
     tensors, own, shape = _checked(name, graph, operands, axis)
     if not isinstance(num_keys, int) or not 1 <= num_keys <= len(tensors):
@@ -239,41 +265,54 @@ def sort_together(
     lines = _lines(tensors, own, num_keys=num_keys, stable=bool(stable))
     grain = checked_grain(name, grain)
     with graph.scope(name, unique=True):
-        made = _add_sort(graph, [as_lines(tensor, own) for tensor in tensors], lines, grain)
+        made = _add_sort(graph, [as_lines(tensor, own) for tensor in tensors], lines, grain, memory_fraction)
     return tuple(from_lines(each, shape, own) for each in made)
 
 
 @checked
 def argsort(
     graph: Graph,
-    operand: Tensor,
+    x: Tensor,
     axis: int | None = -1,
     *,
     stable: bool = True,
     descending: bool = False,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "argsort",
 ) -> Tensor:
     """The positions in which the elements of an array are sorted along an axis, as `jax.numpy.argsort`.
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
-        operand: what is sorted.
+        x: what is sorted.
         axis: along which; None sorts all elements.
         stable: whether equal elements keep their order.
         descending: whether the greatest is first.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
         OperationError: an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.argsort)(jnp.array([2.0, 1.0, 3.0]))
+    Array([1, 0, 2], dtype=int32)
     """
-    _, positions = _sorted_with_positions(graph, operand, axis, stable, descending, grain, name)
+    _, positions = _sorted_with_positions(graph, x, axis, stable, descending, grain, memory_fraction, name)
     return positions
 
 
 def _sorted_with_positions(
-    graph: Graph, operand: Tensor, axis: int | None, stable: bool, descending: bool, grain: int | None, name: str
+    graph: Graph,
+    operand: Tensor,
+    axis: int | None,
+    stable: bool,
+    descending: bool,
+    grain: int | None,
+    memory_fraction: float,
+    name: str,
 ) -> tuple[Tensor, Tensor]:
     (tensor,), own, shape = _checked(name, graph, [operand], axis)
     dtype = jax.eval_shape(jnp.argsort, jax.ShapeDtypeStruct((shape[own],), np.int32)).dtype
@@ -281,7 +320,7 @@ def _sorted_with_positions(
     lines = _lines([tensor], own, stable=bool(stable), positions=dtype, mirrored=turned)
     grain, given = checked_grain(name, grain), as_lines(tensor, own)
     with graph.scope(name, unique=True):
-        made = _add_sort(graph, [given[:, :, ::-1] if turned else given], lines, grain)
+        made = _add_sort(graph, [given[:, :, ::-1] if turned else given], lines, grain, memory_fraction)
     values, positions = (from_lines(each[:, :, ::-1] if descending else each, shape, own) for each in made)
     return values, positions
 
@@ -294,6 +333,7 @@ def sort_gradient(
     axis: int | None = -1,
     *,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "sort_gradient",
 ) -> Tensor:
     """The gradient of `sort` by its operand, as `jax.vjp` gives it: cotangents put back where their elements were.
@@ -303,11 +343,16 @@ def sort_gradient(
         cotangent: of the sorted array; or of whatever is sorted with it.
         permutation: what `argsort` gives of the operand.
         axis: along which it was sorted. With None the gradient is flat, as the operand was made.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
         OperationError: shapes or an axis that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.sort_gradient)(jnp.array([1.0, 2.0, 3.0]), jnp.array([2, 0, 1]))
+    Array([2., 3., 1.], dtype=float32)
     """
     (cotangent, permutation), own, shape = _checked(name, graph, [cotangent, permutation], axis)
-    return put_back(graph, cotangent, permutation, own, shape[own], grain, name)
+    return put_back(graph, cotangent, permutation, own, shape[own], grain, memory_fraction, name)

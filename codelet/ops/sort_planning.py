@@ -26,7 +26,7 @@ from jax import lax
 
 from codelet.graphs.stages import Cut
 from codelet.ops.blocks import num_tiles
-from codelet.ops.planning import MEMORY_SHARE, Option, Plan, block_sizes, cheapest
+from codelet.ops.planning import MEMORY_FRACTION, Option, Plan, block_sizes, cheapest
 from codelet.ops.prices import StepCost, step_cost, vertex_cycles
 from codelet.target import Target
 from codelet.tracing.codelet_from_jaxpr import codelet_from_jaxpr
@@ -253,13 +253,15 @@ def _cut(name: str, extent: int, block: int, grain: int) -> Cut:
 
 
 @functools.lru_cache(maxsize=1024)
-def plan_lines(target: Target, lines: Lines, grain: int | None = None, memory_share: float = MEMORY_SHARE) -> Plan:
+def plan_lines(
+    target: Target, lines: Lines, grain: int | None = None, memory_fraction: float = MEMORY_FRACTION
+) -> Plan:
     """How sorting lines is spread over the tiles of a machine: the same plan for the same lines.
 
     Args:
         target: the machine.
         lines: what is sorted, one element at least.
         grain: about how many elements a vertex has; None for the planner to choose.
-        memory_share: of a tile's memory, what the operation may take.
+        memory_fraction: of a tile's memory, what the operation may take.
     """
-    return cheapest(str(lines), target, _options(target, lines, grain), memory_share)
+    return cheapest(str(lines), target, _options(target, lines, grain), memory_fraction)

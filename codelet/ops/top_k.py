@@ -10,23 +10,25 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from codelet.deprecated import old_order, warn_old
 from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
 from codelet.graphs.stages import Block, Cut
-from codelet.ops.arguments import check_tensors, checked_axis, checked_grain
+from codelet.ops.arguments import check_tensors, checked_axis, checked_grain, checked_planned, checked_shape
 from codelet.ops.blocks import add_blocks, num_tiles
 from codelet.ops.followed import follow
 from codelet.ops.lines import as_lines, from_lines
-from codelet.ops.planning import Option, Plan, block_sizes, cheapest
+from codelet.ops.planning import MEMORY_FRACTION, Option, Plan, block_sizes, cheapest
 from codelet.ops.prices import StepCost, step_cost, vertex_cycles
 from codelet.ops.put_lines import put_back
 from codelet.ops.schema import checked
+from codelet.schema import is_whole
 from codelet.target import Target
 from codelet.tracing.codelets import codelet
 from codelet.views.tensor import Tensor
@@ -114,46 +116,81 @@ def _options(target: Target, own: _RankedLines, grain: int | None) -> Iterator[O
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(target: Target, own: _RankedLines, grain: int | None) -> Plan:
-    return cheapest(str(own), target, _options(target, own, grain))
+def _plan(target: Target, own: _RankedLines, grain: int | None, memory_fraction: float) -> Plan:
+    return cheapest(str(own), target, _options(target, own, grain), memory_fraction)
 
 
+@old_order(("dtype",), after=3)
 @checked
 def plan_top_k(
-    target: Target, shape: Sequence[int], k: int, dtype: Any = jnp.float32, *, axis: int = -1, grain: int | None = None
+    target: Target,
+    shape: Sequence[int],
+    k: int,
+    *,
+    dtype: Any = jnp.float32,
+    axis: int = -1,
+    grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
 ) -> Plan:
     """How the greatest elements along an axis are found on the tiles of a machine.
 
     Args:
         target: the machine.
-        shape: of the operand, of one element at least.
-        k: how many.
-        dtype: of the operand.
+        shape: of what is looked through, of one element at least.
+        k: how many, from 1.
+        dtype: of what is looked through.
         axis: along which.
         grain: about how many elements a vertex has; None for the planner to choose.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
+
+    Raises:
+        OperationError: a shape of no elements, an axis that there is not, or more elements than it has.
 
     >>> import codelet as cl
     >>> plan_top_k(cl.IPU(), (64, 10_000), 5).cut("elements").parts
     43
     """
+    shape, of = checked_planned("plan_top_k", shape, dtype)
     axis = checked_axis("plan_top_k", "axis", axis, len(shape))
+    if not 1 <= k <= shape[axis]:
+        raise OperationError("k of ops.plan_top_k is not within the axis", given=k, expected=f"1 to {shape[axis]}")
     before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-    own = _RankedLines(before, after, shape[axis], k, np.dtype(dtype))
-    return _plan(target, own, checked_grain("plan_top_k", grain))
+    own = _RankedLines(before, after, shape[axis], k, of)
+    return _plan(target, own, checked_grain("plan_top_k", grain), memory_fraction)
+
+
+class TopK(NamedTuple):
+    """What `top_k` gives.
+
+    Attributes:
+        values: the greatest elements, the greatest first.
+        positions: where they were along the axis, int32, in the same shape.
+    """
+
+    values: Tensor
+    positions: Tensor
 
 
 @checked
 def top_k(
-    graph: Graph, operand: Tensor, k: int, *, axis: int = -1, grain: int | None = None, name: str = "top_k"
-) -> tuple[Tensor, Tensor]:
+    graph: Graph,
+    x: Tensor,
+    k: int,
+    *,
+    axis: int = -1,
+    grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
+    name: str = "top_k",
+) -> TopK:
     """The k greatest elements along an axis, the greatest first, and their positions, as `jax.lax.top_k`.
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
-        operand: what is looked through.
+        x: what is looked through.
         k: how many.
         axis: along which.
-        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        grain: about how many elements a vertex has; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Returns:
@@ -167,21 +204,21 @@ def top_k(
     >>> values.tolist(), positions.tolist()
     ([10.0, 9.0], [4, 0])
     """
-    check_tensors(name, graph, operand=operand)
-    axis = checked_axis(name, "axis", axis, operand.ndim)
-    length = operand.shape[axis]
+    check_tensors(name, graph, x=x)
+    axis = checked_axis(name, "axis", axis, x.ndim)
+    length = x.shape[axis]
     if not isinstance(k, int) or isinstance(k, bool) or not 0 <= k <= length:
         raise OperationError(f"k of ops.{name} is not within the axis", given=repr(k), expected=f"0 to {length}")
-    given, grain = as_lines(operand, axis), checked_grain(name, grain)
+    given, grain = as_lines(x, axis), checked_grain(name, grain)
     before, after, _ = given.shape
-    own = _RankedLines(before, after, length, k, operand.dtype)
+    own = _RankedLines(before, after, length, k, x.dtype)
     with graph.scope(name, unique=True):
         shape = (before, after, k)
-        values = graph.add_variable("values", shape, operand.dtype)
+        values = graph.add_variable("values", shape, x.dtype)
         positions = graph.add_variable("positions", shape, np.int32)
         if values.size:
-            _add(graph, given, values, positions, own, follow(_plan(graph.target, own, grain)))
-    return from_lines(values, operand.shape, axis), from_lines(positions, operand.shape, axis)
+            _add(graph, given, values, positions, own, follow(_plan(graph.target, own, grain, memory_fraction)))
+    return TopK(from_lines(values, x.shape, axis), from_lines(positions, x.shape, axis))
 
 
 def _add(graph: Graph, given: Tensor, values: Tensor, positions: Tensor, own: _RankedLines, plan: Plan) -> None:
@@ -216,10 +253,11 @@ def top_k_gradient(
     graph: Graph,
     cotangent: Tensor,
     positions: Tensor,
-    length: int,
+    x_shape: Sequence[int],
     *,
     axis: int = -1,
     grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
     name: str = "top_k_gradient",
 ) -> Tensor:
     """The gradient of the values of `top_k` by its operand, as `jax.vjp` gives it.
@@ -228,13 +266,19 @@ def top_k_gradient(
         graph: where its compute set is added, in a scope of its name.
         cotangent: of the values.
         positions: what `top_k` gave with them.
-        length: of the operand along the axis.
+        x_shape: the shape of what was looked through.
         axis: along which.
-        grain: about how many elements a vertex makes; the planner chooses when it is left off.
+        grain: about how many elements a vertex makes; default: chosen by the planner.
+        memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Raises:
         OperationError: shapes or an axis that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> slope = cl.lower(lambda graph, g, positions: cl.ops.top_k_gradient(graph, g, positions, (4,)))
+    >>> slope(jnp.array([1.0, 2.0]), jnp.array([3, 1]))
+    Array([0., 2., 0., 1.], dtype=float32)
     """
     check_tensors(name, graph, cotangent=cotangent, positions=positions)
     axis = checked_axis(name, "axis", axis, cotangent.ndim)
@@ -244,4 +288,14 @@ def top_k_gradient(
             given=f"{cotangent.shape} and {positions.shape}",
             expected="that of the values and positions of ops.top_k",
         )
-    return put_back(graph, cotangent, positions, axis, length, grain, name)
+    if is_whole(x_shape):  # as it was given before: along the axis alone
+        warn_old("ops.top_k_gradient with a length along the axis", "x_shape, a shape")
+        x_shape = (*cotangent.shape[:axis], x_shape, *cotangent.shape[axis + 1 :])
+    shape = checked_shape(name, x_shape)
+    if len(shape) != cotangent.ndim or any(n != shape[d] for d, n in enumerate(cotangent.shape) if d != axis):
+        raise OperationError(
+            f"x_shape of ops.{name} does not fit its cotangent",
+            given=f"{shape} and {cotangent.shape}",
+            expected=f"shapes that differ in dimension {axis} alone",
+        )
+    return put_back(graph, cotangent, positions, axis, shape[axis], grain, memory_fraction, name)

@@ -94,7 +94,7 @@ class Codelet(Unchanging, Capturing):
                 raise CodeletDefinitionError(
                     f"codelet {self.name!r} has the parameter {parameter}",
                     expected="named fields, and keyword-only static values",
-                    fix="one parameter for each field; many of one kind are an array: a tensor joined by cl.concat"
+                    fix="one parameter for each field; many of one kind are an array: a tensor joined by cl.concatenate"
                     if not is_a_librarys(function)
                     else wrapped(self.name, inputs),
                 )

@@ -268,6 +268,11 @@ def _copied(step: CopyStep, placement: Placement) -> Copied:
 _Touching = Callable[[Any, Touches], Region]
 
 
+def _nowhere(touches: Touches) -> Region:
+    """What nothing touches."""
+    return Region(NONE, (), touches.placement)
+
+
 class Exchange:
     """What the steps of a placed plan move, each planned once, when it is first asked for.
 
@@ -278,7 +283,7 @@ class Exchange:
     def __init__(self, placement: Placement):
         self.placement = placement
         self._touches = Touches(placement)
-        self._none = _transfer([], placement, lambda touches: Region(NONE, (), touches.placement), to_home=False)
+        self._none = _transfer([], placement, _nowhere, to_home=False)
         self._nothing = StepExchange(self._none, self._none)
         self._planned: dict[Any, StepExchange] = {}
 

@@ -12,6 +12,9 @@ where it takes a tile as high as one before it has: the work grows with the pair
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 
 _TILES = 128
@@ -160,7 +163,9 @@ def assign_offsets(sizes: np.ndarray, moments: np.ndarray) -> np.ndarray:
     step = _together(len(sizes), span)
     needed = sums_at_moments(pictures.T, moments).max(axis=0, initial=0)
     best = np.zeros(pictures.shape, np.int64)
-    for first in range(0, len(pictures), step):
+
+    def plan(first: int) -> None:
+        """The offsets of some tiles, those from the first on."""
         own, least = pictures[first : first + step], needed[first : first + step]
         (there,) = np.nonzero(own.any(axis=0))  # of tiles that hold nearly the same, mostly half of all
         own, lasts, begins, near = own[:, there], duration[there], start[there], overlap[np.ix_(there, there)]
@@ -176,4 +181,7 @@ def assign_offsets(sizes: np.ndarray, moments: np.ndarray) -> np.ndarray:
             better = ends * unit < peak[todo]
             best[np.ix_(first + todo[better], there)] = offsets[better] * unit
             peak[todo[better]] = ends[better] * unit
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # NumPy sorts and compares beside other threads
+        list(pool.map(plan, range(0, len(pictures), step)))
     return best[of_tile.reshape(-1)].T

@@ -306,9 +306,9 @@ def test_a_product_in_turns_is_one_product(shape):
     rows, summed, columns = shape
     target = cl.IPU(num_tiles=2)
     share = 0.008
-    plan = cl.ops.plan_matmul(target, rows, summed, columns, memory_share=share)
+    plan = cl.ops.plan_matmul(target, rows, summed, columns, memory_fraction=share)
     assert "turns" in str(plan)
-    run = cl.lower(lambda graph, a, b: cl.ops.matmul(graph, a, b, memory_share=share), target=target)
+    run = cl.lower(lambda graph, a, b: cl.ops.matmul(graph, a, b, memory_fraction=share), target=target)
     a, b = numbers(rows, summed), numbers(summed, columns)
     assert names_of(run.at(a, b).jaxpr) == ["dot_general"]
     np.testing.assert_array_equal(run(a, b), a @ b)

@@ -1,4 +1,4 @@
-"""Concat: several tensors end to end, as one view."""
+"""Concatenate: several tensors end to end, as one view."""
 
 from __future__ import annotations
 
@@ -32,12 +32,14 @@ def _as_one(indices: Sequence[Index], dimension: int) -> Index | None:
     return Index(first.offset, shape, strides, first.symbols, first.tables)
 
 
-def concat(tensors: Sequence[Tensor], dimension: int = 0) -> Tensor:
-    """Concatenate tensors along a dimension, as one view.
+def concatenate(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """Concatenate tensors along an axis, as one view.
+
+    `ops.concatenate` casts tensors of several dtypes as well.
 
     Args:
         tensors: of one dtype, and of shapes that agree in all other dimensions.
-        dimension: the dimension to concatenate along.
+        axis: the axis to concatenate along.
 
     Raises:
         ViewError: shapes that do not fit together, or no tensors.
@@ -46,7 +48,7 @@ def concat(tensors: Sequence[Tensor], dimension: int = 0) -> Tensor:
 
     >>> import codelet as cl
     >>> graph = cl.Graph()
-    >>> both = cl.concat([graph.add_variable("a", (3,)), graph.add_variable("b", (2,))])
+    >>> both = cl.concatenate([graph.add_variable("a", (3,)), graph.add_variable("b", (2,))])
     >>> both.shape
     (5,)
     """
@@ -56,13 +58,13 @@ def concat(tensors: Sequence[Tensor], dimension: int = 0) -> Tensor:
             raise ViewError(
                 "something other than a tensor is concatenated",
                 given=f"{tensor!r:.80}",
-                expected="a list of tensors: cl.concat([x, y])",
+                expected="a list of tensors: cl.concatenate([x, y])",
                 fix="graph.add_constant makes an array a tensor",
             )
     if not listed:
-        raise ViewError("there is nothing to join", given="concat([])", expected="a list of one tensor or more")
+        raise ViewError("there is nothing to join", given="concatenate([])", expected="a list of one tensor or more")
     tensors, first = listed, listed[0]
-    at = as_dimension(dimension, first.ndim)
+    at = as_dimension(axis, first.ndim)
     others = [n for d, n in enumerate(first.shape) if d != at]
     for tensor in tensors:
         tensor._refuse_rows("joined")
