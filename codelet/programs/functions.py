@@ -102,7 +102,7 @@ class Call(Program):
             raise ProgramError(
                 "something other than a function is called",
                 given=f"{function!r:.80}",
-                expected="what graph.add_function returns",
+                expected="graph.add_function(body, parameters)",
                 fix="a program without parameters is put where it runs, without Call",
             )
         if positional:
