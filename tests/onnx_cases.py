@@ -53,6 +53,7 @@ def node_cases() -> Mapping[str, Case]:
     found = {}
     for own in cases:
         assert own.data_sets is not None
+        assert own.model is not None
         inputs, outputs = (list(map(_value, part)) for part in own.data_sets[0])
         found[own.name] = Case(own.name, own.model, inputs, outputs, own.rtol, own.atol)
     return found

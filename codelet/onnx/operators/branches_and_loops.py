@@ -33,8 +33,8 @@ def _arrays(values: Any) -> list[Any]:
 def loop(node: OnnxNode, most: Any = None, condition: Any = None, *carried: Any) -> tuple[Any, ...]:
     """A graph again and again: at most so often, as long as a condition holds."""
     body, count = node.attribute("body"), len(carried)
-    goes = condition is None or (is_known(condition) and bool(np.reshape(condition, ())))
-    stops = is_known(condition) and not bool(np.reshape(condition, ()))
+    known = bool(np.asarray(condition).reshape(())) if is_known(condition) else None
+    goes, stops = condition is None or known is True, known is False
     number: Any = 0 if stops else most
     if is_known(number) or number == 0:
         number = int(np.reshape(number, ()))
