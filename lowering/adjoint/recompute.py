@@ -160,9 +160,7 @@ class Recompute:
         1048576
         """
         if not is_whole(budget, 0):
-            raise ProgramError(
-                "a budget is not a number of bytes", given=repr(budget), expected="a whole number of bytes"
-            )
+            raise ProgramError("a budget is not a number of bytes", given=repr(budget), expected="an integer")
         return Recompute("bytes", budget=int(budget))
 
 
