@@ -9,7 +9,8 @@ import importlib
 from typing import Any
 
 from codelet import errors
-from codelet.deprecated import OLD_NAMES, old_name
+from codelet.deprecated import OLD_NAMES as _OLD_NAMES
+from codelet.deprecated import old_name as _old_name
 from codelet.draw.diagram import Diagram as Diagram
 from codelet.draw.drawing import draw as draw
 from codelet.draw.picture import Picture as Picture
@@ -172,8 +173,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("codelet.ops.gradient_rules").operation
     if name in ("jit", "trace", "Traced"):  # made of operations
         return getattr(importlib.import_module(f"codelet.frontends.{name.lower()}"), name)
-    if name in OLD_NAMES:
-        return old_name(name)
+    if name in _OLD_NAMES:
+        return _old_name(name)
     if name in _ELSEWHERE:
         return getattr(importlib.import_module(_ELSEWHERE[name]), name)
     raise AttributeError(f"module 'codelet' has no attribute {name!r}")

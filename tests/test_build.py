@@ -237,5 +237,5 @@ def test_a_function_of_the_users_with_its_adjoint_graph(capsys):
     main(["build", f"{__name__}:squares", "--tiles", "4", "--adjoint", "--json"])
     found = json.loads(capsys.readouterr().out)
     assert found["cycles"] > build(f"{__name__}:squares", target=cl.IPU(num_tiles=4)).cycles
-    with pytest.raises(SystemExit, match="no single number"):
+    with pytest.raises(SystemExit, match="not a single number"):
         main(["build", f"{__name__}:two_layers", "--tiles", "4", "--adjoint"])

@@ -270,7 +270,10 @@ MISTAKES = {
     "a result": (lambda: learned_wrongly(size=(2,)), "what codelet 'learn' returns does not fit"),
 }
 if SIN.jaxpr is not SIN:  # from JAX 0.12 on a jaxpr holds its constants: there are no open ones
-    MISTAKES["an open jaxpr"] = lambda: cl.codelet_from_jaxpr(SIN.jaxpr, ["x"]), r"no jaxpr(.|\n)*ClosedJaxpr\(jaxpr"  # type: ignore
+    MISTAKES["an open jaxpr"] = (
+        lambda: cl.codelet_from_jaxpr(SIN.jaxpr, ["x"]),
+        r"other than a jaxpr(.|\n)*ClosedJaxpr\(jaxpr",
+    )  # type: ignore
 
 
 def learned_wrongly(**shapes):

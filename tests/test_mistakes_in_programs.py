@@ -195,7 +195,7 @@ MISTAKES = [
         "names every element once",
     ),
     # functions
-    Mistake("a call of a name", lambda w: cl.Call("f", p=w.x), cl.ProgramError, "'f'", "graph.add_function returns"),
+    Mistake("a call of a name", lambda w: cl.Call("f", p=w.x), cl.ProgramError, "'f'", "graph.add_function(body"),
     Mistake("an argument without a name", lambda w: cl.Call(w.function, w.x), cl.ProgramError, "of x", "name=view"),
     Mistake("an argument of numbers", lambda w: cl.Call(w.function, p=3.0), cl.ProgramError, "3.0", "cl.Copy(numbers"),
     Mistake(
