@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from codelet.errors import ArrayError, SavingError, TraceError
 from codelet.frontends.arguments import Convention, Flat, flatten
@@ -13,19 +11,15 @@ from codelet.frontends.layers import layer_of
 from codelet.frontends.passes.fuse_elementwise import Saved
 from codelet.frontends.values import is_key, returned, unwrapped
 from codelet.graphs.by_tensor import Named
+from codelet.graphs.drawn import Drawn
 from codelet.graphs.graph import Graph
 from codelet.hostcopies import on_device
 from codelet.programs.program import Program
 from codelet.schema import TEXT, accepts
 from codelet.views.tensor import Tensor
 
-if TYPE_CHECKING:
-    from codelet.draw.diagram import Diagram
-    from codelet.draw.picture import Picture
-    from ipu_backend.model.profile import Profile
 
-
-class Traced:
+class Traced(Drawn):
     """A JAX function as a graph of vertices. Made by `cl.trace`; call it as the function itself.
 
     Args:
@@ -148,7 +142,7 @@ class Traced:
         host_visible: Named | Iterable[Named] | None = None,
         allow_out_of_memory: bool = False,
         **old: Any,
-    ) -> Profile:
+    ) -> Any:
         """The cost of the graph on its machine, as `cl.Engine(traced).profile` gives it.
 
         Args:
@@ -190,77 +184,6 @@ class Traced:
         [('head/tanh/map', 'head')]
         """
         return layer_of(name)
-
-    def draw(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        program: object = None,
-        profile: Any = None,
-        size: int = 2048,
-        style: str = "dark",
-        colour: str = "layer",
-        palette: str = "hue",
-        highlight: str | None = None,
-        title: str = "",
-        packed: float = 0.5,
-        **old: Any,
-    ) -> Picture:
-        """Draw all vertices and links. This calls `cl.draw`.
-
-        Args:
-            path: the file to write, if any.
-            program: the program that links follow. Default: that of the function.
-            profile: the result of `profile`, for the tiles of vertices.
-            size: height and width in pixels, a multiple of 64.
-            style: "dark", or "light" for paper.
-            colour: "layer", "codelet", "tile" or "cycles".
-            palette: "hue", or "colour-blind".
-            highlight: a pattern for names of compute sets; all others are grey.
-            title: a heading on the picture.
-            packed: from 0 to 1, how strongly all points attract each other.
-            old: deprecated options of `cl.draw`.
-
-        Raises:
-            DrawError, FileError, ProgramError, ForeignGraphError, MissingExtraError: those of `cl.draw`.
-
-        >>> import codelet as cl, jax.numpy as jnp
-        >>> cl.trace(lambda w, x: jnp.tanh(w @ x), jnp.ones((2, 3)), jnp.ones(3)).draw(size=256)
-        <Picture of 4 vertices   ·   6 links, 256 x 256>
-        """
-        given = {"size": size, "style": style, "colour": colour, "palette": palette, "highlight": highlight}
-        given = {**given, "title": title, "packed": packed, **old}
-        return importlib.import_module("codelet").draw(self, program, path=path, profile=profile, **given)
-
-    def diagram(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        program: object = None,
-        profile: Any = None,
-        style: str = "dark",
-        palette: str = "hue",
-        title: str = "",
-    ) -> Diagram:
-        """Draw a small graph as a readable diagram of boxes and lines, in SVG.
-
-        Args:
-            path: the file to write, which ends in .svg, if any.
-            program: the program that links follow. Default: that of the function.
-            profile: the result of `profile`, for the tiles of vertices.
-            style: "dark", or "light" for paper.
-            palette: "hue", or "colour-blind".
-            title: a heading on the diagram.
-
-        Raises:
-            DrawError, FileError, ProgramError, ForeignGraphError: those of `cl.draw`.
-
-        >>> import codelet as cl, jax.numpy as jnp
-        >>> cl.trace(lambda w, x: jnp.tanh(w @ x), jnp.ones((2, 3)), jnp.ones(3)).diagram()
-        <Diagram of 4 vertices and 6 links>
-        """
-        draw_small = importlib.import_module("codelet.draw.drawing").draw_small
-        return draw_small(self, program, path=path, profile=profile, style=style, palette=palette, title=title)
 
     def _given(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
         """The arrays of arguments, which fit."""

@@ -7,6 +7,7 @@ differentiated, made a graph of vertices by `cl.trace`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -137,8 +138,9 @@ def _fixed(graph: onnx.GraphProto, versions: Mapping[str, int]) -> set[str]:
                     visit(attribute.g.node)
             domain = domain_of(node.domain)
             item = find(domain, node.op_type, versions.get(domain, 1))
-            if result.intersection(node.output) and node.op_type not in ("Shape", "Size"):
-                result.update(name for name in node.input if name)
+            if result.intersection(node.output):
+                by_type = () if item is None else item.by_type
+                result.update(name for k, name in enumerate(node.input) if name and k not in by_type)
             elif node.op_type in ("If", "Loop") and _makes_no_array(node):
                 result.update(name for name in node.input[: 2 if node.op_type == "Loop" else 1] if name)
             elif item is not None:
@@ -191,15 +193,15 @@ def _struct(name: str, kind: onnx.TypeProto.Tensor, dimensions: Mapping[str, int
     return jax.ShapeDtypeStruct(tuple(shape), dtype)
 
 
-def first_dimensions(source: Any, extent: int) -> dict[str, int]:
-    """The open first dimensions of inputs, all of one extent, for `load`."""
-    model, _ = read(source)
+def load_batch(source: Any, batch: int) -> Model:
+    """Load an ONNX model as `load` does, all open first dimensions of its inputs as the batch."""
+    model, folder = read(source)
     extents = {}
     for item in model.graph.input:
         dims = item.type.tensor_type.shape.dim
         if dims and not dims[0].HasField("dim_value"):
-            extents[dims[0].dim_param or f"{item.name}.0"] = extent
-    return extents
+            extents[dims[0].dim_param or f"{item.name}.0"] = batch
+    return _model(model, folder, {}, extents)
 
 
 def load(
@@ -227,7 +229,16 @@ def load(
     >>> model(model.parameters, np.float32([10, 10, 10]))[0].tolist()
     [10.0, 20.0, 30.0]
     """
-    model, folder = read(source)
+    return _model(*read(source), constants or {}, dimensions or {})
+
+
+def _model(
+    model: onnx.ModelProto,
+    folder: Path | None,
+    constants: Mapping[str, Any],
+    dimensions: Mapping[str, int],
+) -> Model:
+    """A model that was read, with its arrays that lie beside it in a folder."""
     if folder is not None:
         onnx.load_external_data_for_model(model, str(folder))
-    return Model(model, constants or {}, dimensions or {})
+    return Model(model, constants, dimensions)

@@ -18,6 +18,7 @@ class Operator(NamedTuple):
         fixed: the places of operands on which shapes depend.
         is_folded: whether it is computed when the model is traced where all of its operands are known.
         by_type: the places of operands of which only the type matters.
+        sees_constants: whether it asks if an operand is known, which is given as it is then.
     """
 
     since: int
@@ -25,6 +26,7 @@ class Operator(NamedTuple):
     fixed: tuple[int, ...]
     is_folded: bool
     by_type: tuple[int, ...] = ()
+    sees_constants: bool = False
 
 
 _OPERATORS: dict[tuple[str, str], list[Operator]] = {}
@@ -37,13 +39,14 @@ def operator(
     fixed: tuple[int, ...] = (),
     is_folded: bool = True,
     by_type: tuple[int, ...] = (),
+    sees_constants: bool = False,
 ) -> Callable[[Function], Function]:
     """Enter a function for operators, from an opset on until another takes over."""
 
     def enter(function: Function) -> Function:
         for name in names:
             several = _OPERATORS.setdefault((domain, name), [])
-            several.append(Operator(since, function, fixed, is_folded, by_type))
+            several.append(Operator(since, function, fixed, is_folded, by_type, sees_constants))
             several.sort(key=lambda item: item.since)
         return function
 

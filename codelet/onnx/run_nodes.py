@@ -137,9 +137,7 @@ class NodeRunner:
                     return _folded(lambda: answer.function(node, *operands))
                 # What is known is in 64 bits; what is computed in the dtypes that JAX has.
                 arguments = [
-                    one
-                    if k in answer.fixed or not is_known(one) or node.operator in _SEES_CONSTANTS
-                    else jnp.asarray(one)
+                    one if k in answer.fixed or not is_known(one) or answer.sees_constants else jnp.asarray(one)
                     for k, one in enumerate(operands)
                 ]
                 return _several(answer.function(node, *arguments))
@@ -181,24 +179,6 @@ class NodeRunner:
                 "no function computes it", given=node.operator, expected="an operator of the documentation's table"
             )
         return self._called(function, node, operands)
-
-
-_SEES_CONSTANTS = {
-    "Pow",
-    "Gather",
-    "Slice",
-    "Shape",
-    "Size",
-    "Identity",
-    "If",
-    "Loop",
-    "Scan",
-    "SequenceMap",
-    "SequenceConstruct",
-    "SequenceInsert",
-    "Optional",
-}
-"""Operators that ask whether a further operand is known."""
 
 
 def _kind(value: Any) -> str:

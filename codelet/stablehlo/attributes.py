@@ -151,6 +151,11 @@ def number(attribute: Any) -> int:
     return _flag(text.split(":")[0].strip())
 
 
+def direction_of(comparison: Any) -> str:
+    """How a comparison compares, as MLIR has it: LT, say."""
+    return word(comparison.attributes["comparison_direction"])
+
+
 def word(attribute: Any) -> str:
     """One word of a closed list: `#stablehlo<comparison_direction LT>` is LT."""
     text = str(attribute)

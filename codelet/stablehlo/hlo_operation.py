@@ -1,4 +1,4 @@
-"""Operations of StableHLO, as the functions of `operators/` see them."""
+"""Operations of StableHLO, as the functions of `operations/` see them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,19 @@ class HloOperation:
     Attributes:
         name: without the dialect.
         regions: as functions.
+        call: from the name of a function of the module and operands to its results.
+        value_of: from a value of MLIR's, of this or an outer block, to what it is; None where that is not known.
         blocks: the operations of each region, as MLIR has them.
     """
 
-    def __init__(self, operation: Any, regions: Sequence[Region], call: Callable[..., list[Any]]):
-        self._own, self.regions, self.call = operation, regions, call
+    def __init__(
+        self,
+        operation: Any,
+        regions: Sequence[Region],
+        call: Callable[..., list[Any]],
+        value_of: Callable[[Any], Any],
+    ):
+        self._own, self.regions, self.call, self.value_of = operation, regions, call, value_of
         self.name = str(operation.name)
         self.blocks = [list(region.blocks[0].operations) if len(region.blocks) else [] for region in operation.regions]
         self.arguments = [

@@ -84,11 +84,7 @@ class ModuleRunner:
         operands = [values[operand] for operand in item.operands]
         if name not in _KEEPS_CONSTANTS:
             operands = [jnp.asarray(one) if isinstance(one, np.ndarray) else one for one in operands]
-        output = HloOperation(
-            item,
-            [self._region(region, values) for region in item.regions],
-            self._outside(values) if name == "stablehlo.while" else self._call,
-        )
+        output = HloOperation(item, [self._region(region, values) for region in item.regions], self._call, values.get)
         try:
             with jax.named_scope(_scope(item)):
                 result = OPERATIONS[name](output, *operands)
@@ -107,14 +103,7 @@ class ModuleRunner:
             raise output.error(
                 "it cannot be computed", given=str(error)[:400], expected="operands as StableHLO has them"
             ) from error
-        several = result if isinstance(result, tuple) else (result,)
-        if name == "stablehlo.constant" or output.num_results == 0:
-            return several
-        return several
-
-    @staticmethod
-    def _outside(values: Mapping[Any, Any]) -> Callable[[Any], Any]:
-        return lambda value: values.get(value)
+        return result if isinstance(result, tuple) else (result,)
 
     def _region(self, region: Any, outer: Mapping[Any, Any]) -> Callable[..., list[Any]]:
         return lambda *operands: self.block(region.blocks[0], operands, outer)

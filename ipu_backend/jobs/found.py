@@ -18,7 +18,6 @@ from codelet.errors import CodeletError
 from codelet.frontends.labels import is_library
 from codelet.models.networks import NETWORKS, step_arguments
 from codelet.models.training import train_step
-from codelet.stablehlo.module import load
 
 _FILES = (".onnx", ".mlir", ".stablehlo")
 """How the names of files end that hold models."""
@@ -94,12 +93,11 @@ def _imported(name: str, module_name: str, attribute: str) -> Any:
 def _of_file(name: str, batch: int | None) -> tuple[Any, ...]:
     """A model of a file, with the types of its parameters and inputs; open first dimensions are the batch."""
     if name.endswith(".onnx"):
-        models = importlib.import_module("codelet.onnx.onnx_model")  # of an extra
-        model = models.load(name, dimensions=models.first_dimensions(name, batch or 1))
+        model = importlib.import_module("codelet.onnx.onnx_model").load_batch(name, batch or 1)  # of an extra
         parameters = {own: jax.ShapeDtypeStruct(array.shape, array.dtype) for own, array in model.parameters.items()}
         return model, parameters, *model.inputs.values()
     try:
-        module = load(Path(name).read_bytes())
+        module = importlib.import_module("codelet.stablehlo.module").load(Path(name).read_bytes())
     except OSError as error:
         raise BuildError("a file cannot be read", given=f"{name}: {error}", expected="a module of StableHLO") from error
     return module, *module.inputs

@@ -16,7 +16,7 @@ _UNROLLED = 32
 """So many turns are written out, of which each knows its number."""
 
 
-@operator("If", is_folded=False)
+@operator("If", is_folded=False, sees_constants=True)
 def branch(node: OnnxNode, condition: Any) -> tuple[Any, ...]:
     """One of two graphs."""
     taken, other = node.attribute("then_branch"), node.attribute("else_branch")
@@ -29,7 +29,7 @@ def _arrays(values: Any) -> list[Any]:
     return [jnp.asarray(item) for item in values]
 
 
-@operator("Loop", is_folded=False)
+@operator("Loop", is_folded=False, sees_constants=True)
 def loop(node: OnnxNode, most: Any = None, condition: Any = None, *carried: Any) -> tuple[Any, ...]:
     """A graph again and again: at most so often, as long as a condition holds."""
     body, count = node.attribute("body"), len(carried)
@@ -113,7 +113,7 @@ def _while(
     return tuple(state)
 
 
-@operator("Scan", is_folded=False)
+@operator("Scan", is_folded=False, sees_constants=True)
 def scan_of_batches(node: OnnxNode, lengths: Any, *operands: Any) -> tuple[Any, ...]:
     """A graph along sequences, of each of a batch."""
     if lengths is not None:
@@ -124,7 +124,7 @@ def scan_of_batches(node: OnnxNode, lengths: Any, *operands: Any) -> tuple[Any, 
     return jax.vmap(run)(*operands)
 
 
-@operator("Scan", since=9, is_folded=False)
+@operator("Scan", since=9, is_folded=False, sees_constants=True)
 def scan(node: OnnxNode, *operands: Any) -> tuple[Any, ...]:
     """A graph along axes of what it reads, with a state."""
     several = node.attribute("num_scan_inputs")

@@ -214,12 +214,17 @@ _TWO = {
     "LessOrEqual": jnp.less_equal,
     "Mul": jnp.multiply,
     "Or": jnp.logical_or,
-    "Pow": _power,
     "Sub": jnp.subtract,
     "Xor": jnp.logical_xor,
 }
 for _name, _of in _TWO.items():
     _of_two(_name, _of)
+
+
+@operator("Pow", sees_constants=True)
+def power(node: OnnxNode, a: Any, b: Any) -> Any:
+    """A power; a constant exponent that is a whole number is so many products."""
+    return _power(*_aligned(node, a, b))
 
 
 @operator("Mod")

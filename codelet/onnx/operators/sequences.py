@@ -27,13 +27,13 @@ def sequence_empty(node: OnnxNode) -> list[Any]:
     return []
 
 
-@operator("SequenceConstruct")
+@operator("SequenceConstruct", sees_constants=True)
 def sequence_construct(node: OnnxNode, *operands: Any) -> list[Any]:
     """A sequence of some arrays."""
     return list(operands)
 
 
-@operator("SequenceInsert", fixed=(2,))
+@operator("SequenceInsert", fixed=(2,), sees_constants=True)
 def sequence_insert(node: OnnxNode, several: list[Any], x: Any, position: Any = None) -> list[Any]:
     """A sequence with one more."""
     place = _place(node, position, several, len(several))
@@ -86,7 +86,7 @@ def split_to_sequence(node: OnnxNode, x: Any, sizes: Any = None) -> list[Any]:
     return [jnp.squeeze(item, axis) for item in result] if drops else list(result)
 
 
-@operator("SequenceMap", is_folded=False)
+@operator("SequenceMap", is_folded=False, sees_constants=True)
 def sequence_map(node: OnnxNode, several: list[Any], *operands: Any) -> tuple[list[Any], ...]:
     """A graph for each of a sequence."""
     output = [
@@ -96,7 +96,7 @@ def sequence_map(node: OnnxNode, several: list[Any], *operands: Any) -> tuple[li
     return tuple(list(kind) for kind in zip(*output, strict=True))
 
 
-@operator("Optional")
+@operator("Optional", sees_constants=True)
 def optional(node: OnnxNode, value: Any = None) -> Any:
     """A value, or none."""
     return value

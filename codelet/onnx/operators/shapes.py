@@ -38,13 +38,13 @@ def checked_shape(node: OnnxNode, shape: Sequence[int]) -> tuple[int, ...]:
 # --- shapes -------------------------------------------------------------------------------------------------
 
 
-@operator("Shape")
+@operator("Shape", by_type=(0,))
 def shape(node: OnnxNode, x: Any) -> np.ndarray:
     """The shape of an array, or a stretch of it."""
     return np.array(x.shape[node.attribute("start", 0) : node.attribute("end")], np.int64)
 
 
-@operator("Size")
+@operator("Size", by_type=(0,))
 def size(node: OnnxNode, x: Any) -> np.ndarray:
     """The number of elements."""
     return np.array(math.prod(x.shape), np.int64)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from codelet.stablehlo.attributes import direction_of
 from codelet.stablehlo.hlo_operation import HloOperation
 from codelet.stablehlo.operation_table import computes
 
@@ -76,55 +77,7 @@ def reduce(operation: HloOperation, *operands: Any) -> Any:
         whole, two = _REDUCERS[how]
         result = whole(arrays[0], dimensions)
         return result if _is_neutral(firsts[0], how) else two(result, lax.broadcast(firsts[0], result.shape))
-    if count == 2 and (place := _place(operation, arrays, dimensions)) is not None:
-        return place
     return tuple(lax.reduce(tuple(arrays), tuple(firsts), lambda a, b: tuple(operation.regions[0](*a, *b)), dimensions))
-
-
-def _place(item: HloOperation, arrays: Any, dimensions: tuple[int, ...]) -> Any:
-    """The greatest, or least, with its place, where that is what is reduced; None where it is not.
-
-    The region has to choose by the first values alone, and the second array has to number them.
-    """
-    names = [str(one.operation.name) for one in item.blocks[0]]
-    directions = {
-        str(one.operation.attributes["comparison_direction"]).split()[-1].rstrip(">")
-        for one in item.blocks[0]
-        if str(one.operation.name) == "stablehlo.compare"
-    }
-    greater, less = "GT" in directions, "LT" in directions
-    allowed = {"stablehlo.compare", "stablehlo.select", "stablehlo.or", "stablehlo.and", "stablehlo.return"}
-    if len(dimensions) != 1 or set(names) - allowed or not isinstance(arrays[1], np.ndarray | jnp.ndarray):
-        return None
-    if not (greater or less) or names.count("stablehlo.select") != 2:
-        return None
-    (along,) = dimensions
-    if not _counts(arrays[1], along):
-        return None
-    # Equal values: the earlier place, which the region says by comparing places with LT. Greatest values say GT first.
-    first = next(
-        str(one.operation.attributes["comparison_direction"]).split()[-1].rstrip(">")
-        for one in item.blocks[0]
-        if str(one.operation.name) == "stablehlo.compare" and _reads_arguments(one.operation, item.arguments[0], (0, 2))
-    )
-    if first not in ("GT", "LT"):
-        return None
-    find = lax.argmax if first == "GT" else lax.argmin
-    place = find(arrays[0], along, arrays[1].dtype)
-    best = (lax.reduce_max if first == "GT" else lax.reduce_min)(arrays[0], (along,))
-    return best, place
-
-
-def _reads_arguments(operation: Any, arguments: Any, which: tuple[int, int]) -> bool:
-    return list(operation.operands) == [arguments[k] for k in which]
-
-
-def _counts(x: Any, along: int) -> bool:
-    """Whether a known array numbers the places along a dimension."""
-    if not isinstance(x, np.ndarray):
-        return False
-    numbers = np.arange(x.shape[along]).reshape([-1 if d == along else 1 for d in range(x.ndim)])
-    return bool((x == numbers).all())
 
 
 # --- windows ------------------------------------------------------------------------------------------------
@@ -156,7 +109,7 @@ def select_and_scatter(item: HloOperation, x: Any, source: Any, first: Any) -> A
     rank, shape = x.ndim, x.shape
     sizes, strides = item.numbers("window_dimensions"), item.numbers("window_strides", (1,) * rank)
     padding = item.pairs("padding", rank)
-    choice = str(item.blocks[0][0].operation.attributes["comparison_direction"]).split()[-1].rstrip(">")
+    choice = direction_of(item.blocks[0][0].operation)
     if choice not in ("GE", "LE") or combined_by(item, 1) != "add":
         raise item.error(
             "it chooses, or adds up, in another way than poolings do", given=choice, expected="GE or LE, and add"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,13 +11,6 @@ from jax import lax
 from codelet.stablehlo import attributes
 from codelet.stablehlo.hlo_operation import HloOperation
 from codelet.stablehlo.operation_table import computes
-
-
-class LoopCounter(NamedTuple):
-    """What counts the turns of a loop: the number of a value, and how many turns there are."""
-
-    number: int
-    turns: int
 
 
 def _constant(value: Any, makers: dict[Any, Any], outside: Any) -> int | None:
@@ -32,21 +25,18 @@ def _constant(value: Any, makers: dict[Any, Any], outside: Any) -> int | None:
     return None
 
 
-def _counted(item: HloOperation, operands: Any, outside: Any) -> LoopCounter | None:
-    """The counter of a loop whose turns are known before it runs; None where there is none."""
+def _turns(item: HloOperation, operands: Any) -> int | None:
+    """How often a loop runs, where a counter says so before it does; None where none does."""
     condition, body = ([one.operation for one in block] for block in item.blocks)
     in_condition = {result: one for one in condition for result in one.results}
     in_body = {result: one for one in body for result in one.results}
     asked = in_condition.get(condition[-1].operands[0])
     if asked is None or str(asked.name) != "stablehlo.compare":
         return None
-    if (
-        str(asked.attributes["comparison_direction"]).split()[-1].rstrip(">") != "LT"
-        or asked.operands[0] not in item.arguments[0]
-    ):
+    if attributes.direction_of(asked) != "LT" or asked.operands[0] not in item.arguments[0]:
         return None
     number = item.arguments[0].index(asked.operands[0])
-    limit = _constant(asked.operands[1], in_condition, outside)
+    limit = _constant(asked.operands[1], in_condition, item.value_of)
     if limit is None and asked.operands[1] in item.arguments[0]:  # carried along unchanged
         k = item.arguments[0].index(asked.operands[1])
         unchanged = body[-1].operands[k] == item.arguments[1][k]
@@ -65,22 +55,22 @@ def _counted(item: HloOperation, operands: Any, outside: Any) -> LoopCounter | N
     if item.arguments[1][number] not in sides:
         return None
     sides.remove(item.arguments[1][number])
-    by = _constant(sides[0], in_body, outside)
+    by = _constant(sides[0], in_body, item.value_of)
     if by is None or by <= 0:
         return None
-    return LoopCounter(number, max(0, -(-(limit - int(start)) // by)))
+    return max(0, -(-(limit - int(start)) // by))
 
 
 @computes("stablehlo.while")
 def while_loop(operation: HloOperation, *operands: Any) -> Any:
     """A region as long as a condition holds; so often as its counter says, where there is one."""
     condition, body = operation.regions
-    counted = _counted(operation, operands, operation.call)
+    turns = _turns(operation, operands)
     state = tuple(map(jnp.asarray, operands))
-    if counted is None:
+    if turns is None:
         return tuple(lax.while_loop(lambda s: condition(*s)[0], lambda s: tuple(map(jnp.asarray, body(*s))), state))
     turn = lambda s, _: (tuple(map(jnp.asarray, body(*s))), None)  # noqa: E731
-    result, _ = lax.scan(turn, state, length=counted.turns)
+    result, _ = lax.scan(turn, state, length=turns)
     return tuple(result)
 
 

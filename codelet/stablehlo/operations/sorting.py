@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
+from codelet.stablehlo.attributes import direction_of
 from codelet.stablehlo.hlo_operation import HloOperation
 from codelet.stablehlo.operation_table import computes
 
@@ -41,7 +42,7 @@ def _keys(item: HloOperation) -> list[SortKey] | None:
     def compared(one: Any, directions: tuple[str, ...]) -> SortKey | None:
         if str(one.name) != "stablehlo.compare":
             return None
-        how = str(one.attributes["comparison_direction"]).split()[-1].rstrip(">")
+        how = direction_of(one)
         sides = [_number(side, arguments, makers) for side in one.operands]
         if how not in directions or None in sides or sides[0][0] != sides[1][0] or sides[0][1] == sides[1][1]:  # type: ignore[index]
             return None
