@@ -131,6 +131,37 @@ def test_families_over_up_to_six_axes_are_refused_as_the_interpreter_refuses_the
         assert found is expected
 
 
+@st.composite
+def dealt_by_tables(draw):
+    """Several families that write elements dealt out by tables, each its share, but for a planted few."""
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    a, b = (graph.add_variable(name, (24,), "int32") for name in "ab")
+    left = list(draw(st.permutations(range(24))))
+    for _ in range(draw(st.integers(2, 4))):
+        vertices, each = draw(st.integers(1, 3)), draw(st.sampled_from([1, 1, 2]))
+        count = vertices * each
+        written, left = left[:count], left[count:]
+        reads = list(written) if draw(st.booleans()) else [draw(st.sampled_from(left or written)) for _ in written]
+        if draw(st.integers(0, 5)) == 0:
+            written[draw(st.integers(0, count - 1))] = draw(st.integers(0, 23))
+        table = lambda numbers, shape=(vertices, each): cl.table(np.array(numbers).reshape(shape))  # noqa: E731
+        k = cl.grid(vertices)
+        if draw(st.booleans()):
+            x, out = a[table(reads)[k]], a[table(written)[k]]
+        else:
+            x, out = b[table(reads)[k]], (a if draw(st.booleans()) else b)[table(written)[k]]
+        graph.add_vertex("set", copy_one, x=x, out=out)
+    return graph
+
+
+@examples(60)
+@given(dealt_by_tables())
+def test_families_that_write_by_tables_are_refused_as_the_interpreter_refuses_them(graph):
+    values = {name: np.zeros(24, np.int32) for name in "ab"}
+    expected = outcome(lambda: cl.interpret(graph, values=values, outputs=["a", "b"]))
+    assert outcome(lambda: plan_engine(graph, graph.default_program)) is expected
+
+
 @cl.codelet
 def copy_one(x):
     return x

@@ -9,7 +9,7 @@ and calls may not write is in `lowering/check/aliases.py`, what may be read in `
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ from lowering.check.initialized import check_initialized, given_elements
 from lowering.check.races import Image, aliased_address, shared_across_vertices, shared_by_families, shared_by_vertices
 from lowering.check.stamps import (
     Addresses,
+    Stamps,
     aliased_table_address,
     are_distinct,
     by_rows,
@@ -155,6 +156,53 @@ def _overlapping(touches: Sequence[_TouchedElements]) -> Iterator[tuple[_Touched
         active.append(touch)
 
 
+_Pair = tuple[_TouchedElements, _TouchedElements]
+
+
+def _of_affine(pairs: Sequence[_Pair]) -> list[_Pair]:
+    """The pairs that arithmetic decides."""
+    return [(a, b) for a, b in pairs if a.image is not None and b.image is not None]
+
+
+def _are_apart_by_tables(pairs: Sequence[_Pair]) -> bool:
+    """Whether no two vertices meet in those pairs that arithmetic does not decide; all of them are stamped at once.
+
+    That no two vertices share an element through one written field is known. Of several fields of one shape each pair
+    would go through all the elements of both: as many times as there are families.
+    """
+    by_table = [(a, b) for a, b in pairs if a.image is None or b.image is None]
+    if len(by_table) < 2:
+        return not by_table
+    return all(map(_are_apart, _components(dict.fromkeys(touch for pair in by_table for touch in pair))))
+
+
+def _components(touches: Iterable[_TouchedElements]) -> Iterator[list[_TouchedElements]]:
+    """Touches in groups whose intervals do not overlap."""
+    group: list[_TouchedElements] = []
+    end = -1
+    for touch in sorted(touches, key=lambda touch: touch.interval[0]):
+        if group and touch.interval[0] > end:
+            yield group
+            group = []
+        group.append(touch)
+        end = max(end, touch.interval[1])
+    yield group
+
+
+def _are_apart(touches: Sequence[_TouchedElements]) -> bool:
+    """Whether no two vertices of any family meet at an element that one of them writes."""
+    families = list(dict.fromkeys(touch.family for touch in touches))
+    starts = itertools.accumulate((family.num_vertices for family in families), initial=0)
+    first_numbers = dict(zip(families, starts, strict=False))
+    spans = [touch.span for touch in touches if touch.is_written]
+    low, high = min(low for low, _ in spans), max(high for _, high in spans)
+    stamps = Stamps(high - low + 1)
+    counted = [(touch, touch.addresses.counted_from(low), first_numbers[touch.family]) for touch in touches]
+    written = (stamps.write(addresses, first) for touch, addresses, first in counted if touch.is_written)
+    read = (stamps.is_read_elsewhere(addresses, first) for touch, addresses, first in counted if not touch.is_written)
+    return all(written) and not any(read)
+
+
 class _Conflict(NamedTuple):
     """An element, and whether vertices conflict by writing it twice rather than by reading it."""
 
@@ -172,6 +220,7 @@ def _find_conflict(touches: Sequence[_TouchedElements]) -> _Conflict | None:
     # Writers first: an element that is both written twice and read is best told as written twice, and
     # once each element has one writer, whoever else reads it is another vertex.
     pairs = sorted(_overlapping(touches), key=lambda pair: not pair[1].is_written)
+    pairs = _of_affine(pairs) if _are_apart_by_tables(pairs) else pairs
     for writer, other in pairs:
         element = _shared_between(writer, other)
         both = other.is_written

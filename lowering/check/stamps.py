@@ -126,6 +126,43 @@ def shared_by_tables(first: Addresses, second: Addresses, num_elements: int, sam
     return None
 
 
+class Stamps:
+    """Who writes each address of a range: vertices of any family, which are numbered in common.
+
+    >>> stamps = Stamps(4)
+    >>> stamps.write(by_rows(np.array([[0], [1]])), 0), stamps.write(by_rows(np.array([[2], [1]])), 2)
+    (True, False)
+    >>> stamps.is_read_elsewhere(by_rows(np.array([[0, 3], [1, 9]])), 0)
+    False
+    >>> stamps.is_read_elsewhere(by_rows(np.array([[1], [0]])), 0)
+    True
+    """
+
+    def __init__(self, num_elements: int):
+        self._owner = np.full(num_elements, NOBODY, np.int32)
+
+    def write(self, addresses: Addresses, first: int) -> bool:
+        """Stamp the addresses of a field, each its vertices' number from `first` on; False if one is stamped already.
+
+        All are within the range, and no two the same.
+        """
+        _check_addresses(addresses, len(self._owner))
+        for touched, vertices in addresses.blocks():
+            if (self._owner[touched] != NOBODY).any():
+                return False
+            self._owner[touched] = vertices + np.int32(first)
+        return True
+
+    def is_read_elsewhere(self, addresses: Addresses, first: int) -> bool:
+        """Whether a vertex reads what another writes, by its number from `first` on. Outside the range nobody does."""
+        for touched, vertices in addresses.blocks():
+            inside = (touched >= 0) & (touched < len(self._owner))
+            stamps = np.where(inside, self._owner[np.where(inside, touched, 0)], NOBODY)
+            if ((stamps != NOBODY) & (stamps != vertices + np.int32(first))).any():
+                return True
+        return False
+
+
 def aliased_table_address(addresses: Addresses, num_elements: int) -> int | None:
     """An address in range(num_elements) that one vertex touches twice, or None.
 
