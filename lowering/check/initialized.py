@@ -10,7 +10,6 @@ Source: definite assignment, A. Aho, M. Lam, R. Sethi and J. Ullman, Compilers (
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Collection
 
 from codelet.errors import UninitializedReadError
@@ -19,7 +18,7 @@ from lowering.plan.elements import ElementSet
 from lowering.plan.plan import Plan
 from lowering.plan.solver import Elementwise
 from lowering.plan.steps import CallStep, FunctionBody, Step
-from lowering.plan.touch import Touch
+from lowering.plan.touch import Touch, wholly_written
 
 _FEW = 4  # sets of elements with which a function was looked through that are remembered
 
@@ -33,7 +32,8 @@ class _Reader(Elementwise[ElementSet]):
         super().__init__(ElementSet(), ElementSet.of_variables(plan.variables))
         self.plan = plan
         self.passed: dict[FunctionBody, list[ElementSet]] = {}
-        self.touches, self.written = functools.cache(self._touches), functools.cache(self._written)
+        self.touches = functools.cache(self._touches)
+        self.written = functools.cache(lambda step: wholly_written(self.touches(step)))
 
     def _touches(self, step: Step) -> list[Touch]:
         """What a step touches but the flag of aborts, which has a value always."""
@@ -44,15 +44,6 @@ class _Reader(Elementwise[ElementSet]):
 
     def copied(self, fact: ElementSet) -> ElementSet:
         return fact.copy()
-
-    def _written(self, step: Step) -> frozenset[Variable]:
-        """The variables all of which vertices write: none is written twice by them, as is checked before."""
-        counts: Counter[Variable] = Counter()
-        for touch in self.touches(step):
-            if touch.is_written and touch.family is not None and isinstance(touch.tensor.source, Variable):
-                ragged = touch.tensor.rows is not None
-                counts[touch.tensor.source] += 0 if ragged else touch.tensor.size * touch.family.num_vertices
-        return frozenset(variable for variable, count in counts.items() if count == variable.size)
 
     def own(self, step: Step, fact: ElementSet) -> ElementSet:
         whole = self.written(step)

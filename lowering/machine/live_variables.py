@@ -24,6 +24,7 @@ from lowering.plan.plan import Plan
 from lowering.plan.solver import Elementwise
 from lowering.plan.steps import RepeatStep, Step, UndefStep
 from lowering.plan.timeline import Moment, Timeline
+from lowering.plan.touch import wholly_written
 
 # --- what is kept -------------------------------------------------------------------------------------
 
@@ -90,11 +91,13 @@ def _found_replaced(moment: Moment) -> set[Variable]:
     candidates = set(moment.writes) - set(moment.reads)
     if isinstance(moment.step, RepeatStep) or not candidates:
         return candidates  # the head of a loop sets all of what counts the turns
-    written = ElementSet()
-    for touch in moment.step.touches():
-        if touch.is_written and not candidates.isdisjoint(touch.variables):
+    touches = list(moment.step.touches())
+    whole = candidates & wholly_written(touches)
+    rest, written = candidates - whole, ElementSet()
+    for touch in touches:
+        if touch.is_written and not rest.isdisjoint(touch.variables):
             written.add(touch.tensor, touch.axes)
-    return {variable for variable in candidates if written.first_missing(whole_view(variable), ()) is None}
+    return whole | {variable for variable in rest if written.first_missing(whole_view(variable), ()) is None}
 
 
 class _Bits(Elementwise[int]):

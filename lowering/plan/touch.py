@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,3 +65,13 @@ class Touch:
 def whole(mode: Mode, variable: Variable) -> Touch:
     """A touch of all of a variable."""
     return Touch(mode, whole_view(variable))
+
+
+def wholly_written(touches: Iterable[Touch]) -> frozenset[Variable]:
+    """The variables all of which the vertices of a step write: none of it twice, as is checked before."""
+    counts: Counter[Variable] = Counter()
+    for touch in touches:
+        if touch.is_written and touch.family is not None and isinstance(touch.tensor.source, Variable):
+            ragged = touch.tensor.rows is not None
+            counts[touch.tensor.source] += 0 if ragged else touch.tensor.size * touch.family.num_vertices
+    return frozenset(variable for variable, count in counts.items() if count == variable.size)
