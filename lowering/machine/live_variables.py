@@ -144,6 +144,19 @@ class _Needed(_Bits):
         return self.reads[step] | (fact & self.kept[step])
 
 
+def flags_of(numbers: Sequence[int], count: int) -> np.ndarray:
+    """The lowest bits of numbers, bool of shape (numbers, count)."""
+    width = -(-count // 8)
+    rows = np.frombuffer(b"".join(number.to_bytes(width, "little") for number in numbers), np.uint8)
+    bits = np.unpackbits(rows.reshape(len(numbers), width), axis=1, count=count, bitorder="little")
+    return bits.astype(bool)
+
+
+def bits_of(flags: np.ndarray) -> list[int]:
+    """A number for each row of flags, of which they are the bits: the inverse of `flags_of`."""
+    return [int.from_bytes(row.tobytes(), "little") for row in np.packbits(flags, axis=1, bitorder="little")]
+
+
 class LiveVariables(NamedTuple):
     """The variables that are live at each moment, as bits of numbers.
 
@@ -162,10 +175,7 @@ class LiveVariables(NamedTuple):
     def num_bytes(self, of_variable: Callable[[Variable], int]) -> np.ndarray:
         """Bytes that are live at each moment, int64 of shape (moments,), by those that a variable takes."""
         sizes = np.array([of_variable(variable) for variable in self.variables], np.int64)
-        width = -(-len(sizes) // 8)
-        rows = [np.frombuffer(own.to_bytes(width, "little"), np.uint8) for own in self.during]
-        bits = np.array(rows, np.uint8).reshape(len(rows), width)
-        return np.unpackbits(bits, axis=1, count=len(sizes), bitorder="little") @ sizes
+        return flags_of(self.during, len(sizes)) @ sizes
 
 
 def live_variables(plan: Plan, line: Timeline, held: Lifetimes, variables: Sequence[Variable]) -> LiveVariables:

@@ -30,7 +30,7 @@ from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor
 from lowering.jaxprs.elementwise import may_overwrite
 from lowering.machine.exchange import Exchange, StepExchange
-from lowering.machine.live_variables import LiveVariables, lifetimes, live_variables
+from lowering.machine.live_variables import LiveVariables, bits_of, flags_of, lifetimes, live_variables
 from lowering.machine.offsets import sums_at_moments
 from lowering.machine.placement import Placement
 from lowering.plan.runs import stretches
@@ -186,8 +186,8 @@ def _share_places(
 ) -> list[tuple[tuple[Variable, ...], int]]:
     """The variables, those that share a place together, and when each place is live, by bits."""
     number = {variable: 1 << k for k, variable in enumerate(variables)}
-    during = {v: sum(1 << k for k, live in enumerate(flow.during) if live & number[v]) for v in variables}
-    places = _SharedPlaces(during)
+    during = bits_of(flags_of(flow.during, len(variables)).T)
+    places = _SharedPlaces(dict(zip(variables, during, strict=True)))
 
     def alike(old: Variable, new: Variable) -> bool:
         same_type = old.size == new.size and old.dtype.itemsize == new.dtype.itemsize
@@ -280,8 +280,9 @@ def live_ranges(exchange: Exchange, keep: Collection[Variable] | None = None) ->
         for variable in plan.variables
         if variable in named and variable in held.kept
     ]
-    for variables, moments in _share_places(line.moments, passing, flow, placement):
-        live = np.array([bool(moments >> k & 1) for k in range(count)], bool)
+    places = _share_places(line.moments, passing, flow, placement)
+    when = flags_of([moments for _, moments in places], count)
+    for (variables, _), live in zip(places, when, strict=True):
         name = ", ".join(variable.name for variable in variables)
         if live.any():
             ranges.append(LiveRange(name, variables, False, live, _resident_bytes(variables[0], placement)))

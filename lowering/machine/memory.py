@@ -27,6 +27,7 @@ exchange code 50, vertices 12; with variables 4,404 in all.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -115,7 +116,6 @@ class Memory:
         bytes_by_tile: how much of each tile's memory is used, int64 of shape (num_tiles,).
         most_live_bytes: the most bytes in use at once on each tile, which no plan can do with less than.
         bytes_per_tile: what a tile has.
-        interleaved_by_tile: how many bytes of it must lie in interleaved memory, int64 of shape (num_tiles,).
     """
 
     liveness: Liveness
@@ -123,7 +123,15 @@ class Memory:
     bytes_by_tile: np.ndarray
     most_live_bytes: np.ndarray
     bytes_per_tile: int
-    interleaved_by_tile: np.ndarray
+
+    @functools.cached_property
+    def interleaved_by_tile(self) -> np.ndarray:
+        """How many bytes of it must lie in interleaved memory, int64 of shape (num_tiles,).
+
+        Raises:
+            CyclesError: a codelet's own `cycles=` or `trip_count=` fails.
+        """
+        return interleaved_bytes(self.liveness)
 
     @property
     def bytes_by_kind(self) -> Mapping[str, np.ndarray]:
@@ -387,7 +395,7 @@ def plan_memory(liveness: Liveness, *, allow_out_of_memory: bool = False) -> Mem
         np.maximum(used, own.addresses + own.num_bytes, out=used, where=own.num_bytes > 0)
     most = base + liveness.live_bytes(sometimes).max(axis=0, initial=0) if sometimes else base
     of_tile = placement.plan.graph.target.bytes_per_tile
-    memory = Memory(liveness, tuple(occupants), used, most, of_tile, interleaved_bytes(liveness))
+    memory = Memory(liveness, tuple(occupants), used, most, of_tile)
     if not allow_out_of_memory:
         check_capacity(memory)
     return memory
