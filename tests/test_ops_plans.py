@@ -18,10 +18,8 @@ import codelet as cl
 from codelet import ops
 from codelet.ops import (
     block_planning,
-    elementwise_planning,
     planning,
     pool_planning,
-    product_planning,
     recurrent,
     reduce,
     rows,
@@ -29,6 +27,8 @@ from codelet.ops import (
 )
 from codelet.ops.homes import home_of
 from codelet.ops.planning import Plan
+from codelet.ops.product_planning import plan_product
+from tests.every_cut import least_of_all
 from tests.examples import examples, few
 from tests.ops_cases import Case, array, check
 
@@ -187,15 +187,6 @@ def planned_works(monkeypatch: Any, *given: Any) -> list[tuple[Any, Any]]:
     return found
 
 
-def least_of_all(work: Any) -> int:
-    """The cycles of the cheapest of all ways to cut the axes of a work over the tiles, and to make vertices of that."""
-    extents = [axis.extent for axis in work.axes]
-    every = [[n] if axis.role == "whole" else range(1, n + 1) for n, axis in zip(extents, work.axes, strict=True)]
-    blocks = np.array(list(itertools.product(*every)), np.int64).reshape(-1, len(every)).T
-    offers = block_planning._offers(SMALL, work, np.zeros(blocks.shape[1]), blocks, None)
-    return min(plan.total_cycles for plan in offers.plans("every", range(len(offers.ways))))
-
-
 NARROW, VECTOR = of(9, 14), of(14)
 SEARCHED: dict[str, tuple[Any, ...]] = {
     "softmax": (ops.softmax, NARROW),
@@ -225,7 +216,7 @@ def assert_near_the_best(monkeypatch: Any, name: str) -> None:
     found = planned_works(monkeypatch, *SEARCHED[name])
     assert found
     for work, plan in found:
-        assert plan.total_cycles <= 1.05 * least_of_all(work), str(plan)
+        assert plan.total_cycles <= 1.05 * least_of_all(SMALL, work), str(plan)
 
 
 @pytest.mark.parametrize("name", ["sum", "max", "logsumexp"])
@@ -264,10 +255,8 @@ def test_grains_are_no_cheaper_by_the_profile(name):
 GREATEST: Any = importlib.import_module("codelet.ops.top_k")
 
 PLANNERS: dict[Any, tuple[Any, ...]] = {
-    block_planning: (block_planning.plan_work, block_planning._sums_known),
-    elementwise_planning: (elementwise_planning.plan_elements,),
+    block_planning: (block_planning.plan_work, block_planning._sums_known, plan_product),
     pool_planning: (pool_planning.plan_pooled,),
-    product_planning: (product_planning.plan_product,),
     sort_planning: (sort_planning.plan_lines,),
     GREATEST: (GREATEST._plan,),
 }

@@ -1,11 +1,13 @@
-"""The planner of operations that are done block by block: how large the blocks of each axis are.
+"""The planner of operations that are done block by block: how their axes are cut over tiles and vertices.
 
-In comes a `Work` of `blockwise.py`, out comes a `Plan`. First sizes that are far apart are tried, then those between
-the neighbours of the best. A sum of partial results is a work as well, of one step or of several; so many are asked for
-while products and convolutions are planned that only a few sizes are tried.
+In comes a `Work` of `blockwise.py`, out comes a `Plan`: of the blocks that are likely to take the least
+(`likely_blocks.py`), each made of vertices in several ways, the cheapest. Products, elementwise operations, reductions,
+rows and random numbers are works. A sum of partial results is a work as well, of one step or of several; so many are
+asked for while others are planned that only a few sizes are tried.
 
-Source: PopLibs plans reductions by how much every tile has to reduce, then the sums of partials of all
-(lib/popops/reduction/ReductionPlan.cpp, lib/popops/Reduction.cpp); by which costs is ours.
+Source: PopLibs plans products as it does convolutions (lib/poplin/ConvPlan.cpp), spreads elementwise operations evenly
+(lib/popops/ElementWise.cpp), and plans reductions by how much every tile has to reduce, then the sums of partials of
+all (lib/popops/reduction/ReductionPlan.cpp, lib/popops/Reduction.cpp); by which costs is ours.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,10 +25,12 @@ from jax import lax
 from codelet.graphs.stages import Cut
 from codelet.ops.blockwise import Axis, Field, Result, Work
 from codelet.ops.homes import ELSEWHERE, Home, Moved, moved_elements, stretch
+from codelet.ops.likely_blocks import likely_blocks
 from codelet.ops.pairs import told
-from codelet.ops.planning import MEMORY_FRACTION, Offers, Plan, Steps, best_of, beyond, block_sizes
-from codelet.ops.prices import Costs, StepCost, by_group, costs_of, least_to_move, step_costs
+from codelet.ops.planning import MEMORY_FRACTION, Offers, Plan, Steps, best_of, beyond
+from codelet.ops.prices import least_to_move
 from codelet.ops.ways import Vertices, Ways, of_grain, product_of, ways_of
+from codelet.ops.work_prices import later_cycles, work_costs, work_price
 from codelet.target import Target
 from codelet.tracing.codelets import Codelet, codelet
 from codelet.tracing.field_types import SizeNames, sizes_named
@@ -42,12 +46,6 @@ def add_up(partials, *, dtype):
 # --- prices -----------------------------------------------------------------------------------------------
 
 
-def _costs(target: Target, work: Work, codelet: Codelet, is_partial: bool) -> Costs:
-    """What vertices take by their sizes: numbers, or columns of these."""
-    own = costs_of(target, codelet, **work.values_of(codelet, is_partial))
-    return lambda sizes: own.of({f.name: (tuple(sizes[a] for a in f.axes), f.dtype) for f in work.fields})
-
-
 def home_of_partials(work: Work, result: Result, cuts: Sequence[Cut]) -> Home:
     """Where partial results lie, by (partials, outputs): all those of an output on one tile, or on several."""
     if any(cuts[a].parts > 1 for a in work.summed):
@@ -55,35 +53,6 @@ def home_of_partials(work: Work, result: Result, cuts: Sequence[Cut]) -> Home:
     own = [cuts[a] for a in result.axes]
     each = stretch([cut.extent for cut in own], [cut.block for cut in own])
     return ELSEWHERE if each is None else (work.num_partials(cuts), each)
-
-
-def _price(target: Target, work: Work, ways: Ways, which: np.ndarray, moves: Sequence[Moved] | None = None) -> StepCost:
-    """What a work takes, but the sums of partial results, with the codelets of these numbers: columns.
-
-    Args:
-        target: the machine.
-        work: what is done.
-        ways: to cut its axes.
-        which: the codelet of each.
-        moves: what moves of each field, if it is known.
-    """
-    moves = moves or [moved_elements(field.home, ways, field.axes) for field in work.fields]
-    parts = product_of(ways.vertices, work.summed) > 1
-    is_partial = [parts & (not set(work.summed) <= set(result.axes)) for result in work.results]
-    costs = functools.cache(lambda group: _costs(target, work, work.pair[group // 2], bool(group % 2)))
-    received = sent = held = 0
-    for field, moved in zip(work.fields, moves, strict=True):
-        held = held + product_of(ways.blocks, field.axes) * field.dtype.itemsize
-        received = received + moved.received * field.dtype.itemsize
-        sent = sent + moved.sent * field.dtype.itemsize
-    for result, partial in zip(work.results, is_partial, strict=True):
-        each = np.where(
-            partial, product_of(ways.vertices_of_tile, work.summed) * result.partials.itemsize, result.dtype.itemsize
-        )
-        held = held + each * product_of(ways.blocks, result.axes)
-    vertex = by_group(target, 2 * which + is_partial[0], lambda group, sizes: costs(group)(sizes))
-    own_bytes: dict[str, Any] = {"received_bytes": received, "sent_bytes": sent, "tile_bytes": held}
-    return step_costs(target, work.name, ways, vertex, **own_bytes, edges=True)
 
 
 def _finished(target: Target, work: Work, ways: Sequence[Sequence[Cut]], steps: Sequence[Steps]) -> list[Steps]:
@@ -115,37 +84,6 @@ def _least_of_sums(target: Target, work: Work, ways: Ways) -> Any:
 
 # --- the ways there are -----------------------------------------------------------------------------------
 
-_PRICED = 40
-"""So many of the ways, those of the least bounds, are priced at most in each of the two rounds."""
-
-_APART = 1.4
-"""By which factor sizes of the first round are apart."""
-
-
-def _homes(work: Work, a: int, grain: int) -> list[int]:
-    """The blocks of an axis in which fields lie, of whole grains."""
-    found = {field.home[field.axes.index(a)] for field in work.fields if field.home and a in field.axes}
-    return sorted(size for size in found if size % grain == 0 or size >= work.axes[a].extent)
-
-
-def _sizes(target: Target, axis: Axis, grain: int, homes: Sequence[int]) -> list[int]:
-    """The blocks of an axis that are worth trying, the largest first."""
-    if axis.role == "whole":
-        return [max(1, axis.extent)]
-    return sorted({*block_sizes(axis.extent, grain, target.num_tiles), *homes}, reverse=True)
-
-
-def _thinned(sizes: list[int], of_workers: int) -> list[int]:
-    """Sizes that are far apart, with the least of so many elements that every worker has a vertex."""
-    if len(sizes) <= 6:
-        return sizes
-    kept = [sizes[0]]
-    least = min((size for size in sizes if size >= of_workers), default=0)
-    for size in sizes[1:]:
-        if size * _APART <= kept[-1] or size in (least, sizes[-1]):
-            kept.append(size)
-    return kept
-
 
 def _grains(work: Work, grain: int) -> tuple[int, ...]:
     """The block of a vertex of about so many elements: all that is whole, then what is summed, from the last axis."""
@@ -159,88 +97,85 @@ def _grains(work: Work, grain: int) -> tuple[int, ...]:
     return tuple(sizes[a] for a in range(len(work.axes)))
 
 
-@functools.lru_cache(maxsize=1024)
-def _rate(target: Target, work: Work) -> float:
-    """Cycles that a tile takes for an element at least, about: in a block of some thousands."""
-    sizes = [1] * len(work.axes)
-    for a in sorted(range(len(work.axes)), key=lambda a: work.axes[a].role != "whole"):
-        sizes[a] = max(1, min(work.axes[a].extent, 1 << 12 if work.axes[a].role == "whole" else 64))
-    cycles = _costs(target, work, work.codelet, False)(sizes).tile_cycles(target.num_workers)
-    return 0.5 * cycles / math.prod(sizes)
-
-
-def _blocks(target: Target, work: Work, choices: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """About a bound below the cycles of blocks of all axes, those of the least; and these blocks."""
-    grid = np.meshgrid(*(np.array(own, np.int64) for own in choices), indexing="ij")
-    parts = [-(-axis.extent // size) for axis, size in zip(work.axes, grid, strict=True)]
-    one = np.ones((), np.int64)
-    tiles = math.prod(parts, start=one)
-    moved = 0 * tiles
-    for field in work.fields:
-        num_bytes = math.prod((grid[a] for a in field.axes), start=one) * field.dtype.itemsize
-        others = math.prod((parts[a] for a in range(len(parts)) if a not in field.axes), start=one)
-        away = others > 1
-        sent = 0
-        if field.home is not None:
-            pairs = zip(field.axes, field.home, strict=False)
-            away = away | ~math.prod((grid[a] == size for a, size in pairs), start=np.full((), bool(field.home)))
-            sent = math.prod(field.home) * field.dtype.itemsize if field.home else 0
-        moved = moved + np.where(away, np.maximum(num_bytes, sent), 0)
-    count = math.prod((parts[a] for a in work.summed), start=one)
-    bound = moved / target.exchange_bytes_per_cycle + math.prod(grid, start=one) * _rate(target, work)
-    bound = bound + target.launch_cycles + np.where(moved > 0, least_to_move(target), 0)
-    for result in work.results:
-        if not set(work.summed) <= set(result.axes):
-            outputs = math.prod(work.axes[a].extent for a in result.axes)
-            words = -(-outputs * count // target.num_tiles) * result.partials.itemsize
-            again = least_to_move(target) + target.launch_cycles
-            bound = bound + np.where(count > 1, words / target.exchange_bytes_per_cycle + again, 0)
-    flat = np.where(tiles <= target.num_tiles, bound, np.inf).reshape(-1)
-    order = np.argsort(flat, kind="stable")[:_PRICED]
-    order = order[np.isfinite(flat[order])]
-    return flat[order], np.array([own.reshape(-1)[order] for own in grid], np.int64).reshape(len(grid), len(order))
-
-
 def _ways(target: Target, work: Work, blocks: np.ndarray, fixed: tuple[int, ...] | None) -> Iterator[Vertices]:
-    """How blocks are cut into vertices: with codelets of which numbers, into what grains, and for which blocks."""
-    every, first = np.ones(blocks.shape[1], bool), np.zeros(blocks.shape[1], np.int64)
+    """How blocks are cut into vertices: with codelets of which numbers, into what grains, and for which blocks.
+
+    All workers of a tile share one vertex; or each has its own: a share along one of the axes; or a line of the block,
+    which is asked of codelets that need no trace for it.
+    """
+    every = np.ones(blocks.shape[1], bool)
     if fixed is not None:
         yield of_grain(blocks, fixed, target.num_workers)
         return
     kept = [a for a, axis in enumerate(work.axes) if axis.role == "kept"]
-    if work.codelet.hints.workers > 1 or not kept:
-        yield first, blocks, every
+    is_shared = work.codelet.hints.workers > 1
+    if is_shared or not kept:
+        yield 0, blocks, every
+    if (is_shared and work.pair.worker is work.codelet) or not kept:
         return
-    main = np.array(kept)[blocks[kept].argmax(axis=0)]
-    whole = np.take_along_axis(blocks, main[None], 0)[0]
-    last = first
-    for share in (first + 1, -(-whole // target.num_workers), whole):
+    number = int(is_shared)
+    earlier: list[np.ndarray] = []
+    ways: list[Iterable[np.ndarray]] = [_shares(blocks, kept, target.num_workers)]
+    if work.is_for_all_sizes and len(kept) > 1:
+        ways.append(_lines(blocks, kept, target.num_workers))
+    if not is_shared:
+        ways.append([blocks, _ones(blocks, kept)])
+    for grains in itertools.chain(*ways):
+        known = [(grains == other).all(axis=0) for other in earlier]
+        yield number, grains, ~functools.reduce(np.logical_or, known, ~every)
+        earlier.append(grains)
+
+
+def _shares(blocks: np.ndarray, kept: Sequence[int], num_workers: int) -> Iterator[np.ndarray]:
+    """Blocks of single workers: shares along each of the axes that are kept."""
+    for a in kept:
         grains = blocks.copy()
-        np.put_along_axis(grains, main[None], share[None], 0)
-        yield first, grains, share > last
-        last = share
+        grains[a] = -(-blocks[a] // num_workers)
+        yield grains
+
+
+def _lines(blocks: np.ndarray, kept: Sequence[int], num_workers: int) -> Iterator[np.ndarray]:
+    """Blocks of single workers: lines along each of the axes that are kept, or parts of lines where there are few."""
+    for a in kept:
+        grains = _ones(blocks, kept)
+        count = blocks[kept].prod(axis=0) // blocks[a]
+        grains[a] = -(-blocks[a] // -(-num_workers // count))
+        yield grains
+
+
+def _ones(blocks: np.ndarray, kept: Sequence[int]) -> np.ndarray:
+    """Blocks of one result."""
+    grains = blocks.copy()
+    grains[list(kept)] = 1
+    return grains
 
 
 def _offers(
-    target: Target, work: Work, bounds: np.ndarray, blocks: np.ndarray, fixed: tuple[int, ...] | None
+    target: Target, work: Work, estimates: np.ndarray, blocks: np.ndarray, fixed: tuple[int, ...] | None
 ) -> Offers:
-    """What it takes with some blocks of tiles, which have these bounds."""
+    """What it takes with some blocks of tiles, of which these are the estimates."""
     dimensions, vertices = [(axis.name, axis.extent) for axis in work.axes], _ways(target, work, blocks, fixed)
     ways, which, place = ways_of(dimensions, blocks, vertices, target.num_tiles)
-
     return Offers(
         ways,
-        [_price(target, work, ways, which)],
-        bounds[place],
+        [work_price(target, work, ways, which)],
+        estimates[place],
         [told(codelet) for codelet in work.pair],
         which,
+        later_cycles(target, work, ways),
         finish=lambda some, steps: _finished(target, work, [ways.at(k) for k in some], steps),
         least_to_finish=_least_of_sums(target, work, ways),
     )
 
 
 @functools.lru_cache(maxsize=4096)
-def plan_work(target: Target, work: Work, grain: int | None = None, memory_fraction: float = MEMORY_FRACTION) -> Plan:
+def plan_work(
+    target: Target,
+    work: Work,
+    grain: int | None = None,
+    memory_fraction: float = MEMORY_FRACTION,
+    grains: tuple[int, ...] | None = None,
+) -> Plan:
     """How a work is spread over the tiles of a machine: the same plan for the same sizes.
 
     Args:
@@ -248,33 +183,11 @@ def plan_work(target: Target, work: Work, grain: int | None = None, memory_fract
         work: what is done; no axis of it is empty.
         grain: about how many elements a vertex has; None for the planner to choose.
         memory_fraction: of a tile's memory, what the operation may take.
+        grains: the block of a vertex along each axis, if it is known.
     """
-    fixed = None if grain is None else _grains(work, grain)
-    homes = [_homes(work, a, fixed[a] if fixed else 1) for a in range(len(work.axes))]
-    pairs = enumerate(zip(work.axes, homes, strict=True))
-    every = [_sizes(target, axis, fixed[a] if fixed else 1, own) for a, (axis, own) in pairs]
-    first = [
-        sorted(
-            {*_thinned(sizes, fixed[a] * target.num_workers if fixed else 1), *set(homes[a]).intersection(sizes)},
-            reverse=True,
-        )
-        for a, sizes in enumerate(every)
-    ]
-    bounds, blocks = _blocks(target, work, first)
-    best = best_of(str(work), target, _offers(target, work, bounds, blocks, fixed), memory_fraction)
-    if first != every:
-        between = []
-        for all_sizes, some, cut in zip(every, first, best.cuts, strict=True):
-            near = min(range(len(some)), key=lambda k: abs(some[k] - cut.block))
-            most, least = some[max(0, near - 1)], some[min(len(some) - 1, near + 1)]
-            own = [size for size in all_sizes if least <= size <= most]
-            between.append([*own[:: max(1, len(own) // 12)], some[near]])
-        more = _blocks(target, work, between)
-        bounds, blocks = np.append(bounds, more[0]), np.append(blocks, more[1], axis=1)
-        _, once = np.unique(blocks, axis=1, return_index=True)
-        once.sort()
-        best = best_of(str(work), target, _offers(target, work, bounds[once], blocks[:, once], fixed), memory_fraction)
-    return best
+    fixed = grains if grain is None else _grains(work, grain)
+    estimates, blocks = likely_blocks(target, work, fixed, int(memory_fraction * target.bytes_per_tile))
+    return best_of(str(work), target, _offers(target, work, estimates, blocks, fixed), memory_fraction)
 
 
 # --- sums of partials ---------------------------------------------------------------------------------------
@@ -300,7 +213,7 @@ def sum_work(
 def _least_of_vertex(target: Target, dtype: np.dtype, out_dtype: np.dtype, codelet: Codelet) -> float:
     """What a vertex takes at least that adds up: nine tenths of what the small ones do, each of its form."""
     sizes = np.array([*itertools.product((2, 3, 4), (1, 2, 3, 4, 8))], np.int64).T
-    own = _costs(target, sum_work(2, 1, dtype, out_dtype, codelet), codelet, False)(sizes)
+    own = work_costs(target, sum_work(2, 1, dtype, out_dtype, codelet), codelet, False)(sizes)
     return 0.9 * float(np.min(own.tile_cycles(target.num_workers)))
 
 
@@ -392,7 +305,7 @@ def _planned_sums(
     for home in dict.fromkeys(home for _, home in asked):
         flags = np.array([other == home for _, other in asked])[numbers]
         moved[:, flags] = moved_elements(home, ways.chosen(flags), (0, 1))
-    step: Any = _price(target, work, ways, which, [Moved(*moved)])
+    step: Any = work_price(target, work, ways, which, [Moved(*moved)])
     places = np.array([beyond(target, [step]), step.cycles, ways.num_tiles, ways.num_vertices, bounds])
     more: dict[int, Plan] = {}
     left = ways.vertices[0]
@@ -453,6 +366,6 @@ def priced(target: Target, work: Work, like: Plan) -> Plan:
     """The plan of a work that is cut as another one is: on the tiles where that has left its operands."""
     codelet = work.pair.of(like.detail("workers"))
     which = np.array([codelet is not work.codelet], np.int64)
-    step = _price(target, work, Ways.like([like.cuts]), which).at(0)
+    step = work_price(target, work, Ways.like([like.cuts]), which).at(0)
     [steps] = _finished(target, work, [like.cuts], [(step,)])
     return Plan(str(work), like.cuts, steps, told(codelet))

@@ -33,11 +33,14 @@ class Axis:
         name: in print.
         extent: elements.
         role: cut at will; cut where partial results may be put together; or never cut.
+        multiple: how many elements are done together, a few of them in no less time: in vectors, or in a pass of the
+            matrix unit.
     """
 
     name: str
     extent: int
     role: Role
+    multiple: int = 1
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,14 @@ class Field:
         axes: the axes that the tensor has, in its order.
         dtype: of its elements.
         home: where it lies; None where it may lie with what reads it. See `homes.py`.
+        is_scattered: whether its elements lie apart, so that each is an edge, and a pointer, of its own.
     """
 
     name: str
     axes: tuple[int, ...]
     dtype: np.dtype
     home: Home | None = None
+    is_scattered: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,7 @@ class Result:
         dtype: of its elements.
         partials: dtype of partial results.
         add: puts partial results together, of a field (partials, outputs); None where the caller does.
+        wanted: where it is to lie; None where that is all one.
     """
 
     name: str
@@ -74,6 +80,7 @@ class Result:
     dtype: np.dtype
     partials: np.dtype
     add: Codelet | None = None
+    wanted: Home | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,8 @@ class Work:
         worker: the same of one worker; None where `codelet` serves.
         static: static values of both, by name. Where they take them they get `dtype`, that of what is written, and
             `partials`, that of partial results, by the first result.
+        turns: in how many turns it is done, if that many that each tile keeps pointers to the rows of its blocks.
+        counts_edges: whether tiles at the edges are counted too; else it is supposed that they take no longer.
     """
 
     name: str
@@ -98,6 +107,8 @@ class Work:
     codelet: Codelet
     worker: Codelet | None = None
     static: tuple[tuple[str, Any], ...] = ()
+    turns: int = 0
+    counts_edges: bool = True
 
     @property
     def size(self) -> int:
@@ -118,6 +129,12 @@ class Work:
         """Both codelets."""
         return Pair(self.codelet, self.worker or self.codelet)
 
+    @property
+    def is_for_all_sizes(self) -> bool:
+        """Whether its codelet is the same for all sizes, so that one trace tells what vertices of any of them take."""
+        ranks = [len(field.axes) for field in self.fields]
+        return self.codelet.size_names(dict(self.static), ranks) is not None
+
     def is_partial(self, result: Result, cuts: Sequence[Cut]) -> bool:
         """Whether vertices find parts of a result."""
         return not set(self.summed) <= set(result.axes) and self.num_partials(cuts) > 1
@@ -129,14 +146,14 @@ class Work:
 
     def values(self, codelet: Codelet, cuts: Sequence[Cut]) -> dict[str, Any]:
         """The static values of a codelet."""
-        return self.values_of(codelet, self.is_partial(self.results[0], cuts))
+        return self.values_of(codelet, any(self.is_partial(result, cuts) for result in self.results[:1]))
 
     def values_of(self, codelet: Codelet, is_partial: bool) -> dict[str, Any]:
         """The static values of a codelet that finds parts of the first result, or all of it."""
-        result = self.results[0]
-        dtype = result.partials if is_partial else result.dtype
-        own: dict[str, Any] = {"dtype": dtype.name, "partials": result.partials.name}
-        return {name: value for name, value in own.items() if name in codelet.static} | dict(self.static)
+        own = dict(self.static)
+        for result in self.results[:1]:
+            own["dtype"], own["partials"] = (result.partials if is_partial else result.dtype).name, result.partials.name
+        return {name: value for name, value in own.items() if name in codelet.static}
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{axis.name} {axis.extent:,} {axis.role}" for axis in self.axes)
@@ -189,6 +206,8 @@ def add_work(
     codelet: Codelet,
     tensors: Mapping[str, Tensor],
     results: Mapping[str, Tensor],
+    *,
+    first_tile: int = 0,
 ) -> dict[str, Tensor]:
     """Add the vertices of a work.
 
@@ -199,6 +218,7 @@ def add_work(
         codelet: that of the work, or for one worker.
         tensors: what fields are blocks of, each with its field's axes.
         results: what is written, each with its result's axes; a partial one is not.
+        first_tile: of the first block.
 
     Returns:
         The partial results, of shape (partials, outputs).
@@ -227,6 +247,6 @@ def add_work(
                 own[result.name] = results[result.name][place]
         return own
 
-    add_blocks(graph, work.step_name(cuts), codelet, cuts, fields)
+    add_blocks(graph, work.step_name(cuts), codelet, cuts, fields, first_tile=first_tile)
     count = math.prod(numbers)
     return {name: tensor.reshape(count, tensor.size // count) for name, tensor in parts.items()}

@@ -106,7 +106,7 @@ def offers(target: Target, own: Convolved, grain: int | None, memory: int, price
     number = min(priced, len(estimate))
     chosen = np.argpartition(estimate, number - 1)[:number]
     chosen = chosen[np.argsort(estimate[chosen], kind="stable")]
-    blocks = np.array(grid)[:, chosen]
+    blocks = grid[:, chosen]
     if fixed is not None:
         alone, grains, every = of_grain(blocks, fixed, target.num_workers)
         found = iter([(2 * _kinds_of(parts_of(list(grains))) + alone, grains, every)])

@@ -256,11 +256,11 @@ def _sizes(target: Target, own: Convolved, grains: Blocks | None) -> list[list[i
 
 def estimates(
     target: Target, own: Convolved, grains: Blocks | None, memory: int
-) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The blocks of all ways, what each takes about, and what it takes at least to compute."""
     sizes = _sizes(target, own, grains)
     grid, counts = combined([extent for _, extent in own.dimensions], sizes, target.num_tiles)
-    blocks, over, rates = parts_of(grid), parts_of(counts), _rates(target, own.dtype, own.partials)
+    blocks, over, rates = parts_of(list(grid)), parts_of(list(counts)), _rates(target, own.dtype, own.partials)
     moved = _moved(own, blocks, over, target.word_bytes)
     sums = over.in_channels * functools.reduce(np.multiply, over.kernel, 1)
     summed_words = np.where(sums > 1, -(-own.results // target.num_tiles) * sums, 0)

@@ -9,15 +9,11 @@ from typing import Any, NamedTuple
 
 from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
-from codelet.graphs.stages import Block
 from codelet.ops.arguments import check_same_dtype, check_tensors, checked_axis, checked_grain
-from codelet.ops.block_planning import plan_sum
-from codelet.ops.blocks import add_blocks
 from codelet.ops.blockwise import merged, regroup
 from codelet.ops.fill import add_filled
-from codelet.ops.followed import follow
-from codelet.ops.homes import home_of, settle, settle_read
-from codelet.ops.partials import checked_sums, sum_partials
+from codelet.ops.homes import home_of
+from codelet.ops.partials import add_planned, checked_sums
 from codelet.ops.planning import MEMORY_FRACTION, Plan
 from codelet.ops.product_planning import (
     A_ROLES,
@@ -29,8 +25,8 @@ from codelet.ops.product_planning import (
     Dimension,
     Product,
     Role,
-    num_partials,
     plan_product,
+    work_of,
 )
 from codelet.ops.schema import checked
 from codelet.target import Target
@@ -107,7 +103,7 @@ def dot_general(
     with graph.scope(name, unique=True):
         out = graph.add_variable("out", shape, own.out_dtype)
         if out.size:
-            _add_turns(graph, a, b, out.reshape(own.out_shape), own, follow(options.plan(own)), options)
+            _add_turns(graph, a, b, out.reshape(own.out_shape), own, options.plan(own), options)
         return out
 
 
@@ -227,48 +223,24 @@ def _add_turns(
         _add_product(graph, a, b, out, own, plan, options.codelets)
         return
     extent, each = own.dimensions[d].extent, plan.cut(names[d]).extent
+    count = len(plan.steps) // -(-extent // each)  # steps of a turn
     for turn, start in enumerate(range(0, extent, each)):
         part = slice(start, min(start + each, extent))
         dimension = replace(own.dimensions[d], extent=part.stop - part.start)
         of_turn = replace(own, dimensions=(*own.dimensions[:d], dimension, *own.dimensions[d + 1 :]))
         ours, theirs, results = (_part(own, roles, d, part) for roles in (A_ROLES, B_ROLES, OUT_ROLES))
         with graph.scope(f"turn {turn + 1}"):
-            own_plan = plan if dimension.extent == each else options.plan(of_turn)
+            steps = plan.steps[count * turn : count * (turn + 1)]
+            own_plan = replace(plan, steps=steps) if dimension.extent == each else options.plan(of_turn)
             _add_product(graph, a[ours], b[theirs], out[results], of_turn, own_plan, options.codelets)
 
 
 def _add_product(graph: Graph, a: Tensor, b: Tensor, out: Tensor, own: Product, plan: Plan, codelets: Codelets) -> None:
     """The vertices of a planned product."""
-    roles = [dimension.role for dimension in own.dimensions]
     if not own.size("summed"):
         add_filled(graph, out, 0)
         return
-    codelet = codelets.pair.of(plan.detail("workers"))
-    count, written, dtype = num_partials(plan.cuts, own), out, own.out_dtype
-    if count > 1:
-        counts = [cut.vertices for cut, role in zip(plan.cuts, roles, strict=True) if role == "summed"]
-        dtype = own.partials
-        written = graph.add_variable("partials", (*counts, *out.shape), dtype)
-    static = codelets.static(codelet, own, dtype)
-
-    def fields(*blocks: Block) -> dict[str, Any]:
-        of = {role: [block.elements for block, own in zip(blocks, roles, strict=True) if own == role] for role in ROLES}
-        numbers = [block.number for block, own in zip(blocks, roles, strict=True) if own == "summed"]
-        place = *(numbers if count > 1 else ()), *(part for role in OUT_ROLES for part in of[role])
-        return {
-            "a": a[tuple(part for role in A_ROLES for part in of[role])],
-            "b": b[tuple(part for role in B_ROLES for part in of[role])],
-            "out": written[place],
-            **static,
-        }
-
-    add_blocks(graph, "multiply", codelet, plan.cuts, fields)
-    settle_read(a, plan.cuts, own.axes(A_ROLES))
-    settle_read(b, plan.cuts, own.axes(B_ROLES))
-    settle(out, [cut.block for cut, role in zip(plan.cuts, roles, strict=True) if role != "summed"])
-    if count > 1:
-        sums = plan_sum(graph.target, count, out.size, own.partials, own.out_dtype, codelets.add)
-        sum_partials(graph, written.reshape(count, out.size), out.flatten(), sums, codelets.add)
+    add_planned(graph, work_of(own, codelets), plan, {"a": a, "b": b}, {"out": out})
 
 
 def _inverse(order: Sequence[int]) -> list[int]:

@@ -5,7 +5,7 @@ What only looks at elements otherwise is a view, and costs nothing: `Tensor.broa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,9 +13,10 @@ import numpy as np
 
 from codelet.errors import FieldTypeError, OperationError
 from codelet.graphs.graph import Graph
-from codelet.graphs.stages import Block
 from codelet.ops.arguments import check_tensors, checked_grain
-from codelet.ops.blocks import add_blocks, num_tiles
+from codelet.ops.block_planning import plan_work
+from codelet.ops.blocks import num_tiles
+from codelet.ops.blockwise import Axis, Field, Result, Work
 from codelet.ops.element_functions import (
     ElementFunction,
     element_function,
@@ -25,14 +26,14 @@ from codelet.ops.element_functions import (
     value_codelets,
 )
 from codelet.ops.element_layout import Layout, broadcast_shape, layouts
-from codelet.ops.elementwise_planning import ElementOperand, Elements, plan_elements
 from codelet.ops.fill import fill
-from codelet.ops.followed import follow
-from codelet.ops.homes import home_of, settle, settle_read
+from codelet.ops.homes import home_of
 from codelet.ops.pairs import Pair
+from codelet.ops.partials import add_planned
 from codelet.ops.planning import MEMORY_FRACTION, Plan
 from codelet.ops.reduce import sum
 from codelet.ops.schema import checked
+from codelet.target import Target
 from codelet.views.tensor import Tensor
 
 _SEVERAL = "tensors and numbers, which are broadcast to one another"
@@ -111,7 +112,7 @@ def map_in_place(
             spread = _spread(name, graph, tensors, [], codelets, checked_grain(name, grain), memory_fraction)
             parts = num_tiles(spread.plan.cuts)
             # What lies nowhere yet need not begin where all others do.
-            first = next_tile if all(each.home is None for each in spread.operands[:num_changed]) else 0
+            first = next_tile if all(each.home is None for each in spread.work.fields[:num_changed]) else 0
             first = first if first + parts <= graph.target.num_tiles else 0
             next_tile = first + parts
             spread.add(first_tile=first)
@@ -306,42 +307,47 @@ class _Spread:
         codelets: Pair,
         options: tuple[int | None, float],
     ):
-        self.graph, self.layout, self.dtypes, self.codelets = graph, layout, tuple(dtypes), codelets
-        dimensions = layout.dimensions(tensors)
-        self.views = [layout.view(tensor, own) for own, tensor in zip(dimensions, tensors, strict=True)]
-        pairs = zip(dimensions, self.views, strict=True)
-        self.operands = tuple(
-            ElementOperand(own, view.dtype, home_of(view), _is_scattered(view)) for own, view in pairs
-        )
-        own = Elements(layout.extents, self.operands, self.dtypes)
-        none = Plan(str(own), (), ())
-        self.plan = none if 0 in own.extents else plan_elements(graph.target, own, codelets, *options)
+        self.graph, self.layout = graph, layout
+        dimensions = {f"x{k}": has for k, has in enumerate(layout.dimensions(tensors))}
+        pairs = zip(dimensions.items(), tensors, strict=True)
+        self.views = {name: layout.view(tensor, has) for (name, has), tensor in pairs}
+        self.work = _work(graph.target, layout.extents, dimensions, self.views, dtypes, codelets)
+        none = Plan(str(self.work), (), ())
+        self.plan = plan_work(graph.target, self.work, *options) if self.work.size else none
 
     def add(self, first_tile: int = 0) -> list[Tensor]:
         """Add the vertices that make the results, the first of them on a tile."""
-        graph, layout, plan = self.graph, self.layout, follow(self.plan)
-        names = ["out"] if len(self.dtypes) == 1 else [f"out{k}" for k in range(len(self.dtypes))]
-        lying = [graph.add_variable(name, layout.lying, own) for name, own in zip(names, self.dtypes, strict=True)]
-        made = [out.reshape(layout.extents) for out in lying]
+        graph, layout = self.graph, self.layout
+        names = ["out"] if len(self.work.results) == 1 else [own.name for own in self.work.results]
+        lying = [
+            graph.add_variable(name, layout.lying, own.dtype)
+            for name, own in zip(names, self.work.results, strict=True)
+        ]
+        made = {own.name: out.reshape(layout.extents) for own, out in zip(self.work.results, lying, strict=True)}
+        if self.plan.steps:
+            add_planned(graph, self.work, self.plan, self.views, made, first_tile=first_tile)
+        return [layout.unmerged(out) for out in made.values()]
 
-        def fields(*blocks: Block) -> dict[str, Any]:
-            elements = tuple(block.elements for block in blocks)
-            named: dict[str, Any] = {f"out{k}": out[elements] for k, out in enumerate(made)}
-            for k, (view, operand) in enumerate(zip(self.views, self.operands, strict=True)):
-                named[f"x{k}"] = view[tuple(elements[d] for d in operand.dimensions)]
-            return {**named, "dimensions": tuple(operand.dimensions for operand in self.operands)}
 
-        if plan.steps:
-            codelet = self.codelets.of(plan.detail("workers"))
-            add_blocks(graph, "map", codelet, plan.cuts, fields, first_tile=first_tile)
-            if first_tile:
-                return []  # it is not known of what begins elsewhere where it lies
-            blocks = [cut.block for cut in plan.cuts]
-            for view, operand in zip(self.views, self.operands, strict=True):
-                settle_read(view, plan.cuts, operand.dimensions)
-            for out in made:
-                settle(out, blocks)
-        return [layout.unmerged(out) for out in made]
+def _work(
+    target: Target,
+    extents: Sequence[int],
+    dimensions: Mapping[str, tuple[int, ...]],
+    views: Mapping[str, Tensor],
+    dtypes: Sequence[np.dtype],
+    codelets: Pair,
+) -> Work:
+    """A function of all elements as work: views that have some of the dimensions, to results that have all."""
+    names = ["elements"] if len(extents) == 1 else [f"d{d}" for d in range(len(extents))]
+    vectors = max(1, 8 // max(own.itemsize for own in (*dtypes, *(view.dtype for view in views.values()))))
+    multiples = [1] * (len(extents) - 1) + [target.num_workers * vectors]
+    axes = tuple(Axis(name, n, "kept", own) for name, n, own in zip(names, extents, multiples, strict=False))
+    fields = tuple(
+        Field(name, dimensions[name], view.dtype, home_of(view), _is_scattered(view)) for name, view in views.items()
+    )
+    results = tuple(Result(f"out{k}", tuple(range(len(extents))), own, own) for k, own in enumerate(dtypes))
+    static = (("dimensions", tuple(dimensions.values())),)
+    return Work("map", axes, fields, results, *codelets, static=static)
 
 
 def _is_scattered(view: Tensor) -> bool:

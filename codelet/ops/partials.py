@@ -91,7 +91,13 @@ def sum_partials(graph: Graph, partials: Tensor, out: Tensor, plan: Plan, codele
 
 
 def add_planned(
-    graph: Graph, work: Work, plan: Plan, tensors: Mapping[str, Tensor], results: Mapping[str, Tensor]
+    graph: Graph,
+    work: Work,
+    plan: Plan,
+    tensors: Mapping[str, Tensor],
+    results: Mapping[str, Tensor],
+    *,
+    first_tile: int = 0,
 ) -> dict[str, Tensor]:
     """Add the vertices of a work as planned, and those that put partial results together.
 
@@ -101,12 +107,16 @@ def add_planned(
         plan: of `plan_work`.
         tensors: what its fields are blocks of.
         results: what is written.
+        first_tile: of the first block; nothing is noted of where lies what begins elsewhere than on the first.
 
     Returns:
         The partial results that nobody puts together yet, of shape (partials, outputs).
     """
     follow(plan)
-    left = add_work(graph, work, plan.cuts, work.pair.of(plan.detail("workers")), tensors, results)
+    codelet = work.pair.of(plan.detail("workers"))
+    left = add_work(graph, work, plan.cuts, codelet, tensors, results, first_tile=first_tile)
+    if first_tile:
+        return left
     blocks = [cut.block for cut in plan.cuts]
     for field in work.fields:
         settle_read(tensors[field.name], plan.cuts, field.axes)

@@ -125,10 +125,8 @@ def block_sizes(extent: int, multiple: int = 1, most_parts: int | None = None) -
     return sizes
 
 
-def combined(
-    extents: Sequence[int], sizes: Sequence[Sequence[int]], most_tiles: int
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Blocks of all dimensions that are cut over so many tiles at most: of each dimension, a number for each way.
+def combined(extents: Sequence[int], sizes: Sequence[Sequence[int]], most_tiles: int) -> tuple[np.ndarray, np.ndarray]:
+    """Blocks of all dimensions that are cut over so many tiles at most, as columns.
 
     Args:
         extents: of the dimensions.
@@ -136,13 +134,21 @@ def combined(
         most_tiles: over how many tiles, at most.
 
     Returns:
-        The blocks, and over how many tiles each dimension is cut, int64; the last dimension goes fastest.
+        The blocks, and over how many tiles each dimension is cut, int64 of shape (dimensions, ways); the last dimension
+        goes fastest.
+
+    >>> combined((4, 6), ((4, 2), (6, 3)), 2)[0].tolist()
+    [[4, 4, 2], [6, 3, 6]]
     """
     blocks = [np.array(own, np.int64) for own in sizes]
     parts = [-(-extent // own) for extent, own in zip(extents, blocks, strict=True)]
     tiles = functools.reduce(np.multiply.outer, parts, np.ones((), np.int64))
-    chosen = np.unravel_index(np.flatnonzero(tiles <= most_tiles), tiles.shape)
-    return tuple([own[k] for own, k in zip(each, chosen, strict=True)] for each in (blocks, parts))  # type: ignore[return-value]
+    chosen = np.flatnonzero(tiles <= most_tiles)
+    places = np.unravel_index(chosen, tiles.shape) if sizes else ()
+    shape = (len(sizes), len(chosen))
+    columns = ([own[k] for own, k in zip(each, places, strict=True)] for each in (blocks, parts))
+    first, second = (np.array(own, np.int64).reshape(shape) for own in columns)
+    return first, second
 
 
 def repeated(plan: Plan, turns: int, what: str) -> Plan:
@@ -178,7 +184,7 @@ class Offers:
     Attributes:
         ways: to cut its dimensions.
         steps: what its compute sets take, columns.
-        bounds: cycles that each takes at least: of equals, that of the least bound is the first.
+        estimates: about what each takes: of equals, that of the least is the first.
         details: what else each chooses, by the number in `which`.
         which: int64 of shape (ways,).
         later_cycles: what it costs steps that follow, and are not planned here.
@@ -189,7 +195,7 @@ class Offers:
 
     ways: Ways
     steps: Sequence[StepCost]
-    bounds: np.ndarray
+    estimates: np.ndarray
     details: Sequence[tuple[tuple[str, object], ...]]
     which: np.ndarray
     later_cycles: Any = 0
@@ -219,7 +225,7 @@ def beyond(target: Target, steps: Iterable[StepCost], memory_fraction: float = M
 def best_of(operation: str, target: Target, offers: Offers, memory_fraction: float = MEMORY_FRACTION) -> Plan:
     """The plan of the fewest cycles among those that fit the memory; where none does, of those that take least of it.
 
-    Of equals it is the one on fewer tiles, then of fewer vertices, then of the least bound, then the first.
+    Of equals it is the one on fewer tiles, then of fewer vertices, then of the least estimate, then the first.
 
     Args:
         operation: what is planned, for print.
@@ -233,7 +239,7 @@ def best_of(operation: str, target: Target, offers: Offers, memory_fraction: flo
     places[:] = [beyond(target, offers.steps, memory_fraction) + 0 * least, least, ways.num_tiles, ways.num_vertices]
     later = np.zeros(count, np.int64) + offers.later_cycles
     best: list[tuple[tuple[float, ...], Plan]] = []  # the two best so far
-    order = np.lexsort((offers.bounds, *places[::-1]))
+    order = np.lexsort((offers.estimates, *places[::-1]))
     together = _TOGETHER if offers.finish is not None else 2
     for first in range(0, count, together):
         chunk = order[first : first + together]

@@ -102,7 +102,7 @@ def cuts_of_phase(cuts: Sequence[Cut], phase: Sequence[Phase]) -> tuple[Cut, ...
 # --- prices -----------------------------------------------------------------------------------------------
 
 
-def _bytes(own: Pooled, blocks: Sequence[Any], over: Sequence[Any]) -> tuple[Any, Any]:
+def _bytes(own: Pooled, blocks: np.ndarray, over: np.ndarray) -> tuple[Any, Any]:
     """What a tile receives and what it holds, of blocks that are cut over so many tiles: numbers or arrays."""
     there = alone = results = 1
     for field, size, parts in zip(own.fields, blocks, over, strict=True):
@@ -141,7 +141,7 @@ def _price(target: Target, own: Pooled, ways: Ways, which: np.ndarray) -> StepCo
             cost = functools.cache(lambda k, phase=phase: _cost(target, own, own.codelets[k], phase))
             vertex = by_group(target, which, lambda k, sizes, cost=cost: cost(k)(sizes))
             each.append((vertex(tuple(grains), every), (-(-np.minimum(ways.blocks, counts) // grains)).prod(axis=0)))
-    received, held = _bytes(own, list(ways.blocks), list(ways.parts))
+    received, held = _bytes(own, ways.blocks, ways.parts)
     (first, _), *others = each
     return step_costs(target, own.name, ways, lambda *_: first, received_bytes=received, tile_bytes=held, others=others)
 
@@ -199,7 +199,7 @@ def _offers(target: Target, own: Pooled, grain: int | None) -> Offers:
     step = np.where(received > 0, target.sync_cycles + target.exchange_overhead_cycles, 0)
     estimate = exchange + step + functools.reduce(np.multiply, grid, 1) * len(own.phases) * _rate(target, own)
     chosen = np.argsort(estimate, kind="stable")[:_PRICED]
-    blocks = np.array(grid, np.int64).reshape(len(extents), -1)[:, chosen]
+    blocks = grid[:, chosen]
     dimensions = zip(_names(len(extents)), extents, strict=True)
     ways, which, place = ways_of(dimensions, blocks, _ways(target, own, blocks, fixed), target.num_tiles)
     details = [told(codelet) for codelet in own.codelets]

@@ -114,7 +114,7 @@ class Rows:
                 for field, (kind, dtype) in results.items()
             ),
             *codelets,
-            static=tuple((key, value) for key, value in values.items() if key in codelets[0].static),
+            static=tuple(values.items()),
         )
 
     def _field(self, name: str, axes: tuple[int, ...], given: Tensor | np.dtype) -> Field:
