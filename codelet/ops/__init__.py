@@ -9,7 +9,8 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     planning, partials     the search for the cheapest way, and sums of partial results
     ways, prices           ways to cut a grid in columns, and what vertices and steps take with each
     homes, followed        where operands lie, and the plan of an operation of several parts
-    blockwise              what is done to the blocks of a grid (block_planning plans it)
+    blockwise              what is done to the blocks of a grid: works, of which most operations are (block_planning
+                           plans them, of the blocks that likely_blocks finds; work_prices)
     reduce                 sum, prod, max, min, all, any (reduce_gradients); arg_reduce: argmax, argmin
     cumulative             running sums, products, largest and smallest, and their gradients
     pairs                  a codelet for all workers of a tile, and the same of one
@@ -18,7 +19,7 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     moments                means, variances, averages that run from step to step
     cross_entropy          cross-entropy with probabilities or classes
     softmax                softmax, log_softmax, logsumexp (rows: whole ones, or cut ones by steps)
-    dot_general, matmul    matrix products (product_planning plans them)
+    dot_general, matmul    matrix products (product_planning: as works, in several turns)
     random                 random numbers, dropout, keys (random_codelets: from counters to numbers)
     recurrent              cells of recurrent networks
     attention, multi_head  attention of queries to keys; with projections
@@ -27,7 +28,7 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
                            conv_planning; windows: where windows lie)
     pooling                maximum and average pooling, and their gradients (pooling_codelets, pool_planning,
                            pool_vertices); reduce_window: sums, greatest and least elements of any windows
-    elementwise            any function of elements (element_functions, element_layout; elementwise_planning plans it)
+    elementwise            any function of elements (element_functions, element_layout)
     choices                select, clamp, cast
     fill                   numbers made of nothing
     indexing, lookups      gather and scatter, and the usual ones by name (lookup_planning plans them;

@@ -2,7 +2,8 @@
 
 In come the axes of a grid and a codelet with fields: each a block of a tensor that has some of the axes. A result that
 has not the axes which are summed is a part of one: what blocks find is put side by side, and added up thereafter.
-Reductions, maps, norms and softmax are of this form. `block_planning.py` chooses the blocks.
+Products, elementwise operations, reductions, norms, softmax and random numbers are of this form. `block_planning.py`
+chooses the blocks.
 """
 
 from __future__ import annotations
