@@ -27,12 +27,18 @@ alone, laid out in order.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal, TypeGuard, get_args
 
+import numpy as np
+
 from codelet.errors import ProgramError
-from lowering.machine.candidates import WAYS, Way, least_in_order, least_of_rows, place_by, ways_of
+from lowering.machine.candidates import OBVIOUS, WAYS, Way, least_in_order, least_of_rows, place_by, ways_of
 from lowering.machine.exchange import Exchange, plan_exchange, plan_exchange_anew
-from lowering.machine.placement import Placement, changes_between
+from lowering.machine.hypergraph import is_irregular
+from lowering.machine.irregular import partitioner, warn_without_partitioner
+from lowering.machine.partition import has_metis
+from lowering.machine.placement import Candidate, Placement, changes_between
 from lowering.machine.step_cycles import least_cycles, total_cycles
 from lowering.plan.plan import Plan
 from lowering.plan.timeline import without_calls
@@ -42,6 +48,9 @@ Method = Literal["balanced", Way]
 
 METHODS: tuple[Method, ...] = ("balanced", *get_args(Way))
 """All of them."""
+
+NEAR = 1.02
+"""A placement within this of what its vertices take alone is not compared with the obvious ones."""
 
 Place = Method | Callable[[Plan], Placement]
 """How a plan is placed: by a method, or a function, which is given the plan without calls."""
@@ -63,33 +72,66 @@ class _Tried:
         """Whether what another way takes at least shows that this is no worse, and the first of equals."""
         return self.fits and (least, WAYS.index(way)) > (self.cycles, WAYS.index(self.way))
 
+    def candidate(self) -> Candidate:
+        """What is told of it."""
+        received = [own.before.received_bytes for own in self.exchange.steps.values()]
+        num_bytes = self.exchange.placement.bytes_by_tile + np.max([0 * self.exchange.placement.bytes_by_tile, *received], axis=0)
+        return Candidate(self.way, self.cycles, int(num_bytes.max(initial=0)), self.fits)
 
-def _cheaper(found: _Tried, way: Way) -> _Tried:
-    """What takes fewer cycles and fits: a placement that is known, or that by another way."""
-    placement = found.exchange.placement
-    if way == "rows" and found.is_beaten(way, least_of_rows(placement.plan)):
-        return found
-    other = place_by(placement.plan, way)
-    if found.fits and not fits(other):
-        return found
-    changes = changes_between(placement, other)
-    if not changes:
-        return found
-    if found.fits and changes.families and found.is_beaten(way, least_cycles(placement.plan, other.vertex_tiles)):
-        return found
-    compared = _Tried(way, plan_exchange_anew(found.exchange, other, changes))
-    return min(found, compared, key=lambda own: (not own.fits, own.cycles, WAYS.index(own.way)))
+
+class _Compared:
+    """The best placement so far of a plan, and all that were compared with it."""
+
+    def __init__(self, plan: Plan):
+        self.best = _Tried("bytes", plan_exchange(place_by(plan, "bytes")))
+        self.plan = plan
+        self.candidates = [self.best.candidate()]
+
+    def _beaten(self, way: Way, least: int) -> None:
+        self.candidates.append(Candidate(way, least))
+
+    def compare(self, way: Way) -> None:
+        """Try another way, unless it is seen to be no better."""
+        found, placement = self.best, self.best.exchange.placement
+        if way == "rows" and found.is_beaten(way, least := least_of_rows(self.plan)):
+            return self._beaten(way, least)
+        other = place_by(self.plan, way)
+        if found.fits and not fits(other):
+            return None
+        changes = changes_between(placement, other)
+        if not changes:
+            return None
+        if found.fits and changes.families:
+            least = least_cycles(self.plan, other.vertex_tiles)
+            if found.is_beaten(way, least):
+                return self._beaten(way, least)
+        compared = _Tried(way, plan_exchange_anew(found.exchange, other, changes))
+        self.candidates.append(compared.candidate())
+        self.best = min(found, compared, key=lambda own: (not own.fits, own.cycles, WAYS.index(own.way)))
+        return None
+
+    def exchange(self) -> Exchange:
+        """What moves by the best, whose placement tells what was tried."""
+        chosen = self.best.way
+        order = sorted(self.candidates, key=lambda own: (own.way != chosen, own.num_bytes is None, own.cycles))
+        self.best.exchange.placement = replace(self.best.exchange.placement, tried=tuple(order))
+        return self.best.exchange
 
 
 def _cheapest(plan: Plan) -> Exchange:
     """The placement that takes the fewest cycles of those that fit, and what moves then."""
-    found = _Tried("bytes", plan_exchange(place_by(plan, "bytes")))
-    if found.fits and found.cycles <= least_in_order(plan):
-        return found.exchange
+    compared = _Compared(plan)
+    least = least_in_order(plan)
+    if compared.best.fits and compared.best.cycles <= least:
+        return compared.best.exchange
+    if any(family.tile is None for family in plan.families) and is_irregular(plan):
+        if not has_metis():
+            warn_without_partitioner()
+        compared.compare(partitioner())
     for way in ways_of(plan):
-        if way != "bytes":
-            found = _cheaper(found, way)
-    return found.exchange
+        if way != "bytes" and not (way in OBVIOUS and compared.best.fits and compared.best.cycles <= NEAR * least):
+            compared.compare(way)
+    return compared.exchange()
 
 
 def is_method(value: object) -> TypeGuard[Method]:

@@ -24,6 +24,27 @@ def tile_dtype(num_tiles: int) -> type[np.signedinteger]:
     return np.int16 if num_tiles <= np.iinfo(np.int16).max else np.int32
 
 
+@dataclass(frozen=True)
+class Candidate:
+    """A placement that was compared with others.
+
+    Attributes:
+        way: how it was made.
+        cycles: of a run, by the cost model; where it is no better for that alone, what it takes at least.
+        num_bytes: of variables on the fullest tile, with what that receives in a step; `None` where that is not known.
+        fits: whether the variables fit the tiles.
+    """
+
+    way: str
+    cycles: int
+    num_bytes: int | None = None
+    fits: bool = True
+
+    def __str__(self) -> str:
+        least, rest = ("at least ", "") if self.num_bytes is None else ("", f", {self.num_bytes:,} bytes")
+        return f"{self.way}: {least}{self.cycles:,} cycles{rest}{'' if self.fits else ', out of memory'}"
+
+
 @dataclass(frozen=True, eq=False)
 class Placement:
     """Where everything lives.
@@ -35,12 +56,14 @@ class Placement:
             between variables, which are no elements.
         vertex_tiles: for each family of the plan the tile of each vertex, int32 of shape (vertices,), in
             row-major order over the family's axes.
+        tried: the placements that were compared, the chosen one first; empty where there was nothing to choose.
     """
 
     plan: Plan
     num_tiles: int
     element_tiles: np.ndarray
     vertex_tiles: Mapping[Family, np.ndarray]
+    tried: tuple[Candidate, ...] = ()
 
     def tiles_of(self, variable: Variable) -> np.ndarray:
         """The tile of each element of a variable, of shape (size,)."""
@@ -94,6 +117,8 @@ class Placement:
         for family, tiles in self.vertex_tiles.items():
             what = f"{family.compute_set.name} / {family.codelet.name}"
             rows.append(f"  {what}: {_spread_text(tiles, 'vertex', 'vertices')}")
+        if len(self.tried) > 1:
+            rows += [f"  {'chosen' if k == 0 else 'tried'} {own}" for k, own in enumerate(self.tried)]
         return "\n".join(rows)
 
 

@@ -25,7 +25,9 @@ from lowering.machine.linear import GRAIN_BYTES, MIN_BYTES, linear_tiles
 from lowering.machine.placement import Placement, num_elements, tile_dtype
 from lowering.machine.votes import wanted_tiles
 from lowering.plan.plan import Plan
+from lowering.plan.runs import Runs
 from lowering.plan.steps import CopyStep, ExecuteStep
+from lowering.plan.timeline import timeline
 
 
 def tiles_in_order(family: Family, target: Target) -> np.ndarray:
@@ -185,6 +187,21 @@ class Placer:
             self._set(step.source.source)
             self._put(step.destination.source, to, np.where(elements < 0, -1, self.elements[elements]))
             self.known.update(source_variables(step.destination.source))
+
+    def follow_copies(self) -> None:
+        """Put what copies write, and has no tile yet, where what they copy lives."""
+        for moment in timeline(self.plan).moments:
+            if isinstance(moment.step, CopyStep) and self.knows(moment.step.source):
+                self.follow_copy(moment.step)
+
+    def put_runs(self, runs: Runs, tiles: np.ndarray) -> None:
+        """Put stretches of elements, what of them has no tile yet, on the tile of each."""
+        for variable in self.plan.variables:
+            self._of(variable)
+        elements = runs.numbers()
+        free = self.elements[elements] < 0
+        self.elements[elements[free]] = np.repeat(tiles, runs.lengths)[free]
+        self.known.update(v for v in self.plan.variables if v not in self.known and self._of(v).max(initial=-1) >= 0)
 
     # --- vertices -------------------------------------------------------------------------------------
 
