@@ -21,11 +21,12 @@ from lowering.plan.plan import Plan
 from lowering.plan.steps import CopyStep, ExecuteStep
 from lowering.plan.timeline import timeline
 
-Obvious = Literal["spread", "dealt", "columns", "before"]
+Obvious = Literal["spread", "rounds", "dealt", "columns", "before"]
 """Ways that anyone would try by hand."""
 
 Way = Literal[
-    "linear", "bytes", "rows", "blocks", "spread", "dealt", "columns", "before", "partition", "hypergraph", "breadth_first"
+    "linear", "bytes", "rows", "blocks", "spread", "rounds", "dealt", "columns", "before", "partition", "hypergraph",
+    "breadth_first",
 ]  # fmt: skip
 """How to place what the graph leaves open; see `place.py`."""
 
@@ -81,7 +82,7 @@ def _lay_out(placer: Placer, lay: Callable[[Family, Target], np.ndarray]) -> Non
 
 
 def _lay_as(placer: Placer, lay: Callable[[Family, np.ndarray | None], np.ndarray]) -> None:
-    """Place every family by a way, what it writes with it, and then what it alone reads.
+    """Place every family by a way, what it writes with it, and what it reads with the first that reads it.
 
     Args:
         placer: the tiles known so far.
@@ -96,10 +97,12 @@ def _lay_as(placer: Placer, lay: Callable[[Family, np.ndarray | None], np.ndarra
             if family.num_vertices:
                 before.setdefault(family.num_vertices, placer.vertices[family])
     placer.follow_copies()
-    for step in steps:
-        for family in step.families:
-            if family.num_vertices:
-                placer.follow_reader(family)
+    for follow in (placer.follow_reader, placer.follow_first_reader):
+        for step in steps:
+            for family in step.families:
+                if family.num_vertices:
+                    follow(family)
+    placer.map_linearly(placer.plan.variables, spread=True)
 
 
 def _lay_obviously(placer: Placer, way: Obvious) -> None:
@@ -111,7 +114,7 @@ def _lay_obviously(placer: Placer, way: Obvious) -> None:
             return before
         if way == "dealt":
             return (np.arange(count) % target.num_tiles).astype(np.int32)
-        in_order = linear_tiles(count, target.num_tiles, grain=1, least=1)
+        in_order = linear_tiles(count, target.num_tiles, grain=target.num_workers if way == "rounds" else 1, least=1)
         if way == "columns" and len(family.extents) > 1:
             turned = in_order.reshape(family.extents[::-1]).transpose(range(len(family.extents))[::-1])
             return np.ascontiguousarray(turned).reshape(-1)
@@ -134,8 +137,8 @@ def ways_of(plan: Plan) -> list[Way]:
     free = [family for family in plan.families if family.tile is None]
     several, given = any(map(has_blocks, free)), len(free) < len(plan.families)
     left_out = set() if several else {"rows"} if given else {"rows", "blocks"}
-    order = WAYS if free else ("bytes", "linear", "blocks", "rows")
-    few = free and sum(family.num_vertices for family in free) <= MOST_OBVIOUS
+    order = WAYS if free else ("bytes", "linear", "blocks", "rows", *OBVIOUS)
+    few = sum(family.num_vertices for family in free) <= MOST_OBVIOUS
     return [way for way in order if way in (OBVIOUS if few else ()) or way not in (*left_out, *OBVIOUS, *PARTITIONS)]
 
 
@@ -152,8 +155,16 @@ def least_of_rows(plan: Plan) -> int:
 
 
 def least_in_order(plan: Plan) -> int:
-    """What a plan takes at least with all vertices that have no tile laid out in order."""
-    return least_cycles(plan, {family: tiles_in_order(family, plan.graph.target) for family in plan.families})
+    """What a plan takes at least with all vertices that have no tile laid out in order, by rounds or one on each tile."""
+    target = plan.graph.target
+    in_rounds = {family: tiles_in_order(family, target) for family in plan.families}
+    alone = {
+        family: tiles if family.tile is not None else linear_tiles(len(tiles), target.num_tiles, grain=1, least=1)
+        for family, tiles in in_rounds.items()
+    }
+    least = least_cycles(plan, in_rounds)
+    differs = any(not np.array_equal(in_rounds[family], alone[family]) for family in plan.families)
+    return min(least, least_cycles(plan, alone)) if differs else least
 
 
 def place_by(plan: Plan, way: Way) -> Placement:

@@ -352,15 +352,17 @@ def hypergraph_of(plan: Plan) -> Hypergraph | None:
     fixed_units[unit_of[fixed >= 0]] = fixed[fixed >= 0]
     homes = np.where(writers >= 0, unit_of[writers], -1)
     # Each pin once: copies count as one more compute set, of no cycles.
-    turns = len(works) + 1
+    copied = sum(moment.turns for moment in timeline(plan).moments if isinstance(moment.step, CopyStep))
+    if copy_reads:
+        works = (*works, Work((), copied))
+    turns = len(works)
     keys = np.unique((nets * turns + pin_works) * num_units + unit_of[vertices])
     rest, pin_units = np.divmod(keys, num_units)
     pin_nets, pin_works = np.divmod(rest, turns)
     home_tiles = np.full(len(net_starts), -1, np.int32)
     inside = net_starts < len(tiles)
     home_tiles[inside] = tiles[net_starts[inside]]
-    copies = Work((), sum(1 for moment in timeline(plan).moments if isinstance(moment.step, CopyStep)) or 1)
     return Hypergraph(
-        plan, (*works, copies), firsts, unit_of, num_units, fixed_units, net_starts, net_stops,
+        plan, works, firsts, unit_of, num_units, fixed_units, net_starts, net_stops,
         _net_sizes(plan, net_starts, net_stops), homes, home_tiles, pin_nets, pin_works, pin_units,
     )  # fmt: skip

@@ -117,7 +117,7 @@ def best_units(graph: Hypergraph, how: Partitioner) -> Refined:
     ]
     most_bytes = min(own.fullest for own in tried)
     tried.sort(key=lambda own: (own.cycles, own.fullest))
-    few = 3 if len(graph.pin_nets) <= _SMALL else 1
+    few = 2 if len(graph.pin_nets) <= _SMALL else 1
     found = [refined(model, own.tiles, most_bytes) for own in tried[:few]]
     return min(found, key=lambda own: own.rank(most_bytes))
 

@@ -94,13 +94,18 @@ class Placer:
 
     # --- elements -------------------------------------------------------------------------------------
 
-    def map_linearly(self, variables: Iterable[Variable]) -> None:
-        """Map what has no tile yet of some variables linearly."""
+    def map_linearly(self, variables: Iterable[Variable], *, spread: bool = False) -> None:
+        """Map what has no tile yet of some variables linearly.
+
+        Args:
+            variables: which.
+            spread: on as many tiles as there are, however few elements each then has.
+        """
         for variable in variables:
             if self._is_placed(variable):
                 continue
             itemsize = variable.dtype.itemsize
-            grain, least = max(1, GRAIN_BYTES // itemsize), MIN_BYTES // itemsize
+            grain, least = (1, 1) if spread else (max(1, GRAIN_BYTES // itemsize), MIN_BYTES // itemsize)
             lay = partial(linear_tiles, variable.size, self.num_tiles, grain=grain, least=least)
             if variable in self.known:
                 own = self._of(variable)
@@ -175,6 +180,26 @@ class Placer:
                 first = tiles[tuple(slice(None) if axis in axes else slice(0, 1) for axis in family.axes)]
                 if (tiles == first).all():
                     self._follow(tensor, axes, first.reshape([axis.extent for axis in axes]))
+
+    def follow_first_reader(self, family: Family) -> None:
+        """Put what the vertices of a family read, and has no tile yet, with the first vertex that reads it."""
+        tiles = self.vertices[family].reshape(family.extents)
+        for field in family.fields:
+            tensor = field.tensor
+            if not field.is_read or tensor is None or not tensor.size:
+                continue
+            if all(map(self._is_placed, source_variables(tensor.source))):
+                continue
+            if tensor.rows is None:
+                axes = [axis for axis in family.axes if axis in tensor.axes]
+                first = tiles[tuple(slice(None) if axis in axes else slice(0, 1) for axis in family.axes)]
+                elements, own = tensor.elements(axes), first.reshape([axis.extent for axis in axes])
+                own = own.reshape((*own.shape, *[1] * tensor.ndim))
+            else:
+                elements = tensor.elements(free_axes(family, tensor))
+                own = self.vertices[family][np.broadcast_to(vertex_numbers(family, tensor), elements.shape)]
+            self.known.update(source_variables(tensor.source))
+            self._put(tensor.source, elements, np.broadcast_to(own, elements.shape))
 
     def follow_copy(self, step: CopyStep) -> None:
         """Put what a copy writes, and has no tile yet, where what it copies lives."""

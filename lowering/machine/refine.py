@@ -24,7 +24,7 @@ _POWER = 32.0
 _HOT = 48
 """So many of the slowest tiles of each phase are relieved in a round."""
 
-_CANDIDATES = 1 << 12
+_CANDIDATES = 1 << 11
 """So many moves are compared in a round, at most."""
 
 _NEAR = 48
@@ -372,7 +372,7 @@ class _Refining:
 
 
 def _powers(phases: np.ndarray, most: np.ndarray) -> np.ndarray:
-    return (np.maximum(phases, 0) / np.maximum(most, 1e-9)[:, None]) ** _POWER
+    return (np.maximum(phases, 0) / np.maximum(most, 1.0)[:, None]) ** _POWER
 
 
 def _smooth(phases: np.ndarray) -> float:
@@ -403,8 +403,8 @@ def refined(model: UnitModel, tiles: np.ndarray, most_bytes: int, rounds: int = 
     idle = 0
     for round_ in range(rounds):
         gained = state.round(round_)
-        idle = 0 if gained > 1e-5 * best.cycles else idle + 1
-        if idle > 4:
+        idle = 0 if gained > 1e-4 * best.cycles else idle + 1
+        if idle > 2:
             break
     found = measured(model, state.tiles)
     return min(best, found, key=lambda own: own.rank(most_bytes))
