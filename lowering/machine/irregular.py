@@ -131,6 +131,7 @@ def _placed(graph: Hypergraph, found: Refined) -> Placement:
     (nets,) = np.nonzero((found.homes >= 0) & (graph.homes < 0))
     placer.put_runs(Runs(graph.net_starts[nets], graph.net_stops[nets]), found.homes[nets])
     placer.follow_copies()
+    placer.fill(found.num_bytes)
     return placer.placement()
 
 

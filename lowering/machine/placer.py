@@ -19,7 +19,7 @@ from codelet.target import Target
 from codelet.views.grids import Axis
 from codelet.views.sources import Source, Variable, source_variables
 from codelet.views.tensor import Tensor
-from lowering.machine.balance import balanced, least_bound, load_of
+from lowering.machine.balance import balanced, least_bound, level_of, load_of
 from lowering.machine.footprint import middle_value
 from lowering.machine.linear import GRAIN_BYTES, MIN_BYTES, linear_tiles
 from lowering.machine.placement import Placement, num_elements, tile_dtype
@@ -227,6 +227,24 @@ class Placer:
         free = self.elements[elements] < 0
         self.elements[elements[free]] = np.repeat(tiles, runs.lengths)[free]
         self.known.update(v for v in self.plan.variables if v not in self.known and self._of(v).max(initial=-1) >= 0)
+
+    def fill(self, num_bytes: np.ndarray) -> None:
+        """Lay what has no tile yet on the tiles with most room, in order.
+
+        Args:
+            num_bytes: what each tile holds already, int64 of shape (num_tiles,).
+        """
+        for variable in self.plan.variables:
+            (free,) = np.nonzero(self._of(variable) < 0)
+            if not len(free):
+                continue
+            itemsize = variable.dtype.itemsize
+            room = np.maximum(level_of(num_bytes, len(free) * itemsize) - num_bytes, 0)
+            to = np.searchsorted(np.cumsum(room), np.arange(len(free)) * itemsize, side="right")
+            to = np.minimum(to, self.num_tiles - 1)
+            self._of(variable)[free] = to
+            self.known.add(variable)
+            num_bytes = num_bytes + itemsize * np.bincount(to, minlength=self.num_tiles)
 
     # --- vertices -------------------------------------------------------------------------------------
 

@@ -45,13 +45,18 @@ class Refined:
         tiles: of each unit.
         homes: of each net, -1 for those that nothing touches.
         cycles: of a run, by the model.
-        fullest: about how many bytes the fullest tile holds.
+        num_bytes: about what each tile holds, int64.
     """
 
     tiles: np.ndarray
     homes: np.ndarray
     cycles: int
-    fullest: int
+    num_bytes: np.ndarray
+
+    @property
+    def fullest(self) -> int:
+        """About how many bytes the fullest tile holds."""
+        return int(self.num_bytes.max(initial=0))
 
     def rank(self, most_bytes: int) -> tuple[bool, int, int]:
         """The best comes first: of those that keep within some bytes, that of the fewest cycles."""
@@ -63,8 +68,8 @@ def measured(model: UnitModel, tiles: np.ndarray) -> Refined:
     readers = model.readers(tiles)
     homes = model.homes(tiles, readers)
     moved = model.moved(readers, homes)
-    fullest = int(model.tile_bytes(tiles, homes, moved).max(initial=0))
-    return Refined(tiles, homes, model.total(model.computed(tiles), moved), fullest)
+    num_bytes = model.tile_bytes(tiles, homes, moved).astype(np.int64)
+    return Refined(tiles, homes, model.total(model.computed(tiles), moved), num_bytes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,10 +16,8 @@ from codelet.superstep import PlacedVertices, Traffic, exchange_cycles, tile_cyc
 from codelet.target import FamilyCycles, VertexCycles
 from lowering.machine.chips import external_exchange_cycles, external_sync_cycles, tiles_per_chip
 from lowering.machine.hypergraph import Hypergraph
+from lowering.machine.memory import EDGE_BYTES, VERTEX_BYTES
 from lowering.plan.runs import Runs
-
-_PIN_BYTES = 4
-"""A pointer of a vertex, of each net that it reads."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,11 +94,12 @@ class UnitModel:
         return np.concatenate(units), FamilyCycles(kinds, np.concatenate(numbers))
 
     def _unit_bytes(self) -> np.ndarray:
-        """Bytes that each unit takes wherever it is: what it writes, and its pointers."""
+        """Bytes that each unit takes wherever it is: what it writes, its vertices and their pointers."""
         graph = self.graph
         written = graph.homes >= 0
         found = np.bincount(graph.homes[written], graph.net_bytes[written], graph.num_units)
-        return found + _PIN_BYTES * np.bincount(graph.pin_units, minlength=graph.num_units)
+        found += VERTEX_BYTES * np.bincount(graph.unit_of, minlength=graph.num_units)
+        return found + EDGE_BYTES * np.bincount(graph.pin_units, minlength=graph.num_units)
 
     # --- cycles of computing ----------------------------------------------------------------------------
 
