@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from codelet.target import Target
 from lowering.machine.chips import tiles_per_chip
 from lowering.machine.hypergraph import Hypergraph, hypergraph_of
+from lowering.machine.orders import element_orders
 from lowering.machine.partition import (
     Links,
     bisected_parts,
@@ -132,7 +134,9 @@ def _placed(graph: Hypergraph, found: Refined) -> Placement:
     placer.put_runs(Runs(graph.net_starts[nets], graph.net_stops[nets]), found.homes[nets])
     placer.follow_copies()
     placer.fill(found.num_bytes)
-    return placer.placement()
+    model = UnitModel(graph)
+    orders = element_orders(graph, model.readers(found.tiles), found.homes, model.num_tiles)
+    return replace(placer.placement(), orders=orders)
 
 
 @functools.cache
