@@ -295,11 +295,12 @@ def _net_sizes(plan: Plan, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
     return (stops - starts) * sizes[np.maximum(np.searchsorted(firsts, starts, side="right") - 1, 0)]
 
 
-def hypergraph_of(plan: Plan) -> Hypergraph | None:
+def hypergraph_of(plan: Plan, *, join: bool = True) -> Hypergraph | None:
     """The hypergraph of an irregular plan; `None` of a regular one, or of one that is too large.
 
     Args:
         plan: without calls.
+        join: whether vertices that exchange data with each other alone are one unit.
 
     Raises:
         CyclesError: a codelet's own `cycles=` fails.
@@ -346,7 +347,7 @@ def hypergraph_of(plan: Plan) -> Hypergraph | None:
         if family.tile is not None:
             fixed[own] = tiles_in_order(family, target)
     most = max(_JOINED * loads.sum() / target.num_tiles, 1.0)
-    unit_of = _joined(nets, vertices, writers, loads, fixed, most)
+    unit_of = _joined(nets, vertices, writers, loads, fixed, most) if join else np.arange(num_vertices)
     num_units = int(unit_of.max(initial=-1)) + 1
     fixed_units = np.full(num_units, -1, np.int32)
     fixed_units[unit_of[fixed >= 0]] = fixed[fixed >= 0]

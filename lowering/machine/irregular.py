@@ -22,6 +22,7 @@ from lowering.machine.partition import (
     Links,
     bisected_parts,
     breadth_first_order,
+    component_parts,
     has_metis,
     has_mtkahypar,
     links_of,
@@ -44,6 +45,9 @@ _SMALL = 1 << 18
 
 _SAVED = 0.9
 """A partitioner takes about this share of what breadth-first parts take: the mean of `python -m benchmarks placement`."""
+
+_LESS = 0.99
+"""Refinement keeps the fullest tile within this of the least full of all partitions, where it can."""
 
 Parts = Callable[[Links, int], np.ndarray]
 
@@ -93,11 +97,14 @@ def _partitions(graph: Hypergraph, how: Partitioner) -> Iterator[np.ndarray]:
     """The tiles of units by each of several partitions."""
     target = graph.plan.graph.target
     alike = links_of(graph)
+    whole = component_parts(alike, target.num_tiles)
+    if whole is not None:
+        yield whole
     if how == "hypergraph":
         yield mtkahypar_parts(graph, target.num_tiles)
     elif how == "partition":
         yield _hierarchical(alike, target, metis_parts)
-        small = len(graph.pin_nets) <= 4 * _SMALL
+        small = len(graph.pin_nets) <= 2 * _SMALL
         if target.num_chips > 1 and small:
             yield metis_parts(alike, target.num_tiles)
         if small:
@@ -120,8 +127,19 @@ def best_units(graph: Hypergraph, how: Partitioner) -> Refined:
     most_bytes = min(own.fullest for own in tried)
     tried.sort(key=lambda own: (own.cycles, own.fullest))
     few = 2 if len(graph.pin_nets) <= _SMALL else 1
-    found = [refined(model, own.tiles, most_bytes) for own in tried[:few]]
-    return min(found, key=lambda own: own.rank(most_bytes))
+    found = [refined(model, own.tiles, int(_LESS * most_bytes)) for own in tried[:few]]
+    return min([*tried, *found], key=lambda own: own.rank(most_bytes))
+
+
+def _taken_apart(graph: Hypergraph, found: Refined) -> tuple[Hypergraph, Refined]:
+    """The vertices of units on tiles, refined one by one, if there are units of several and few enough."""
+    if graph.num_units == len(graph.unit_of) or len(graph.pin_nets) > _SMALL:
+        return graph, found
+    fine = hypergraph_of(graph.plan, join=False)
+    assert fine is not None
+    tiles = np.empty(fine.num_units, np.int64)
+    tiles[fine.unit_of] = found.tiles[graph.unit_of]
+    return fine, refined(UnitModel(fine), tiles, found.fullest)
 
 
 def _placed(graph: Hypergraph, found: Refined) -> Placement:
@@ -167,4 +185,4 @@ def place_by_partition(plan: Plan, how: Partitioner) -> Placement | None:
     graph = hypergraph_of(plan)
     if graph is None or not graph.num_units:
         return None
-    return _placed(graph, best_units(graph, how))
+    return _placed(*_taken_apart(graph, best_units(graph, how)))

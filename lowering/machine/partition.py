@@ -12,6 +12,7 @@ All of them give the same parts for the same input, in every process.
 from __future__ import annotations
 
 import functools
+import heapq
 import importlib
 import importlib.util
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ from lowering.plan.runs import Runs
 
 _MOST_WEIGHT = 1 << 29
 """METIS counts weights in 32 bits."""
+
+_COMPONENTS = 4
+"""So many components for each part can be dealt out whole."""
 
 _MOST_LINKED = 1 << 12
 """Nets with more pins than this join nothing: wherever their units are, many tiles receive them."""
@@ -146,12 +150,14 @@ def metis_parts(links: Links, parts: int, *, imbalance: float = 0.03) -> np.ndar
     if parts <= 1 or not links.num_nodes:
         return np.zeros(links.num_nodes, np.int32)
     options = metis.Options(ufactor=max(1, round(1000 * imbalance)), seed=1)
+    # No part can be lighter than a node: what is heavier than an even part only misleads the search.
+    loads = np.minimum(links.loads, max(1, int(links.loads.sum()) // parts))
     narrow = lambda values: np.ascontiguousarray(values, np.int32)  # noqa: E731
     adjacency = metis.CSRAdjacency(adj_starts=narrow(links.offsets), adjacent=narrow(links.neighbours))
     _, found = metis.part_graph(
         parts,
         adjacency=adjacency,
-        vweights=narrow(links.loads),
+        vweights=narrow(loads),
         eweights=narrow(links.weights),
         recursive=False,
         options=options,
@@ -276,6 +282,25 @@ def breadth_first_order(links: Links) -> np.ndarray:
 def _component_labels(links: Links) -> np.ndarray:
     owners = np.repeat(np.arange(links.num_nodes), np.diff(links.offsets))
     return components(owners, links.neighbours, links.num_nodes)
+
+
+def component_parts(links: Links, parts: int) -> np.ndarray | None:
+    """Components that are not linked with each other, the heaviest first, each in the lightest part.
+
+    `None` where there are too few of them for the parts to be even.
+    """
+    labels = _component_labels(links)
+    names, which = np.unique(labels, return_inverse=True)
+    loads = np.bincount(which.reshape(-1), links.loads, len(names))
+    if len(names) < _COMPONENTS * parts or loads.max() * parts > loads.sum():
+        return None
+    heap = [(0.0, part) for part in range(parts)]
+    found = np.empty(len(names), np.int32)
+    for k in np.argsort(-loads, kind="stable").tolist():
+        load, part = heapq.heappop(heap)
+        found[k] = part
+        heapq.heappush(heap, (load + loads[k], part))
+    return found[which.reshape(-1)]
 
 
 def parts_in_order(order: np.ndarray, loads: np.ndarray, parts: int) -> np.ndarray:

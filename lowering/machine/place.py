@@ -26,6 +26,7 @@ alone, laid out in order.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal, TypeGuard, get_args
@@ -33,7 +34,7 @@ from typing import Literal, TypeGuard, get_args
 import numpy as np
 
 from codelet.errors import ProgramError
-from lowering.machine.candidates import OBVIOUS, WAYS, Way, least_in_order, least_of_rows, place_by, ways_of
+from lowering.machine.candidates import OBVIOUS, PARTITIONS, WAYS, Way, least_in_order, least_of_rows, place_by, ways_of
 from lowering.machine.exchange import Exchange, plan_exchange, plan_exchange_anew
 from lowering.machine.hypergraph import is_irregular
 from lowering.machine.irregular import partitioner, warn_without_partitioner
@@ -51,6 +52,9 @@ METHODS: tuple[Method, ...] = ("balanced", *get_args(Way))
 
 NEAR = 1.02
 """A placement within this of what its vertices take alone is not compared with the obvious ones."""
+
+ABOUT, LESS = 1.01, 0.9
+"""A placement by partition is kept where another takes fewer cycles by less than this, and it less of the memory."""
 
 Place = Method | Callable[[Plan], Placement]
 """How a plan is placed: by a method, or a function, which is given the plan without calls."""
@@ -72,11 +76,21 @@ class _Tried:
         """Whether what another way takes at least shows that this is no worse, and the first of equals."""
         return self.fits and (least, WAYS.index(way)) > (self.cycles, WAYS.index(self.way))
 
+    @functools.cached_property
+    def num_bytes(self) -> int:
+        """Bytes of variables on the fullest tile, with what that receives in a step."""
+        own = self.exchange.placement.bytes_by_tile
+        received = [step.before.received_bytes for step in self.exchange.steps.values()]
+        return int((own + np.max([0 * own, *received], axis=0)).max(initial=0))
+
+    def is_about_as_good(self, other: _Tried) -> bool:
+        """Whether this is by partition, takes hardly more cycles than another way, and much less memory."""
+        is_near = self.fits and self.cycles <= ABOUT * other.cycles
+        return self.way in PARTITIONS and is_near and self.num_bytes <= LESS * other.num_bytes
+
     def candidate(self) -> Candidate:
         """What is told of it."""
-        received = [own.before.received_bytes for own in self.exchange.steps.values()]
-        num_bytes = self.exchange.placement.bytes_by_tile + np.max([0 * self.exchange.placement.bytes_by_tile, *received], axis=0)
-        return Candidate(self.way, self.cycles, int(num_bytes.max(initial=0)), self.fits)
+        return Candidate(self.way, self.cycles, self.num_bytes, self.fits)
 
 
 class _Compared:
@@ -108,6 +122,9 @@ class _Compared:
         compared = _Tried(way, plan_exchange_anew(found.exchange, other, changes))
         self.candidates.append(compared.candidate())
         self.best = min(found, compared, key=lambda own: (not own.fits, own.cycles, WAYS.index(own.way)))
+        other = compared if self.best is found else found
+        if other.is_about_as_good(self.best):
+            self.best = other
         return None
 
     def exchange(self) -> Exchange:
@@ -122,9 +139,10 @@ def _cheapest(plan: Plan) -> Exchange:
     """The placement that takes the fewest cycles of those that fit, and what moves then."""
     compared = _Compared(plan)
     least = least_in_order(plan)
-    if compared.best.fits and compared.best.cycles <= least:
+    irregular = any(family.tile is None for family in plan.families) and is_irregular(plan)
+    if not irregular and compared.best.fits and compared.best.cycles <= least:
         return compared.best.exchange
-    if any(family.tile is None for family in plan.families) and is_irregular(plan):
+    if irregular:
         if not has_metis():
             warn_without_partitioner()
         compared.compare(partitioner())

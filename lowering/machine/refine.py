@@ -33,7 +33,11 @@ _NEAR = 48
 _FEW = 96
 """Tiles with more vertices on average are taken to share them evenly among their workers."""
 
-BYTE_CYCLES = 0.02
+_EVEN = 0.25
+"""What a cycle of a vertex counts for beside those of the round of workers that it is in: so that a tile is relieved of
+several, the last of which saves a round."""
+
+BYTE_CYCLES = 0.1
 """What a byte of the fullest tile counts for."""
 
 
@@ -93,7 +97,7 @@ class _Refining:
         self.readers = model.readers(self.tiles)
         self.homes = model.homes(self.tiles, self.readers)
         self.moved = model.moved(self.readers, self.homes)
-        self.computed = model.computed(self.tiles)
+        self.computed, self.loads = model.computed(self.tiles), model.loads(self.tiles)
         self.bytes = model.tile_bytes(self.tiles, self.homes, self.moved)
         self.turns = self.graph.turns.astype(np.float64)
         self.barred = np.zeros(self.graph.num_units, bool)
@@ -111,7 +115,7 @@ class _Refining:
 
     def phases(self) -> np.ndarray:
         """Of the present tiles."""
-        return self._phases(self.computed, self.model.exchanged(self.moved), self.bytes)
+        return self._phases(self.computed + _EVEN * self.loads, self.model.exchanged(self.moved), self.bytes)
 
     # --- which moves there are --------------------------------------------------------------------------
 
@@ -223,11 +227,18 @@ class _Refining:
         return (key[at] == own).astype(np.int64) if len(key) else np.zeros(len(own), np.int64)
 
     def _computed_after(self, moves: _Moves) -> tuple[np.ndarray, np.ndarray]:
+        """What the sources and the targets of moves compute after them, as `phases` counts it: (works, moves)."""
+        model = self.model
+        each = model.unit_cycles[:, moves.units]
+        sources, targets = self._rounds_after(moves)
+        sources += _EVEN * (self.loads[:, moves.sources] - each)
+        return sources, targets + _EVEN * (self.loads[:, moves.targets] + each)
+
+    def _rounds_after(self, moves: _Moves) -> tuple[np.ndarray, np.ndarray]:
         """Cycles of the sources and the targets of moves after them, of shape (works, moves)."""
         model, count = self.model, len(moves.units)
         if self.is_even:
-            alone = model.computed_by(np.arange(count), moves.units, count) - model.target.launch_cycles
-            each = np.maximum(alone, 0) / model.target.num_workers
+            each = model.unit_cycles[:, moves.units]
             return self.computed[:, moves.sources] - each, self.computed[:, moves.targets] + each
         rows = self._members()
         groups, units = [], []
@@ -240,7 +251,7 @@ class _Refining:
         groups.append(count + np.arange(count))
         units.append(moves.units)
         found = model.computed_by(np.concatenate(groups), np.concatenate(units), 2 * count)
-        return found[:, :count], found[:, count:]
+        return found[:, :count].astype(float), found[:, count:].astype(float)
 
     def _members(self) -> tuple[np.ndarray, np.ndarray]:
         if self.by_tile is None:
@@ -312,14 +323,15 @@ class _Refining:
         (members,) = np.nonzero(number[tiles] >= 0)
         computed = self.computed.copy()
         computed[:, touched] = model.computed_by(number[tiles[members]], members, len(touched))
+        loads = model.loads(tiles)
         num_bytes = model.tile_bytes(tiles, homes, moved)
         old = _smooth(self.phases()) + self._outside(self.moved)
-        new = _smooth(self._phases(computed, model.exchanged(moved), num_bytes)) + self._outside(moved)
+        new = _smooth(self._phases(computed + _EVEN * loads, model.exchanged(moved), num_bytes)) + self._outside(moved)
         if new >= old or num_bytes.max() > max(self.most_bytes, self.bytes.max()):
             return None
         self.readers = _replaced(self.readers, before, after)
         self.tiles, self.homes, self.moved, self.computed, self.bytes = tiles, homes, moved, computed, num_bytes
-        self.by_tile = None
+        self.loads, self.by_tile = loads, None
         return old - new
 
     def _outside(self, moved: Moved) -> float:
@@ -346,6 +358,11 @@ class _Refining:
         lost = some[~read_at_home[some] & (reader[some] >= 0)]
         homes[lost] = reader[lost]
         return homes
+
+    def found(self) -> Refined:
+        """The present tiles, and what they take."""
+        cycles = self.model.total(self.computed, self.moved)
+        return Refined(self.tiles, self.homes, cycles, self.bytes.astype(np.int64))
 
     def round(self, round_: int) -> float:
         """Relieve the slowest tiles once: by how much the smooth maximum falls."""
@@ -408,6 +425,8 @@ def refined(model: UnitModel, tiles: np.ndarray, most_bytes: int, rounds: int = 
     idle = 0
     for round_ in range(rounds):
         gained = state.round(round_)
+        if gained and (found := state.found()).rank(most_bytes) < best.rank(most_bytes):
+            best = found
         idle = 0 if gained > 1e-4 * best.cycles else idle + 1
         if idle > 2:
             break

@@ -7,6 +7,7 @@ what changes in them where a few units move.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from codelet.graphs.vertex_cycles import family_cycles
 from codelet.superstep import PlacedVertices, Traffic, exchange_cycles, tile_cycles
 from codelet.target import FamilyCycles, VertexCycles
+from lowering.machine.balance import load_of
 from lowering.machine.chips import external_exchange_cycles, external_sync_cycles, tiles_per_chip
 from lowering.machine.hypergraph import Hypergraph
 from lowering.machine.memory import EDGE_BYTES, VERTEX_BYTES
@@ -100,6 +102,18 @@ class UnitModel:
         found = np.bincount(graph.homes[written], graph.net_bytes[written], graph.num_units)
         found += VERTEX_BYTES * np.bincount(graph.unit_of, minlength=graph.num_units)
         return found + EDGE_BYTES * np.bincount(graph.pin_units, minlength=graph.num_units)
+
+    @functools.cached_property
+    def unit_cycles(self) -> np.ndarray:
+        """Cycles of each unit in each compute set, if workers are never idle: float64 of shape (works, units)."""
+        weight, found = load_of(self.target.num_workers), np.zeros((self.num_works, self.graph.num_units))
+        for work, (units, cycles) in enumerate(self._vertices):
+            found[work] = np.bincount(units, cycles.of_each(len(units), weight), self.graph.num_units)
+        return found
+
+    def loads(self, tiles: np.ndarray) -> np.ndarray:
+        """The same of each tile."""
+        return np.stack([np.bincount(tiles, own, self.num_tiles) for own in self.unit_cycles])
 
     # --- cycles of computing ----------------------------------------------------------------------------
 
