@@ -139,7 +139,8 @@ def _taken_apart(graph: Hypergraph, found: Refined) -> tuple[Hypergraph, Refined
     assert fine is not None
     tiles = np.empty(fine.num_units, np.int64)
     tiles[fine.unit_of] = found.tiles[graph.unit_of]
-    return fine, refined(UnitModel(fine), tiles, found.fullest)
+    model = UnitModel(fine)
+    return fine, refined(model, tiles, measured(model, tiles).fullest)
 
 
 def _placed(graph: Hypergraph, found: Refined) -> Placement:
