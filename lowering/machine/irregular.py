@@ -28,9 +28,10 @@ from lowering.machine.partition import (
     links_of,
     metis_parts,
     mtkahypar_parts,
+    net_centres,
     parts_in_order,
 )
-from lowering.machine.placement import Placement
+from lowering.machine.placement import Placement, num_elements
 from lowering.machine.placer import Placer
 from lowering.machine.refine import Refined, measured, refined
 from lowering.machine.unit_model import UnitModel
@@ -187,3 +188,29 @@ def place_by_partition(plan: Plan, how: Partitioner) -> Placement | None:
     if graph is None or not graph.num_units:
         return None
     return _placed(*_taken_apart(graph, best_units(graph, how)))
+
+
+def element_devices(plan: Plan, count: int) -> np.ndarray | None:
+    """The device of each element of an irregular plan, by the graph's number for it, as units are parted among devices.
+
+    What no unit touches is dealt out in order. `None` of a regular plan.
+
+    Args:
+        plan: without calls and rotations.
+        count: how many devices there are.
+    """
+    graph = hypergraph_of(plan)
+    if graph is None or not graph.num_units:
+        return None
+    links = links_of(graph)
+    parts = metis_parts(links, count) if has_metis() else bisected_parts(links, count)
+    centres, _ = net_centres(graph)
+    devices = np.full(num_elements(plan), -1, np.int32)
+    (nets,) = np.nonzero(centres >= 0)
+    runs = Runs(graph.net_starts[nets], graph.net_stops[nets])
+    devices[runs.numbers()] = np.repeat(parts[centres[nets]], runs.lengths)
+    for variable in plan.variables:
+        own = devices[variable.first_element : variable.first_element + variable.size]
+        in_order = (np.arange(variable.size) * count // max(1, variable.size)).astype(np.int32)
+        np.copyto(own, in_order, where=own < 0)
+    return devices

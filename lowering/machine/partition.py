@@ -84,7 +84,7 @@ def _scaled(weights: np.ndarray) -> np.ndarray:
     return np.maximum(1, np.rint(weights / scale)).astype(np.int64)
 
 
-def _centres(graph: Hypergraph, *, alike: bool) -> tuple[np.ndarray, int]:
+def net_centres(graph: Hypergraph, *, alike: bool = True) -> tuple[np.ndarray, int]:
     """What each net is a star around, and how many nodes there are: a net that nothing writes is a node by itself.
 
     Args:
@@ -120,7 +120,7 @@ def links_of(graph: Hypergraph, *, weighted: bool = True, alike: bool = True) ->
         weighted: whether links weigh as many bytes as would move; else all weigh the same.
         alike: whether a variable that nothing writes lies as one of as many rows that is written.
     """
-    centres, num_nodes = _centres(graph, alike=alike)
+    centres, num_nodes = net_centres(graph, alike=alike)
     pins = np.bincount(graph.pin_nets, minlength=len(centres))
     hubs, units = centres[graph.pin_nets], graph.pin_units
     kept = (hubs >= 0) & (hubs != units) & (pins[graph.pin_nets] <= _MOST_LINKED)
