@@ -324,6 +324,12 @@ def hypergraph_of(plan: Plan, *, join: bool = True) -> Hypergraph | None:
         cuts[own.starts] = cuts[own.stops] = True
     tiles = plan.graph.element_tiles[:total] if plan.graph.has_tile_mapping else np.full(0, -1, np.int32)
     cuts[np.flatnonzero(tiles[1:] != tiles[:-1]) + 1] = True
+    for variable in plan.variables:
+        # Rows may live apart, though the same vertices read several: as many at most as there are vertices.
+        rows = variable.shape[0] if variable.shape else 1
+        if 1 < rows <= count and variable.size:
+            cuts[variable.first_element : variable.first_element + variable.size : variable.size // rows] = True
+            cuts[variable.first_element + variable.size] = True
     copy_reads, copy_writes, num_vertices = _copied(plan, len(works), count, cuts)
     rank = np.cumsum(cuts, dtype=np.int32 if total < 2**31 else np.int64) - 1
     net_starts = np.flatnonzero(cuts)

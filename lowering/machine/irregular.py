@@ -95,27 +95,25 @@ def _on_fixed(graph: Hypergraph, tiles: np.ndarray) -> np.ndarray:
 
 
 def _partitions(graph: Hypergraph, how: Partitioner) -> Iterator[np.ndarray]:
-    """The tiles of units by each of several partitions."""
+    """The tiles of units by each of several partitions, the first of which others may take no more memory than."""
     target = graph.plan.graph.target
     alike = links_of(graph)
-    whole = component_parts(alike, target.num_tiles)
-    if whole is not None:
-        yield whole
+    small = len(graph.pin_nets) <= 2 * _SMALL
     if how == "hypergraph":
         yield mtkahypar_parts(graph, target.num_tiles)
     elif how == "partition":
-        yield _hierarchical(alike, target, metis_parts)
-        small = len(graph.pin_nets) <= 2 * _SMALL
-        if target.num_chips > 1 and small:
-            yield metis_parts(alike, target.num_tiles)
         if small:
-            yield _hierarchical(links_of(graph, weighted=False), target, metis_parts)
-            free = links_of(graph, alike=False)
-            if free.num_nodes > alike.num_nodes:
-                yield _hierarchical(free, target, metis_parts)
+            yield metis_parts(links_of(graph, weighted=False), target.num_tiles)
+        yield _hierarchical(alike, target, metis_parts)
+        free = links_of(graph, alike=False) if small else alike
+        if free.num_nodes > alike.num_nodes:
+            yield _hierarchical(free, target, metis_parts)
     else:
         yield _hierarchical(alike, target, bisected_parts)
         yield _in_breadth(alike, target.num_tiles)
+    whole = component_parts(alike, target.num_tiles)
+    if whole is not None:
+        yield whole
 
 
 def best_units(graph: Hypergraph, how: Partitioner) -> Refined:
@@ -125,7 +123,7 @@ def best_units(graph: Hypergraph, how: Partitioner) -> Refined:
         measured(model, _on_fixed(graph, tiles[: graph.num_units].astype(np.int64)))
         for tiles in _partitions(graph, how)
     ]
-    most_bytes = min(own.fullest for own in tried)
+    most_bytes = tried[0].fullest
     tried.sort(key=lambda own: (own.cycles, own.fullest))
     few = 2 if len(graph.pin_nets) <= _SMALL else 1
     found = [refined(model, own.tiles, int(_LESS * most_bytes)) for own in tried[:few]]

@@ -27,6 +27,9 @@ from lowering.plan.runs import Runs
 _MOST_WEIGHT = 1 << 29
 """METIS counts weights in 32 bits."""
 
+_ALONE = 6
+"""What a unit weighs beside what it reads, where that is what counts."""
+
 _COMPONENTS = 4
 """So many components for each part can be dealt out whole."""
 
@@ -117,7 +120,8 @@ def links_of(graph: Hypergraph, *, weighted: bool = True, alike: bool = True) ->
 
     Args:
         graph: the hypergraph.
-        weighted: whether links weigh as many bytes as would move; else all weigh the same.
+        weighted: whether links weigh as many bytes as would move, and units as many cycles as they take; else links
+            are alike, and units weigh what they read, as one would call METIS by hand.
         alike: whether a variable that nothing writes lies as one of as many rows that is written.
     """
     centres, num_nodes = net_centres(graph, alike=alike)
@@ -131,7 +135,8 @@ def links_of(graph: Hypergraph, *, weighted: bool = True, alike: bool = True) ->
     owners, neighbours = np.divmod(keys, num_nodes)
     offsets = np.append(0, np.cumsum(np.bincount(owners, minlength=num_nodes)))
     loads = np.zeros(num_nodes, np.int64)
-    loads[: graph.num_units] = _scaled(graph.unit_loads)
+    units = graph.unit_loads if weighted else np.bincount(graph.pin_units, minlength=graph.num_units) + _ALONE
+    loads[: graph.num_units] = _scaled(units)
     return Links(offsets, neighbours, _scaled(sums), loads)
 
 
@@ -149,7 +154,7 @@ def metis_parts(links: Links, parts: int, *, imbalance: float = 0.03) -> np.ndar
     metis: Any = importlib.import_module("pymetis")
     if parts <= 1 or not links.num_nodes:
         return np.zeros(links.num_nodes, np.int32)
-    options = metis.Options(ufactor=max(1, round(1000 * imbalance)), seed=1)
+    options = metis.Options(ufactor=max(1, round(1000 * imbalance)))
     # No part can be lighter than a node: what is heavier than an even part only misleads the search.
     loads = np.minimum(links.loads, max(1, int(links.loads.sum()) // parts))
     narrow = lambda values: np.ascontiguousarray(values, np.int32)  # noqa: E731

@@ -53,7 +53,7 @@ METHODS: tuple[Method, ...] = ("balanced", *get_args(Way))
 NEAR = 1.02
 """A placement within this of what its vertices take alone is not compared with the obvious ones."""
 
-ABOUT, LESS = 1.01, 0.9
+ABOUT, LESS = 1.015, 0.97
 """A placement by partition is kept where another takes fewer cycles by less than this, and it less of the memory."""
 
 Place = Method | Callable[[Plan], Placement]
