@@ -14,7 +14,7 @@ from codelet.graphs.vertices import Vertex
 from lowering.machine.balance import least_bound, level_of
 from lowering.machine.candidates import place_by
 from lowering.machine.exchange import plan_exchange
-from lowering.machine.linear import linear_tiles
+from codelet.graphs.linear import linear_tiles
 from lowering.machine.place import METHODS as ALL_METHODS
 from lowering.machine.place import place, place_and_exchange
 from lowering.machine.step_cycles import least_cycles, total_cycles

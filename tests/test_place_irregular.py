@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import codelet as cl
 from benchmarks.irregular_graphs import GRAPHS, Nodes, build_program
 from lowering.machine.exchange import plan_exchange
-from lowering.machine.hypergraph import components, hypergraph_of, is_irregular
+from lowering.machine.hypergraph import hypergraph_of, is_irregular
 from lowering.machine.irregular import best_units, place_by_partition
 from lowering.machine.partition import (
     bisected_parts,
@@ -33,6 +33,7 @@ from lowering.machine.refine import measured, refined
 from lowering.machine.step_cycles import total_cycles
 from lowering.machine.unit_model import UnitModel
 from lowering.pipeline import plan_engine
+from lowering.plan.components import components
 from lowering.plan.timeline import without_calls
 from tests.examples import examples
 

@@ -11,8 +11,9 @@ from codelet.graphs.family import Family
 from codelet.target import Target
 from lowering.check.sizes import check_host_size
 from lowering.machine.blocks import block_tiles, chosen_parts, has_blocks, row_tiles
+from lowering.machine.constraints import constrained
 from lowering.machine.irregular import Partitioner, place_by_partition
-from lowering.machine.linear import linear_tiles
+from codelet.graphs.linear import linear_tiles
 from lowering.machine.placement import Placement
 from lowering.machine.placer import Placer, tiles_in_order
 from lowering.machine.step_cycles import least_cycles
@@ -177,10 +178,11 @@ def place_by(plan: Plan, way: Way) -> Placement:
     Raises:
         SizeError: it would take more memory than this computer has.
         CyclesError: a codelet's own `cycles=` fails.
+        PlacementError: constraints that cannot be met.
     """
     check_host_size(plan)
     if way in PARTITIONS and (found := place_by_partition(plan, way)) is not None:
-        return found
+        return constrained(found)
     placer = Placer(plan)
     if way in OBVIOUS:
         _lay_obviously(placer, way)
@@ -188,4 +190,4 @@ def place_by(plan: Plan, way: Way) -> Placement:
         _lay_out(placer, row_tiles if way == "rows" else lay_in_blocks)
     if way not in ("linear", *OBVIOUS):
         _follow_all(placer)
-    return placer.placement()
+    return constrained(placer.placement())

@@ -24,6 +24,7 @@ from lowering.machine.balance import load_of
 from lowering.machine.placement import Placement, num_elements
 from lowering.machine.placer import tiles_in_order
 from lowering.machine.touched import Touches
+from lowering.plan.components import components
 from lowering.plan.plan import Plan
 from lowering.plan.runs import Runs
 from lowering.plan.steps import CopyStep, ExecuteStep
@@ -206,25 +207,6 @@ def _pins(touched: Sequence[_Touched], rank: np.ndarray) -> tuple[np.ndarray, np
 
 
 # --- what is joined ---------------------------------------------------------------------------------------
-
-
-def components(ends: np.ndarray, others: np.ndarray, count: int) -> np.ndarray:
-    """The least member of the component of each of some things, joined by pairs.
-
-    >>> components(np.array([3, 1]), np.array([1, 0]), 5).tolist()
-    [0, 0, 2, 0, 4]
-    """
-    labels = np.arange(count)
-    while True:
-        one, other = labels[ends], labels[others]
-        least = np.minimum(one, other)
-        apart = one != other
-        if not apart.any():
-            return labels
-        np.minimum.at(labels, one[apart], least[apart])
-        np.minimum.at(labels, other[apart], least[apart])
-        while not np.array_equal(labels, labels[labels]):
-            labels = labels[labels]
 
 
 def _only(keys: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from codelet.views.sources import Variable
-from lowering.machine.hypergraph import Hypergraph, components
+from lowering.machine.hypergraph import Hypergraph
+from lowering.plan.components import components
 from lowering.plan.runs import Runs
 
 _MOST_WEIGHT = 1 << 29

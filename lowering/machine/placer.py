@@ -21,7 +21,7 @@ from codelet.views.sources import Source, Variable, source_variables
 from codelet.views.tensor import Tensor
 from lowering.machine.balance import balanced, least_bound, level_of, load_of
 from lowering.machine.footprint import middle_value
-from lowering.machine.linear import GRAIN_BYTES, MIN_BYTES, linear_tiles
+from codelet.graphs.linear import GRAIN_BYTES, MIN_BYTES, linear_tiles
 from lowering.machine.placement import Placement, num_elements, tile_dtype
 from lowering.machine.votes import wanted_tiles
 from lowering.plan.plan import Plan
