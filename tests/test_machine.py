@@ -162,7 +162,7 @@ def test_mistakes_in_asking_for_a_profile():
     ):
         small_engine().profile("train")
     with pytest.raises(
-        cl.ProgramError, match=r"given:    'auto'\n  expected: 'balanced', 'linear', 'bytes', 'rows' or 'blocks'"
+        cl.ProgramError, match=r"given:    'auto'\n  expected: 'balanced', 'linear', 'bytes', 'rows', 'blocks', "
     ):
         small_engine().profile(placement="auto")  # type: ignore[arg-type]
     memory = small_engine().machine().memory

@@ -301,7 +301,7 @@ def test_printed():
     i = cl.grid(3)
     graph.add_vertex("sums", total, x=x[i : i + 8], tile=i)
     graph.add_vertex("last", double, x=c[0])
-    assert str(place(engine_plan(graph))) == (
+    assert str(place(engine_plan(graph), "bytes")) == (
         "placement on 4 tiles\n"
         "  x: float32[64]: 64 elements on 3 tiles from 0 to 2, at most 34 on one\n"
         "  c: int32[2]: 2 elements on tile 0\n"
@@ -310,6 +310,10 @@ def test_printed():
         "  sums / total: 3 vertices on 3 tiles from 0 to 2, at most 1 on one\n"
         "  last / double: 1 vertex on tile 0"
     )
+
+    chosen, *tried = str(place(engine_plan(graph))).splitlines()[7:]
+    assert chosen == "  chosen blocks: 575 cycles, 164 bytes"
+    assert tried[-1] == "  tried linear: 580 cycles, 164 bytes"
 
 
 # --- scale --------------------------------------------------------------------------------------------

@@ -290,6 +290,8 @@ def hypergraph_of(plan: Plan, *, join: bool = True) -> Hypergraph | None:
     if not is_irregular(plan):
         return None
     works, target, total = _works(plan), plan.graph.target, num_elements(plan)
+    if not works:
+        return None
     firsts: dict[Family, int] = {}
     count = 0
     for family in plan.families:

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from codelet.errors import MissingExtraError
 from codelet.views.sources import Variable
 from lowering.machine.hypergraph import Hypergraph
 from lowering.plan.components import components
@@ -46,6 +47,23 @@ def has_metis() -> bool:
 def has_mtkahypar() -> bool:
     """True if Mt-KaHyPar is installed."""
     return importlib.util.find_spec("mtkahypar") is not None
+
+
+def _library(module: str) -> Any:
+    """A partitioner.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise MissingExtraError(
+            "placement by partition needs a library that is not installed",
+            given=f"a Python without {module}",
+            expected="the extra `placement`",
+            fix="pip install 'codelet-graphs[placement]' (in a checkout: pip install -e '.[placement]')",
+        ) from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +170,7 @@ def metis_parts(links: Links, parts: int, *, imbalance: float = 0.03) -> np.ndar
         parts: how many.
         imbalance: by how much of the mean a part may be heavier.
     """
-    metis: Any = importlib.import_module("pymetis")
+    metis = _library("pymetis")
     if parts <= 1 or not links.num_nodes:
         return np.zeros(links.num_nodes, np.int32)
     options = metis.Options(ufactor=max(1, round(1000 * imbalance)))
@@ -173,12 +191,12 @@ def metis_parts(links: Links, parts: int, *, imbalance: float = 0.03) -> np.ndar
 
 @functools.cache
 def _mtkahypar() -> Any:
-    return importlib.import_module("mtkahypar").initialize(1, False)
+    return _library("mtkahypar").initialize(1, False)
 
 
 def mtkahypar_parts(graph: Hypergraph, parts: int, *, imbalance: float = 0.03) -> np.ndarray:
     """The part of each unit by Mt-KaHyPar, which counts each net once for each part that it reaches."""
-    kahypar: Any = importlib.import_module("mtkahypar")
+    kahypar = _library("mtkahypar")
     library = _mtkahypar()
     kahypar.set_seed(1)
     ends, counts = _ends_of_nets(graph)
