@@ -87,7 +87,7 @@ def radius(edges: int, dimensions: int) -> Nodes:
     near = (degree / count / {2: np.pi, 3: 4 / 3 * np.pi}[dimensions]) ** (1 / dimensions)
     cells = max(1, int(1 / near))
     at = np.minimum((points * cells).astype(int), cells - 1)
-    number = np.ravel_multi_index(at.T, (cells,) * dimensions)
+    number = np.asarray(np.ravel_multi_index(at.T, (cells,) * dimensions))
     order = np.argsort(number, kind="stable")
     points, at, number = points[order], at[order], number[order]
     starts = np.searchsorted(number, np.arange(cells**dimensions + 1))
@@ -133,7 +133,10 @@ def molecules(edges: int) -> Nodes:
         size = int(random.integers(9, 30))
         ring = np.arange(size)
         one += [first + ring[1:], first + random.integers(0, size, 3)]
-        other += [first + np.maximum(0, ring[1:] - random.integers(1, 4, size - 1)), first + random.integers(0, size, 3)]
+        other += [
+            first + np.maximum(0, ring[1:] - random.integers(1, 4, size - 1)),
+            first + random.integers(0, size, 3),
+        ]
         first += size
     return _both_ways(np.concatenate(one), np.concatenate(other), first)
 

@@ -95,13 +95,22 @@ def systolic(cells: int = 16, block: int = 32, tiles: int = 256) -> tuple[cl.Gra
     graph.add_vertex("feed", take, blocks=queue["b"][edge], turn=turn, out=held["b"][0, edge])
     product = cl.codelet(lambda a, b, c: c + a @ b)
     after = graph.add_variable("c after", (cells, cells, *shape))
-    graph.add_vertex("multiply", product, a=held["a"][row, column], b=held["b"][row, column], c=c[row, column], out=after[row, column])
+    graph.add_vertex(
+        "multiply",
+        product,
+        a=held["a"][row, column],
+        b=held["b"][row, column],
+        c=c[row, column],
+        out=after[row, column],
+    )
     graph.add_vertex("keep", pass_on, block=after[row, column], out=c[row, column])
     for side in "ab":
         graph.add_vertex("send", pass_on, block=held[side][row, column], out=sent[side][row, column])
     row, column = cl.grid(cells, cells - 1)
     graph.add_vertex("shift", pass_on, block=sent["a"][row, column], out=held["a"][row, column + 1])
     graph.add_vertex("shift", pass_on, block=sent["b"][column, row], out=held["b"][column + 1, row])
-    graph.add_vertex("count", cl.codelet(lambda turn: turn + 1), turn=turn, out=graph.add_variable("next turn", (), np.int32))
+    graph.add_vertex(
+        "count", cl.codelet(lambda turn: turn + 1), turn=turn, out=graph.add_variable("next turn", (), np.int32)
+    )
     body = cl.Sequence(*(cl.Execute(graph.compute_sets[k]) for k in range(5)))
     return graph, cl.Repeat(turns, body)

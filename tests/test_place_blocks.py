@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
+from codelet.graphs.linear import linear_tiles
 from codelet.views.digits import Digit
 from lowering.machine.blocks import block_tiles, chosen_parts, row_tiles
 from lowering.machine.candidates import place_by
 from lowering.machine.exchange import plan_exchange
 from lowering.machine.footprint import count_values, readings_of
-from codelet.graphs.linear import linear_tiles
 from lowering.machine.place import METHODS, place, place_and_exchange
 from lowering.machine.step_cycles import total_cycles
 from lowering.pipeline import plan_engine, plan_machine

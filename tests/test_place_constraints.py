@@ -71,7 +71,7 @@ def test_some_elements_keep_their_tiles(case, method, seed):
 def test_a_table_with_some_of_everything_by_hand(method):
     if method in ("partition", "hypergraph"):
         pytest.importorskip({"partition": "pymetis", "hypergraph": "mtkahypar"}[method])
-    graph, x, y, i = neighbours()
+    graph, x, y, _ = neighbours()
     graph.set_tile_mapping(x[:10], 7)
     graph.set_tile_mapping(y[5:8], np.array([1, 2, 3]))
     graph.add_vertex("more", add, a=x[cl.grid(4)], b=0.0, tile=5)
@@ -83,7 +83,7 @@ def test_a_table_with_some_of_everything_by_hand(method):
 
 
 def test_values_and_slopes_are_right_where_some_is_mapped():
-    graph, x, y, i = neighbours()
+    graph, x, y, _ = neighbours()
     plain = cl.lower(graph, inputs=[x], outputs=[y])
     graph.set_tile_mapping(x[:7], 3)
     some = cl.lower(graph, inputs=[x], outputs=[y])
@@ -132,7 +132,7 @@ def test_what_is_together_is_and_what_is_apart_is(method, seed, count, tiles):
 
 
 def test_whole_variables_together_are_on_one_tile():
-    graph, x, y, i = neighbours()
+    graph, x, y, _ = neighbours()
     graph.place(together=[x, "y"])
     placement = place(engine_plan(graph))
     assert len({*tiles_of(placement, x).tolist(), *tiles_of(placement, y).tolist()}) == 1
@@ -158,7 +158,7 @@ def test_as_many_apart_as_there_are_tiles():
 
 
 def test_the_balanced_placement_meets_constraints():
-    graph, x, y, i = neighbours()
+    graph, x, *_ = neighbours()
     graph.place(apart=[x[:20], x[20:]])
     placement = cl.Engine(graph).machine().placement
     xs = tiles_of(placement, x)

@@ -772,8 +772,8 @@ class Graph(Drawn):
 
         Args:
             tensor: a view without symbols, or the name of a variable.
-            tiles: how many tiles to use, from tile 0 on, or the numbers of tiles, in the order in which they are filled.
-                Default: all of the target.
+            tiles: how many tiles to use, from tile 0 on, or the numbers of tiles in the order in which they are
+                filled. Default: all of the target.
             grain: a range has a multiple of so many elements, but for the last.
             least: a tile that has any has so many, where there are as many.
 

@@ -8,12 +8,12 @@ from typing import Literal, get_args
 import numpy as np
 
 from codelet.graphs.family import Family
+from codelet.graphs.linear import linear_tiles
 from codelet.target import Target
 from lowering.check.sizes import check_host_size
 from lowering.machine.blocks import block_tiles, chosen_parts, has_blocks, row_tiles
 from lowering.machine.constraints import constrained
 from lowering.machine.irregular import Partitioner, place_by_partition
-from codelet.graphs.linear import linear_tiles
 from lowering.machine.placement import Placement
 from lowering.machine.placer import Placer, tiles_in_order
 from lowering.machine.step_cycles import least_cycles
@@ -41,7 +41,7 @@ WAYS: tuple[Way, ...] = ("bytes", "blocks", "rows", "linear", *OBVIOUS, *PARTITI
 """Of equals the first is taken."""
 
 MOST_OBVIOUS = 1 << 16
-"""Plans with more vertices are not placed by the obvious ways: with many on each tile these are much like the others."""
+"""Plans with more vertices are not placed by the obvious ways, which are like the others with many on each tile."""
 
 SLACK = 0.25
 """By how much of what the fullest tile must compute one may compute more, before vertices leave their neighbours."""
@@ -156,7 +156,7 @@ def least_of_rows(plan: Plan) -> int:
 
 
 def least_in_order(plan: Plan) -> int:
-    """What a plan takes at least with all vertices that have no tile laid out in order, by rounds or one on each tile."""
+    """What a plan takes at least with all vertices without a tile laid out in order, by rounds or one on each tile."""
     target = plan.graph.target
     in_rounds = {family: tiles_in_order(family, target) for family in plan.families}
     alone = {

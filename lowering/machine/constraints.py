@@ -1,9 +1,9 @@
 """Constraints met: a placement with what is to be together on one tile, and what is to be apart on several.
 
 In comes a placement by any way, and the groups of elements that constraints make. Out comes the placement with each
-group on a tile of its own choice: that which was given one of its elements, else where most of what vertices write of it
-lies. Where two groups that are to be apart meet, the later goes to the tile with the least to hold. Vertices without
-`tile=` go with the first element that they write.
+group on one tile: that which was given one of its elements, else that where most of what vertices write of it lies.
+Where two groups that are to be apart meet, the later goes to the tile with the least to hold. Vertices without `tile=`
+go with the first element that they write.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 from codelet.errors import PlacementError
 from codelet.graphs.family import Family
-from codelet.views.tensor import Tensor
 from codelet.graphs.vertices import free_axes, vertex_numbers
+from codelet.views.tensor import Tensor
 from lowering.check.constraints import Groups, placement_groups
 from lowering.machine.placement import Placement
 

@@ -26,7 +26,7 @@ from lowering.machine.placer import tiles_in_order
 from lowering.machine.touched import Touches
 from lowering.plan.components import components
 from lowering.plan.plan import Plan
-from lowering.plan.runs import Runs
+from lowering.plan.runs import Runs, each_once
 from lowering.plan.steps import CopyStep, ExecuteStep
 from lowering.plan.timeline import timeline
 
@@ -202,7 +202,8 @@ def _pins(touched: Sequence[_Touched], rank: np.ndarray) -> tuple[np.ndarray, np
         vertices.append(np.repeat(own.vertices, runs.lengths))
         works.append(np.full(len(nets[-1]), own.work, np.int64))
     if not nets:
-        return (np.zeros(0, np.int64),) * 3
+        nothing = np.zeros(0, np.int64)
+        return nothing, nothing, nothing
     return np.concatenate(nets), np.concatenate(works), np.concatenate(vertices)
 
 
@@ -347,7 +348,7 @@ def hypergraph_of(plan: Plan, *, join: bool = True) -> Hypergraph | None:
     if copy_reads:
         works = (*works, Work((), copied))
     turns = len(works)
-    keys = np.unique((nets * turns + pin_works) * num_units + unit_of[vertices])
+    keys = each_once((nets * turns + pin_works) * num_units + unit_of[vertices])
     rest, pin_units = np.divmod(keys, num_units)
     pin_nets, pin_works = np.divmod(rest, turns)
     home_tiles = np.full(len(net_starts), -1, np.int32)

@@ -11,6 +11,7 @@ import numpy as np
 from codelet.views.sources import Variable
 from lowering.machine.hypergraph import Hypergraph
 from lowering.plan.pieces import Pieces, pieces_of
+from lowering.plan.runs import each_once
 
 _TOLD = 3
 """By so many of the tiles that receive a net nets are sorted; those that all of them receive are put together."""
@@ -19,7 +20,7 @@ _TOLD = 3
 def _receivers(graph: Hypergraph, readers: np.ndarray, homes: np.ndarray, num_tiles: int) -> list[np.ndarray]:
     """Of each net the first tiles that receive it, -1 for none, and a number that is the same for the same tiles."""
     nets, tiles = np.divmod(readers, num_tiles)
-    pairs = np.unique(nets // len(graph.works) * num_tiles + tiles)
+    pairs = each_once(nets // len(graph.works) * num_tiles + tiles)
     nets, tiles = np.divmod(pairs, num_tiles)
     away = homes[nets] != tiles
     nets, tiles = nets[away], tiles[away]
@@ -37,9 +38,7 @@ def _receivers(graph: Hypergraph, readers: np.ndarray, homes: np.ndarray, num_ti
     return [*found, until[first + counts] - until[first]]
 
 
-def element_orders(
-    graph: Hypergraph, readers: np.ndarray, homes: np.ndarray, num_tiles: int
-) -> dict[Variable, Pieces]:
+def element_orders(graph: Hypergraph, readers: np.ndarray, homes: np.ndarray, num_tiles: int) -> dict[Variable, Pieces]:
     """The place of each position of the variables of which several nets move.
 
     Args:
@@ -63,6 +62,8 @@ def element_orders(
         places = np.empty(high - low, np.int64)
         places[order] = before + np.cumsum(lengths[order]) - lengths[order]
         if before:
-            starts, lengths, places = (np.append(own, more) for own, more in ((starts, 0), (lengths, before), (places, 0)))
+            starts, lengths, places = (
+                np.append(own, more) for own, more in ((starts, 0), (lengths, before), (places, 0))
+            )
         orders[variable] = pieces_of(starts, places, lengths)
     return orders

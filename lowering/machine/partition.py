@@ -24,7 +24,7 @@ from codelet.errors import MissingExtraError
 from codelet.views.sources import Variable
 from lowering.machine.hypergraph import Hypergraph
 from lowering.plan.components import components
-from lowering.plan.runs import Runs
+from lowering.plan.runs import Runs, each_once
 
 _MOST_WEIGHT = 1 << 29
 """METIS counts weights in 32 bits."""
@@ -225,9 +225,7 @@ def _pin_counts(graph: Hypergraph) -> np.ndarray:
 def _unique_ends(graph: Hypergraph) -> np.ndarray:
     count = max(1, graph.num_units)
     (written,) = np.nonzero(graph.homes >= 0)
-    return np.unique(
-        np.concatenate([graph.pin_nets * count + graph.pin_units, written * count + graph.homes[written]])
-    )
+    return each_once(np.concatenate([graph.pin_nets * count + graph.pin_units, written * count + graph.homes[written]]))
 
 
 def _ends_of_nets(graph: Hypergraph) -> tuple[np.ndarray, np.ndarray]:
@@ -323,7 +321,7 @@ def component_parts(links: Links, parts: int) -> np.ndarray | None:
     for k in np.argsort(-loads, kind="stable").tolist():
         load, part = heapq.heappop(heap)
         found[k] = part
-        heapq.heappush(heap, (load + loads[k], part))
+        heapq.heappush(heap, (load + float(loads[k]), part))
     return found[which.reshape(-1)]
 
 

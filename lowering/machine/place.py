@@ -5,7 +5,7 @@ that were given tiles write lives with its writer, unless it was mapped. For the
 which places all of it (`candidates.py`):
 
 `linear`: every variable is cut into ranges of equal length, laid on the tiles in order, and so are the vertices of
-every family (`linear.py`).
+every family (`codelet/graphs/linear.py`).
 
 `bytes`: a vertex is put where most of the bytes of its fields live (`votes.py`), as far as that makes no tile compute
 for longer than it must; what is over goes to the tiles with the least to do (`balance.py`). Elements follow the vertex
@@ -18,10 +18,21 @@ elements of their own that are placed goes where they live, and what is left aft
 
 `rows`: the same, but that all vertices along the last axes stay together, and the rows are laid on the tiles in order.
 
-`balanced`, the default, is the one of them that takes the fewest cycles, of compute, exchange and sync together, as
+Five more are those that anyone would try by hand, with what a vertex writes, and what it is the first to read, on its
+tile: `spread`, in order over all tiles; `rounds`, the same in rounds of as many as a tile has workers; `dealt`, to the
+tiles in turn; `columns`, by the last axis first; `before`, as the compute set before that has as many vertices.
+
+Programs whose vertices read through tables are partitioned as well (`irregular.py`): `partition` by METIS, `hypergraph`
+by Mt-KaHyPar, `breadth_first` without a library. The best of these is refined by modelled cycles (`refine.py`), and
+elements lie in an order in which messages are long (`orders.py`).
+
+`balanced`, the default, is the one of all that takes the fewest cycles, of compute, exchange and sync together, as
 `step_cycles.py` counts them: of those whose variables fit the memory of the tiles, where any do. Of equals it is the
-first of `bytes`, `blocks`, `rows`, `linear`. The others are not tried where the first takes no longer than the vertices
-alone, laid out in order.
+first of `WAYS`; a partition is kept where another takes hardly less and far more memory. Of partitions one is tried:
+`partition`, if METIS is installed. The others are not tried where the first takes no longer than the vertices alone,
+laid out in order. `Placement.tried` has what was compared.
+
+Whatever the way, elements and vertices that were given tiles stay there, and constraints are met (`constraints.py`).
 """
 
 from __future__ import annotations
@@ -52,6 +63,9 @@ METHODS: tuple[Method, ...] = ("balanced", *get_args(Way))
 
 NEAR = 1.02
 """A placement within this of what its vertices take alone is not compared with the obvious ones."""
+
+WORTH = 0.99
+"""An obvious placement is taken where it takes at most this of the cycles of the others."""
 
 ABOUT, LESS = 1.015, 0.97
 """A placement by partition is kept where another takes fewer cycles by less than this, and it less of the memory."""
@@ -122,6 +136,8 @@ class _Compared:
         compared = _Tried(way, plan_exchange_anew(found.exchange, other, changes))
         self.candidates.append(compared.candidate())
         self.best = min(found, compared, key=lambda own: (not own.fits, own.cycles, WAYS.index(own.way)))
+        if way in OBVIOUS and found.fits and compared.cycles > WORTH * found.cycles:
+            self.best = found
         other = compared if self.best is found else found
         if other.is_about_as_good(self.best):
             self.best = other

@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 
 from codelet.graphs.family import Family
+from codelet.graphs.linear import GRAIN_BYTES, MIN_BYTES, linear_tiles
 from codelet.graphs.vertex_cycles import family_cycles
 from codelet.graphs.vertices import free_axes, vertex_numbers
 from codelet.target import Target
@@ -21,7 +22,6 @@ from codelet.views.sources import Source, Variable, source_variables
 from codelet.views.tensor import Tensor
 from lowering.machine.balance import balanced, least_bound, level_of, load_of
 from lowering.machine.footprint import middle_value
-from codelet.graphs.linear import GRAIN_BYTES, MIN_BYTES, linear_tiles
 from lowering.machine.placement import Placement, num_elements, tile_dtype
 from lowering.machine.votes import wanted_tiles
 from lowering.plan.plan import Plan

@@ -2,8 +2,9 @@
 
 In come a model of units and their tiles, out come better tiles. A partitioner minimises what moves in all, with even
 weights; a step takes as long as its slowest tile computes, in rounds of its workers, and as its busiest tile exchanges.
-So units are moved from the slowest tiles to tiles that have what they read, by what both would take then (after Fiduccia
-and Mattheyses, "A Linear-Time Heuristic for Improving Network Partitions", 1982), many in a round, each tile in one move.
+So units are moved from the slowest tiles to tiles that have what they read, by what both would take then, many in a
+round, each tile in one move (after Fiduccia and Mattheyses, "A Linear-Time Heuristic for Improving Network Partitions",
+1982).
 
 What is lowered is a smooth maximum of what tiles take, so that a move counts which takes one of several slowest tiles
 from among them. The tiles that are returned are those of the round with the fewest cycles.
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lowering.machine.unit_model import Moved, UnitModel
-from lowering.plan.runs import Runs
+from lowering.plan.runs import Runs, each_once
 
 _POWER = 32.0
 """Of the norm over tiles that stands for the slowest of them."""
@@ -171,10 +172,10 @@ class _Refining:
         """Words received and sent by the sources and the targets of moves, as they would change: four arrays."""
         model, graph = self.model, self.graph
         tiles_, works_ = model.num_tiles, model.num_works
-        units, place = np.unique(moves.units, return_inverse=True)
+        units = np.unique(moves.units)
         pins, _ = model.pins_of_unit.of(units)
         homes_nets, _ = model.nets_of_unit.of(units)
-        nets = np.unique(np.concatenate([graph.pin_nets[pins], homes_nets]))
+        nets = each_once(np.concatenate([graph.pin_nets[pins], homes_nets]))
         every, _ = model.pins_of_net.of(nets)
         keys = graph.pin_nets[every] * works_ + graph.pin_works[every]
         counted = np.unique(keys * tiles_ + self.tiles[graph.pin_units[every]], return_counts=True)
@@ -301,7 +302,7 @@ class _Refining:
         model, graph = self.model, self.graph
         pins, _ = model.pins_of_unit.of(moves.units)
         own, _ = model.nets_of_unit.of(moves.units)
-        nets = np.unique(np.concatenate([graph.pin_nets[pins], own]))
+        nets = each_once(np.concatenate([graph.pin_nets[pins], own]))
         before = model.readers(self.tiles, nets)
         tiles, homes = self.tiles.copy(), self.homes.copy()
         tiles[moves.units] = moves.targets

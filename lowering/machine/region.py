@@ -165,7 +165,7 @@ class Region:
         return some if is_long else some.joined(by_home=True)
 
     def by_variable(self, pieces: Stretches) -> dict[Variable, Runs]:
-        """Stretches of elements by their variable, as runs of `tile * count + place`, in the order in which they lie."""
+        """Stretches of elements by their variable, as runs of `tile * count + place`, as they lie."""
         starts, stops, tiles, _ = pieces.joined()
         own, runs = np.searchsorted(self._firsts, starts, side="right") - 1, self._laid(starts, stops, tiles)
         found = ((variable, own == k) for k, variable in enumerate(self.variables))

@@ -19,7 +19,7 @@ from lowering.machine.balance import load_of
 from lowering.machine.chips import external_exchange_cycles, external_sync_cycles, tiles_per_chip
 from lowering.machine.hypergraph import Hypergraph
 from lowering.machine.memory import EDGE_BYTES, VERTEX_BYTES
-from lowering.plan.runs import Runs
+from lowering.plan.runs import Runs, each_once
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +148,7 @@ class UnitModel:
         graph = self.graph
         pins = slice(None) if nets is None else self.pins_of_net.of(nets)[0]
         keys = graph.pin_nets[pins] * self.num_works + graph.pin_works[pins]
-        return np.unique(keys * self.num_tiles + tiles[graph.pin_units[pins]])
+        return each_once(keys * self.num_tiles + tiles[graph.pin_units[pins]])
 
     def moved(self, readers: np.ndarray, homes: np.ndarray) -> Moved:
         """What moves.
@@ -175,7 +175,7 @@ class UnitModel:
     def _between(self, nets: np.ndarray, works: np.ndarray, tiles: np.ndarray, homes: np.ndarray) -> np.ndarray:
         per_chip, chips = tiles_per_chip(self.target), self.target.num_chips
         pairs = (homes[nets].astype(np.int64) // per_chip) * chips + tiles // per_chip
-        keys = np.unique((nets * self.num_works + works) * chips**2 + pairs)
+        keys = each_once((nets * self.num_works + works) * chips**2 + pairs)
         keys, pairs = np.divmod(keys, chips**2)
         nets, works = np.divmod(keys, self.num_works)
         far = pairs // chips != pairs % chips

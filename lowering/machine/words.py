@@ -2,7 +2,8 @@
 
 In comes the tile of each element, out comes one numbering that whatever holds elements on tiles shares. There is a
 row for every tile of a placement, the same for all variables, and on a tile the words of a variable are its elements
-there in their own order, or in that of the placement. So what follows in a variable and lives on one tile follows there too, and the numbering
+there in their own order, or in that of the placement. So what follows in that order and lives on one tile follows there
+too, and the numbering
 is held by such stretches.
 """
 
@@ -60,10 +61,10 @@ def number_words(tiles: np.ndarray, axis: np.ndarray, order: Pieces | None = Non
         return Words(words.shape, Pieces(starts[by_start], starts[by_start] + lengths, origins))
     runs, homes = stretches(tiles)
     rows = np.searchsorted(axis, homes)
-    order = np.argsort(rows.astype(np.uint16 if len(axis) < 1 << 16 else np.int64), kind="stable")  # as for `balanced`
-    lengths = runs.lengths[order]
+    by_row = np.argsort(rows.astype(np.uint16 if len(axis) < 1 << 16 else np.int64), kind="stable")  # as for `balanced`
+    lengths = runs.lengths[by_row]
     counts = np.bincount(rows, runs.lengths, len(axis)).astype(np.int64)
     width = int(counts.max(initial=0))
     firsts, origins = np.arange(len(axis)) * width - np.cumsum(counts) + counts, np.empty(len(rows), np.int64)
-    origins[order] = np.cumsum(lengths) - lengths + firsts[rows[order]]
+    origins[by_row] = np.cumsum(lengths) - lengths + firsts[rows[by_row]]
     return Words((len(axis), width), Pieces(*runs, origins))
