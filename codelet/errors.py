@@ -42,7 +42,7 @@ __all__ = [
     "OutOfBoundsError",
     "OutOfInterleavedMemoryError",
     "OutOfTileMemoryError",
-    "PartlyMappedError",
+    "PlacementError",
     "ProcessesError",
     "ProgramAbortedError",
     "ProgramError",
@@ -323,8 +323,8 @@ class TileError(CodeletError, ValueError):
     """A tile that the target does not have, or a tile mapping that does not fit its tensor."""
 
 
-class PartlyMappedError(CodeletError, ValueError):
-    """A variable, or a graph, of which some elements have a tile and others have none."""
+class PlacementError(CodeletError, ValueError):
+    """Constraints on a placement that no placement meets."""
 
 
 class StaticFamiliesWarning(UserWarning):

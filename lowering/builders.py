@@ -386,7 +386,7 @@ def lower(
         WriteRaceError, ReadWriteRaceError, SelfAliasError: vertices of a compute set write an element twice, or one
             reads it while another writes it.
         UninitializedReadError: an element is read before it is written.
-        PartlyMappedError: some elements have tiles, others none.
+        PlacementError: constraints on the placement that contradict each other.
 
     Warns:
         UndecidedWarning: the check is inconclusive.

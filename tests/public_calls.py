@@ -139,6 +139,8 @@ CALLS: Mapping[str, Callable[[World], Given]] = {
     "Graph.record": lambda w: (w.graph.record, [], {"aside": True}),
     "Graph.scope": lambda w: (w.graph.scope, ["inner"], {"unique": True}),
     "Graph.set_tile_mapping": lambda w: (w.graph.set_tile_mapping, [*w.placed()], {}),
+    "Graph.map_linearly": lambda w: (w.graph.map_linearly, ["x"], {"tiles": 2, "grain": 2, "least": 4}),
+    "Graph.place": lambda w: (w.graph.place, [], {"together": [w.x], "apart": [w.x, w.y]}),
     "Graph.tile_mapping": lambda w: (w.graph.tile_mapping, ["x"], {}),
     "Graph.variable": lambda w: (w.graph.variable, ["x"], {}),
     "Graph.vertex": lambda w: (w.graph.vertex, ["scaling", 3], {}),

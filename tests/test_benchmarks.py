@@ -114,6 +114,7 @@ SMALL = {
     "patchwork": {"size": 32, "parts": 4},
     "draw": {"network": "mnist", "grain": 4096, "size": 256, "widths": (50, 100)},
     "draw_small": {"times": 2, "size": 256},
+    "placement": {"sizes": {"mesh_2d": (400, 6, 1), "factors": (300, 6, 1)}, "large": (400, 6, 1)},
     "profile": {"rows": 4, "columns": 32, "rounds": 1, "network": "mnist", "grain": 4096},
     "report": {"programs": (("mnist", 4096),)},
     "ops_reduce": {"rows": 5, "columns": 7, "lines": (3, 5)},
@@ -264,6 +265,9 @@ ROWS = {
         *("draw/layers/50", "draw/layers/100", "draw/growth"),
     ],
     "draw_small": ["draw_small", "draw_small/first"],
+    "placement": [
+        *("placement/mesh_2d", "placement/factors", "placement", "placement/without", "placement/million"),
+    ],
     "profile": ["profile", "profile/fine", "profile/fine_peak"],
     "report": [f"report/mnist_fine/{own}" for own in ("collect", "write", "size")],
     "ops_norm": [

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
+from codelet.graphs.linear import linear_tiles
 from codelet.graphs.vertex_cycles import family_cycles
 from codelet.graphs.vertices import Vertex
 from lowering.machine.balance import least_bound, level_of
 from lowering.machine.candidates import place_by
 from lowering.machine.exchange import plan_exchange
-from lowering.machine.linear import linear_tiles
 from lowering.machine.place import METHODS as ALL_METHODS
 from lowering.machine.place import place, place_and_exchange
 from lowering.machine.step_cycles import least_cycles, total_cycles
@@ -301,7 +301,7 @@ def test_printed():
     i = cl.grid(3)
     graph.add_vertex("sums", total, x=x[i : i + 8], tile=i)
     graph.add_vertex("last", double, x=c[0])
-    assert str(place(engine_plan(graph))) == (
+    text = (
         "placement on 4 tiles\n"
         "  x: float32[64]: 64 elements on 3 tiles from 0 to 2, at most 34 on one\n"
         "  c: int32[2]: 2 elements on tile 0\n"
@@ -310,6 +310,12 @@ def test_printed():
         "  sums / total: 3 vertices on 3 tiles from 0 to 2, at most 1 on one\n"
         "  last / double: 1 vertex on tile 0"
     )
+    assert str(place(engine_plan(graph), "blocks")) == text
+    lines = str(place(engine_plan(graph))).splitlines()
+    chosen, last = lines[7], lines[-1]
+    assert "\n".join(lines[:7]) == text
+    assert chosen == "  chosen blocks: 575 cycles, 164 bytes"
+    assert last == "  tried linear: 580 cycles, 164 bytes"
 
 
 # --- scale --------------------------------------------------------------------------------------------
@@ -330,6 +336,6 @@ def test_ten_million_vertices_are_placed_in_seconds(build):
     plan = engine_plan(graph)
     start = os.times().user  # what fresh pages take is the kernel's, and some machines' as much again
     placement = place(plan)
-    assert os.times().user - start < 10  # two to seven
+    assert os.times().user - start < (120 if build is gathered else 10)  # two to seven; a partition, a minute
     counts = np.bincount(placement.vertex_tiles[plan.families[0]], minlength=1472)
-    assert counts.max() <= -(-N // (1472 * 6)) * 6
+    assert counts.max() <= 1.1 * -(-N // (1472 * 6)) * 6

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
+from codelet.graphs.linear import linear_tiles
 from codelet.views.digits import Digit
 from lowering.machine.blocks import block_tiles, chosen_parts, row_tiles
 from lowering.machine.candidates import place_by
 from lowering.machine.exchange import plan_exchange
 from lowering.machine.footprint import count_values, readings_of
-from lowering.machine.linear import linear_tiles
 from lowering.machine.place import METHODS, place, place_and_exchange
 from lowering.machine.step_cycles import total_cycles
 from lowering.pipeline import plan_engine, plan_machine
@@ -246,7 +246,7 @@ def test_what_fits_the_memory_comes_before_what_takes_fewer_cycles():
         assert found.placement.bytes_by_tile.max() <= target.bytes_per_tile
         assert found.placement.bytes_by_tile.sum() == 4 * (6 + 6 * size)
         own, linear = total_cycles(plan_exchange(by_bytes)), total_cycles(plan_exchange(place_by(plan, "linear")))
-        assert total_cycles(found) == (own if fitting else linear)
+        assert total_cycles(found) <= (own if fitting else linear)
         assert own < linear
 
 

@@ -293,8 +293,10 @@ def foreign(case):
     case.program.append(cl.Execute(cl.Graph().add_compute_set("elsewhere")))
 
 
-def partly_mapped(case):
-    case.graph.set_tile_mapping(_spare(case, np.int32)[0], 3)
+def on_two_tiles(case):
+    spare = _spare(case, np.int32)
+    case.graph.place(together=[spare])
+    case.graph.set_tile_mapping(spare, np.arange(2))
 
 
 def wrong_array(case):
@@ -312,7 +314,7 @@ FAULTS = {
     no_tile: cl.TileError,
     name_twice: cl.DuplicateNameError,
     foreign: cl.ForeignGraphError,
-    partly_mapped: cl.PartlyMappedError,
+    on_two_tiles: cl.PlacementError,
     wrong_array: cl.ArrayError,
 }
 

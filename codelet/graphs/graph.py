@@ -11,6 +11,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Sequence as Sequence_
 from typing import Any, Never
 
 import jax
@@ -18,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from codelet.deprecated import old_attribute, warn_old
-from codelet.errors import Line, ProgramError, VariableError
+from codelet.errors import Line, PlacementError, ProgramError, TileError, VariableError
 from codelet.graphs.connect import own_tensor
 from codelet.graphs.declared import checked_constant, checked_depth, checked_dtype, checked_shape
 from codelet.graphs.drawn import Drawn
@@ -30,7 +31,7 @@ from codelet.graphs.names import Names
 from codelet.graphs.operations import Operation, OperationList, Operations, recognised, recorded
 from codelet.graphs.recordings import Recordings
 from codelet.graphs.stages import Stage
-from codelet.graphs.tiles import Tiles
+from codelet.graphs.tiles import Constraint, Tiles
 from codelet.graphs.variables import Variables
 from codelet.graphs.vertex_columns import WHOLE_NUMBER, VertexColumns, not_a_vertex
 from codelet.graphs.vertices import Edge, Vertex, family_vertices, find_vertex, touching_vertices
@@ -39,7 +40,7 @@ from codelet.programs.copies import Stream
 from codelet.programs.functions import Function, checked_derivative, named_parameters
 from codelet.programs.program import Program, Recording, Sequence, as_program
 from codelet.programs.walk import check_program
-from codelet.schema import FLAG, accepts
+from codelet.schema import COUNT, FLAG, SIZE, accepts
 from codelet.target import Target, checked_target, default_target
 from codelet.tracing.codelets import Codelet
 from codelet.views.index import Index
@@ -736,8 +737,7 @@ class Graph(Drawn):
     def set_tile_mapping(self, tensor: Tensor | str, tile: int | Index | np.ndarray | Any) -> None:
         """Place the elements of a view on tiles. A later mapping of an element replaces an earlier one.
 
-        Either every element of the graph is mapped, or none is: lowering refuses a graph that is mapped in part
-        (PartlyMappedError). Vertices without a tile are placed by the pass in either case.
+        The placement pass places what is left without a tile: elements, and vertices without `tile=`.
 
         Args:
             tensor: a view, which may depend on symbols, or the name of a variable.
@@ -758,6 +758,95 @@ class Graph(Drawn):
         ([0, 1, 2, 3], [3, 3])
         """
         self._tiles.map(tensor, tile)
+
+    @accepts(TileError, grain=COUNT, least=SIZE)
+    def map_linearly(
+        self,
+        tensor: Tensor | str,
+        *,
+        tiles: int | Iterable[int] | None = None,
+        grain: int = 1,
+        least: int = 0,
+    ) -> None:
+        """Lay the elements of a view on tiles in order, in ranges of nearly equal length.
+
+        Args:
+            tensor: a view without symbols, or the name of a variable.
+            tiles: how many tiles to use, from tile 0 on, or the numbers of tiles in the order in which they are
+                filled. Default: all of the target.
+            grain: a range has a multiple of so many elements, but for the last.
+            least: a tile that has any has so many, where there are as many.
+
+        Raises:
+            TileError: a tile that does not exist, no tile, not a tensor, or a view of padding.
+
+        Source: poputil::mapTensorLinearly and mapTensorLinearlyWithOffset of Poplar's API reference.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=8))
+        >>> x, y = graph.add_variable("x", (8,)), graph.add_variable("y", (8,))
+        >>> graph.map_linearly(x, tiles=4)
+        >>> graph.map_linearly(y, tiles=range(7, 3, -1), grain=3)
+        >>> graph.tile_mapping(x).tolist(), graph.tile_mapping(y).tolist()
+        ([0, 0, 1, 1, 2, 2, 3, 3], [7, 7, 7, 6, 6, 6, 5, 5])
+        """
+        self._tiles.map_linearly(tensor, tiles, grain, least)
+
+    def place(
+        self,
+        *,
+        together: Sequence_[Tensor | str] | None = None,
+        apart: Sequence_[Tensor | str] | None = None,
+    ) -> None:
+        """Constrain the placement pass: what is to be on one tile, and what on tiles apart.
+
+        A vertex without `tile=` goes with the first element that it writes.
+
+        Args:
+            together: views, or names of variables, all elements of which are to be on one tile. Views with symbols are
+                together for each position of these, as `[x[i], y[i]]` for each `i`.
+            apart: views no two of which may have elements on one tile, for each position of their symbols.
+
+        Raises:
+            PlacementError: neither is given, no list, or more views are to be apart than there are tiles. Constraints
+                that contradict each other, or tiles that were given, are found when the graph is lowered.
+            TileError: something that is not a tensor, or a view of padding or ragged rows.
+            ForeignGraphError: a tensor of another graph.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+        >>> x, y, z = (graph.add_variable(name, (4,)) for name in "xyz")
+        >>> i = cl.grid(4)
+        >>> graph.place(together=[x[i], y[3 - i]], apart=[x[i], z[i]])
+        >>> placement = cl.Engine(graph, cl.Sequence(cl.Copy(x, y), cl.Copy(x, z))).machine().placement
+        >>> tiles = [placement.tiles_of(tensor.source) for tensor in (x, y, z)]
+        >>> bool((tiles[0] == tiles[1][::-1]).all()), bool((tiles[0] != tiles[2]).all())
+        (True, True)
+        """
+        if together is None and apart is None:
+            raise PlacementError(
+                "graph.place is told nothing",
+                given="neither `together=` nor `apart=`",
+                expected="a list of tensors for one of them",
+                fix="graph.place(together=[x[i], y[i]])",
+            )
+        with self._lock:
+            for tensors, is_together in ((together, True), (apart, False)):
+                if tensors is not None:
+                    self._tiles.constrain(tensors, is_together=is_together)
+
+    @property
+    def placement_constraints(self) -> tuple[Constraint, ...]:
+        """The constraints on the placement pass, in the order in which they were given.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, y = graph.add_variable("x", (4,)), graph.add_variable("y", (4,))
+        >>> graph.place(apart=[x, y])
+        >>> print(*graph.placement_constraints)
+        graph.place(apart=[Tensor(float32[4] of x: f0), Tensor(float32[4] of y: f0)])
+        """
+        return tuple(self._tiles.constraints)
 
     def tile_mapping(self, tensor: Tensor | str | None = None) -> np.ndarray:
         """The tile of each element of a view, as `set_tile_mapping` gave it.

@@ -1,17 +1,22 @@
-"""Tiles: which exist, and which elements a user maps to which of them."""
+"""Tiles: which exist, which elements a user maps to which of them, and which are to be on one tile or on several."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from codelet.errors import (
+    PlacementError,
     TileError,
 )
 from codelet.graphs.connect import own_tensor
+from codelet.graphs.linear import linear_tiles
 from codelet.graphs.variables import Variables
-from codelet.views.grids import common_axes, union_axes
+from codelet.schema import are_wholes, is_index
+from codelet.views.grids import Axis, common_axes, union_axes
 from codelet.views.index import Index, as_index
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor, views_padding
@@ -25,6 +30,33 @@ class TileMapping(NamedTuple):
 
     tensor: Tensor
     tile: Index
+
+
+class Constraint(NamedTuple):
+    """What is to lie on one tile, or on tiles apart, at each position of some axes.
+
+    Attributes:
+        is_together: whether all elements of the views lie on one tile; else no two views have elements on one.
+        tensors: the views.
+        axes: of their symbols.
+    """
+
+    is_together: bool
+    tensors: tuple[Tensor, ...]
+    axes: tuple[Axis, ...]
+
+    def elements(self) -> list[np.ndarray]:
+        """The elements of each view, by the graph's numbers: of shape (positions, elements)."""
+        found = []
+        for tensor in self.tensors:
+            numbers = tensor.elements(self.axes)
+            extents = [axis.extent for axis in self.axes]
+            numbers = np.broadcast_to(numbers, (*extents, *tensor.shape))
+            found.append(numbers.reshape(math.prod(extents), -1))
+        return found
+
+    def __str__(self) -> str:
+        return f"graph.place({'together' if self.is_together else 'apart'}=[{', '.join(map(str, self.tensors))}])"
 
 
 def tile_index(tile: object) -> Index:
@@ -48,12 +80,14 @@ class Tiles:
 
     Attributes:
         mappings: in the order in which they were given: later ones replace earlier ones.
+        constraints: in the order in which they were given.
         num_tiles: known once a tile is checked, so that a target is asked for only then; 0 before.
     """
 
     def __init__(self, graph: Graph):
         self._graph = graph
         self.mappings: list[TileMapping] = []
+        self.constraints: list[Constraint] = []
         self.num_tiles = 0
 
     def check(self, low: int, high: int) -> None:
@@ -87,6 +121,67 @@ class Tiles:
                 expected="what graph.add_variable or graph.variable returns, or a view of it",
             )
         return own_tensor(self._graph, own)
+
+    def _unpadded(self, tensor: Tensor | str) -> Tensor:
+        named = self.named(tensor)
+        if named.rows is not None or views_padding(named):
+            raise TileError(
+                f"{'ragged rows' if named.rows is not None else 'padding'} cannot be placed",
+                given=named,
+                expected="a view of elements of variables, as many for each position",
+            )
+        return named
+
+    def constrain(self, tensors: Sequence[Tensor | str], *, is_together: bool) -> None:
+        """Say what is to be on one tile, or on tiles apart; see `Graph.place`."""
+        what = "together" if is_together else "apart"
+        if isinstance(tensors, (str, Tensor)) or not isinstance(tensors, Sequence) or not tensors:
+            raise PlacementError(
+                f"`{what}=` of graph.place is no list of tensors",
+                given=repr(tensors),
+                expected="views or names of variables of this graph",
+                fix=f"graph.place({what}=[x[i], y[i]])",
+            )
+        views = tuple(self._unpadded(tensor) for tensor in tensors)
+        num_tiles = self._graph.target.num_tiles
+        if not is_together and len(views) > num_tiles:
+            raise PlacementError(
+                "more views are to be apart than there are tiles",
+                given=f"{len(views):,} views",
+                expected=f"at most {num_tiles:,}, on {self._graph.target}",
+                fix="put some of them together",
+            )
+        axes = common_axes([axis for view in views for axis in view.axes])
+        self.constraints.append(Constraint(is_together, tuple(view.over(axes) for view in views), axes))
+
+    def map_linearly(self, tensor: Tensor | str, tiles: object, grain: int, least: int) -> None:
+        """Lay the elements of a view on tiles in order; see `Graph.map_linearly`."""
+        view = self._unpadded(tensor)
+        count = self._graph.target.num_tiles
+        if tiles is None:
+            names = np.arange(count)
+        elif is_index(tiles):
+            names = np.arange(int(tiles))  # type: ignore[call-overload]
+        elif are_wholes(tiles, 0):
+            names = np.array([int(tile) for tile in tiles], np.int64)  # type: ignore[union-attr]
+        else:
+            raise TileError(
+                "`tiles=` says no tiles",
+                given=repr(tiles),
+                expected="how many to use, from tile 0 on, or the numbers of tiles in order",
+            )
+        if view.axes:
+            raise TileError(
+                "a view with symbols cannot be laid out in order",
+                given=view,
+                expected="a view without symbols",
+                fix="graph.map_linearly(x), or graph.set_tile_mapping(x[i], ...) for an expression of the symbols",
+            )
+        if not len(names):
+            raise TileError("there is no tile to lay elements on", given=repr(tiles), expected="one tile at least")
+        self.check(int(names.min()), int(names.max()))
+        laid = linear_tiles(view.size, len(names), grain=grain, least=least)
+        self.map(view, names[laid].astype(np.int32).reshape(view.shape))
 
     def map(self, tensor: Tensor | str, tile: object) -> None:
         """Say on which tiles the elements of a view live; see `Graph.set_tile_mapping`."""

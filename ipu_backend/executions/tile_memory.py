@@ -107,6 +107,8 @@ def read_tile(memory: Memory, tile: int, values: Mapping[Variable, np.ndarray]) 
         place = own.kind, int(own.addresses[tile]), int(own.num_bytes[tile])
         for variable in own.variables:
             elements = np.flatnonzero(placement.tiles_of(variable) == tile)
+            if (order := placement.orders.get(variable)) is not None:
+                elements = elements[np.argsort(order.at(elements), kind="stable")]
             held = values[variable].reshape(-1)[elements] if variable in values else None
             found.append(Held(variable.name, *place, elements, held))
         if not own.variables:

@@ -87,8 +87,11 @@ def map_to_tiles(graph: Graph, new: Iterable[Variable], like: Mapping[Variable, 
         return
     tiles, new = graph.element_tiles, [own for own in new if own.size]
     of = lambda variable: tiles[variable.first_element : variable.first_element + variable.size]  # noqa: E731
+    before = set(graph.sources) - set(new)
     for variable in new:
         of(variable)[:] = np.resize(of(like[variable]), variable.size) if variable in like else -1
     _follow(all_steps(without_calls(flow(collect(graph, program, (), ()))).steps), tiles)
+    is_whole = not any((of(variable) < 0).any() for variable in before if variable.size)
     for variable in new:
-        graph.set_tile_mapping(whole_view(variable), np.maximum(of(variable), 0).reshape(variable.shape))
+        if is_whole or (of(variable) >= 0).all():  # else what the placement pass finds for it
+            graph.set_tile_mapping(whole_view(variable), np.maximum(of(variable), 0).reshape(variable.shape))

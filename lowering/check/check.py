@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from codelet.errors import (
-    PartlyMappedError,
     ReadWriteRaceError,
     SelfAliasError,
     VariableError,
@@ -28,6 +27,7 @@ from codelet.graphs.vertices import free_axes, touching_vertices, vertex_numbers
 from codelet.views.sources import Variable, source_elements, source_variables
 from codelet.views.tensor import Tensor
 from lowering.check.aliases import affine_image, check_aliases
+from lowering.check.constraints import placement_groups
 from lowering.check.initialized import check_initialized, given_elements
 from lowering.check.races import Image, aliased_address, shared_across_vertices, shared_by_families, shared_by_vertices
 from lowering.check.stamps import (
@@ -299,32 +299,18 @@ def check_constants(plan: Plan) -> None:
             raise VariableError(f"a program writes the constant {variable.name!r}", expected="a variable")
 
 
-def check_tiles(plan: Plan) -> None:
-    """Elements are either all without tiles, or all have one.
+def check_constraints(plan: Plan) -> None:
+    """The constraints on the placement can be met, as far as is seen before it is placed.
 
     Raises:
-        PartlyMappedError: naming the variable and an element without a tile.
+        PlacementError: naming elements of which they ask what cannot be.
     """
-    if not plan.graph.has_tile_mapping:
-        return
-    tiles = plan.graph.element_tiles
-    for variable in plan.variables:
-        own = tiles[variable.first_element : variable.first_element + variable.size]
-        if own.size and own.min() < 0:
-            element = plan.graph.element_text(variable.first_element + int(np.argmax(own < 0)))
-            kind = "variable" if variable.value is None else "constant"
-            how = "only partly mapped to tiles" if (own >= 0).any() else "not mapped to tiles, others are"
-            raise PartlyMappedError(
-                f"{kind} {variable.name!r} is {how}",
-                given=f"no tile for {element}",
-                expected="a tile for every element of the graph, or for none",
-                fix="graph.set_tile_mapping for what is missing; without any, the placement pass chooses",
-            )
+    placement_groups(plan.graph)
 
 
 def check_graph(plan: Plan) -> Plan:
     """The plan, once it has passed every check that does not depend on what the host gives."""
-    check_tiles(plan)
+    check_constraints(plan)
     check_streams(plan)
     check_aliases(plan)
     check_constants(plan)

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from codelet.graphs.family import Family
+from codelet.graphs.linear import linear_tiles
 from codelet.graphs.vertex_cycles import family_cycles
 from codelet.target import Target
 from lowering.machine.balance import load_of
 from lowering.machine.footprint import readings_of
-from lowering.machine.linear import linear_tiles
 
 TRIED = {1: 64, 2: 40, 3: 12, 4: 6}
 """Numbers of parts tried for an axis, by how many axes are cut: some hundred cuts in all."""

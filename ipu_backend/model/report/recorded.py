@@ -10,7 +10,7 @@ from codelet.draw.groups import layers_by_name
 from codelet.errors import CodeletError, written
 from ipu_backend.model.cost import defined_at
 from ipu_backend.model.report.record import Columns, Record
-from ipu_backend.model.report.recorded_graph import variables_table, vertices_table
+from ipu_backend.model.report.recorded_graph import placements_table, variables_table, vertices_table
 from ipu_backend.model.report.recorded_memory import (
     live_bytes,
     lives_table,
@@ -78,6 +78,7 @@ def record_of(profile: Profile, title: str = "", layer_of: LayerOf | None = None
         "variables": variables_table(placement, memory, layer_of),
         "codelets": _codelets(profile),
         "vertices": vertices_table(profile, placement, turns, layer_of),
+        "placements": placements_table(placement),
     }
     return Record(_about(profile, title), tables)
 

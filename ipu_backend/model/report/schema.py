@@ -173,6 +173,19 @@ TABLES: dict[str, tuple[str, dict[str, tuple[str, str]]]] = {
             "cycles": (_WHOLE, "of all of them and all turns on one worker"),
             "tiles": (_WHOLE, "on how many tiles they are"),
             "tiles_are_given": (_FLAG, "whether the graph says which"),
+            "reduced": (_WHOLE, "how many elements of a field one of them reduces, the most; 0 where it reduces none"),
+            "reduction": (_TEXT, "the function of cl.ops that does the same, empty for none"),
+        },
+    ),
+    "placements": (
+        "the placements that were compared, the chosen one first; none where there was nothing to choose",
+        {
+            "way": (_TEXT, "how it was made"),
+            "is_chosen": (_FLAG, "whether it is that of the program"),
+            "cycles": (_WHOLE, "of a run"),
+            "is_bound": (_FLAG, "whether it takes at least so many, which was enough to know"),
+            "bytes": (_WHOLE, "of variables on the fullest tile, with what that receives in a step; -1 where unknown"),
+            "fits": (_FLAG, "whether the variables fit the tiles"),
         },
     ),
 }

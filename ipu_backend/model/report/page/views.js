@@ -537,7 +537,18 @@ function graphView() {
       },
     },
   );
-  return { tables: [vertices, codelets, variables, moments] };
+  const placements = new Table(
+    "table-placements",
+    [
+      textColumn("placements", "way", "placed by"), numberColumn("placements", "cycles", "cycles"),
+      { name: "is_bound", title: "known", text: (row) => (cell("placements", "is_bound", row) ? "at least" : "exactly") },
+      { name: "bytes", title: "bytes on the fullest tile", text: (row) => (cell("placements", "bytes", row) < 0 ? "" : whole(cell("placements", "bytes", row))) },
+      { name: "fits", title: "fits", text: (row) => (cell("placements", "fits", row) ? "yes" : "no") },
+    ],
+    () => rowsOf("placements", () => true),
+    { says: "Placements", chosen: (row) => Boolean(cell("placements", "is_chosen", row)), choose: () => {} },
+  );
+  return { tables: [vertices, codelets, variables, moments, placements] };
 }
 
 // --- comparison ----------------------------------------------------------------------------------------
