@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -48,10 +48,11 @@ def _entry(array: np.ndarray, start: int) -> dict[str, Any]:
 
 
 def written_arrays(arrays: Mapping[str, np.ndarray]) -> list[Any]:
-    r"""The parts of a file of arrays, by name, to be written one after another.
+    """The parts of a file of arrays, by name, to be written one after another.
 
-    >>> b"".join(written_arrays({"x": np.arange(2, dtype=np.uint8)}))[8:]
-    b'{"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}} \\x00\\x01'
+    >>> data = b"".join(written_arrays({"x": np.arange(2, dtype=np.int16)}))
+    >>> data[8:50], read_arrays(memoryview(data))["x"].tolist()
+    (b'{"x":{"dtype":"I16","shape":[2],"data_offs', [0, 1])
     """
     header: dict[str, Any] = {}
     others = {name: dtype_name(own.dtype) for name, own in arrays.items() if dtype_name(own.dtype) not in _NAMES}
@@ -110,8 +111,3 @@ def _of_bytes(array: np.ndarray, name: Any) -> np.ndarray:
     check_form(array.dtype == np.uint8 and array.shape[-1:] == (dtype.itemsize,), f"the bytes of {name!r:.40}")
     flat = np.frombuffer(np.ascontiguousarray(array).reshape(-1), dtype) if array.size else np.empty(0, dtype)
     return flat.reshape(array.shape[:-1])
-
-
-def total_bytes(arrays: Iterable[np.ndarray]) -> int:
-    """The bytes of arrays."""
-    return sum(own.nbytes for own in arrays)

@@ -50,9 +50,7 @@ def _read(plain: Plain) -> Machine:
     kind, pairs = listed(plain, 2)
     numbers = {text(listed(pair, 2)[0]): _read_number(pair[1]) for pair in listed(pairs)}
     check_form(numbers.keys() == {field.name for field in fields(Machine)}, "the numbers of a machine")
-    check_form(
-        0 < numbers["num_tiles"] <= 1 << 24 if type(numbers["num_tiles"]) is int else False, "the number of tiles"
-    )
+    whole(numbers["num_tiles"], 1, 1 << 24)
     if kind == "Machine":
         return Machine(**numbers)
     check_form(kind == "IPU", f"the machine {kind!r:.40}")
