@@ -9,7 +9,7 @@ import numpy as np
 
 from codelet.errors import CodeletError, FileFormatError, SavingError
 from codelet.graphs.graph import Graph
-from codelet.jaxprs.plain import NotPlainError, Plain, check_form
+from codelet.jaxprs.plain import MalformedError, NotPlainError, Plain, check_form
 from codelet.saved.archive import CODELETS, GRAPH, TENSORS, Archive, damaged
 from codelet.saved.graph_reader import NAMES, GraphReader
 from codelet.saved.graph_writer import GraphWriter
@@ -87,5 +87,7 @@ def read_safely(path: object, read: Callable[[], Any]) -> Any:
         raise
     except CodeletError as error:
         raise damaged(path, str(error).splitlines()[0][:200]) from error
+    except MalformedError as error:
+        raise damaged(path, f"{error!s:.200}") from error
     except Exception as error:  # whatever JAX, NumPy or Python raises for a number that no writer writes
         raise damaged(path, f"{type(error).__name__}: {error!s:.200}") from error
