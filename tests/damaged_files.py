@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from codelet.jaxprs.strict_json import written_json
 from codelet.saved.archive import CODELETS, GRAPH, MANIFEST, TENSORS
-from codelet.saved.strict_json import written_json
 
 
 def parts_of(path: Path) -> dict[str, bytes]:

@@ -1,5 +1,6 @@
 """Files that are damaged, or made to harm: each is refused by an error of the library, or is what was written."""
 
+import contextlib
 import json
 import random
 import resource
@@ -16,10 +17,10 @@ import codelet as cl
 from codelet import files
 from codelet.jaxprs.plain import MalformedError
 from codelet.jaxprs.sizes import parsed_size
+from codelet.jaxprs.strict_json import parsed_json
 from codelet.saved import archive as archives
 from codelet.saved.archive import CODELETS, GRAPH, MANIFEST, TENSORS
 from codelet.saved.safetensors import read_arrays, written_arrays
-from codelet.saved.strict_json import parsed_json
 from tests.damaged_files import by_chance, by_design, parts_of, with_digests, zipped
 from tests.ragged_codelets import row_sum
 
@@ -51,13 +52,12 @@ def written(tmp_path_factory):
 
 
 def _loaded(path: Path, data: bytes) -> object | None:
-    """What a file holds; None where it is refused, as every bad file has to be: soon, and by an error of the library."""
+    """What a file holds; None where it is refused, as a bad file has to be: soon, and by an error of the library."""
     path.write_bytes(data)
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     try:
         return cl.load(path)
-    except cl.FileFormatError as error:
-        assert str(error)
+    except cl.FileFormatError:
         return None
     finally:
         assert time.process_time() - start < 5
@@ -83,10 +83,8 @@ def _check_by_design(written, path: Path, seeds: range) -> None:
         loaded = _loaded(path, by_design(parts, random.Random(seed)))
         refused += loaded is None
         if isinstance(loaded, tuple):  # then it is a graph as any other: checked where it is lowered
-            try:
+            with contextlib.suppress(cl.CodeletError):
                 cl.lower(*loaded, inputs=["x"], outputs=["x"])
-            except cl.CodeletError:
-                pass
     assert refused > len(seeds) // 4
 
 
@@ -188,7 +186,10 @@ def test_arrays_are_those_of_the_package_safetensors(tmp_path):
         np.testing.assert_array_equal(array, arrays[name])
 
 
-@pytest.mark.parametrize("text", ["", "n +", "n^n", "n^99", "foo(n, 2)", "n n", "max(n)", "__import__", "n.real", "1" * 30, "(n"])
+NO_SIZES = ["", "n +", "n^n", "n^99", "foo(n, 2)", "n n", "max(n)", "__import__", "n.real", "1" * 30, "(n"]
+
+
+@pytest.mark.parametrize("text", NO_SIZES)
 def test_sizes_are_no_code(text):
     with pytest.raises((MalformedError, KeyError)):
         parsed_size(text)({"n": 3})

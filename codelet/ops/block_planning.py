@@ -24,6 +24,7 @@ from codelet.graphs.stages import Cut
 from codelet.ops.blockwise import Axis, Field, Result, Work
 from codelet.ops.homes import ELSEWHERE, Home, Moved, moved_elements, stretch
 from codelet.ops.pairs import told
+from codelet.ops.plan_cache import kept_on_disk
 from codelet.ops.planning import MEMORY_FRACTION, Offers, Plan, Steps, best_of, beyond, block_sizes
 from codelet.ops.prices import Costs, StepCost, by_group, costs_of, least_to_move, step_costs
 from codelet.ops.ways import Vertices, Ways, of_grain, product_of, ways_of
@@ -240,6 +241,7 @@ def _offers(
 
 
 @functools.lru_cache(maxsize=4096)
+@kept_on_disk
 def plan_work(target: Target, work: Work, grain: int | None = None, memory_fraction: float = MEMORY_FRACTION) -> Plan:
     """How a work is spread over the tiles of a machine: the same plan for the same sizes.
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from codelet.ops.homes import Home, moved_elements
 from codelet.ops.pairs import Pair, told
+from codelet.ops.plan_cache import kept_on_disk
 from codelet.ops.planning import MEMORY_FRACTION, Offers, Plan, best_of, block_sizes
 from codelet.ops.prices import POINTER_BYTES, Costs, StepCost, by_group, costs_of, least_to_move, step_costs
 from codelet.ops.ways import Vertices, Ways, of_grain, product_of, ways_of
@@ -220,6 +221,7 @@ def _offers(target: Target, own: Elements, codelets: Pair, grain: int | None) ->
 
 
 @functools.lru_cache(maxsize=1024)
+@kept_on_disk
 def plan_elements(
     target: Target,
     own: Elements,

@@ -26,6 +26,7 @@ from codelet.ops.block_planning import add_up, least_of_sums, with_sums
 from codelet.ops.blocks import near
 from codelet.ops.homes import Home, moved_elements
 from codelet.ops.pairs import Pair, both, told
+from codelet.ops.plan_cache import kept_on_disk
 from codelet.ops.planning import MEMORY_FRACTION, Offers, Plan, Steps, best_of, block_sizes, repeated
 from codelet.ops.prices import POINTER_BYTES, Costs, StepCost, by_group, costs_of, moved_cycles, step_costs
 from codelet.ops.ways import Vertices, Ways, of_grain, product_of, ways_of
@@ -404,6 +405,7 @@ def _in_turns(own: Product) -> Iterator[tuple[int, Role, Product]]:
 
 
 @functools.lru_cache(maxsize=1024)
+@kept_on_disk
 def plan_product(
     target: Target,
     own: Product,

@@ -22,7 +22,7 @@ from codelet.errors import FileFormatError
 from codelet.files import written_whole
 from codelet.jaxprs.plain import MalformedError, Plain, check_form, mapped, text, whole
 from codelet.jaxprs.primitive_set import SET_NUMBER
-from codelet.saved.strict_json import parsed_json, written_json
+from codelet.jaxprs.strict_json import parsed_json, written_json
 from codelet.version import VERSION
 
 FORMAT = 1

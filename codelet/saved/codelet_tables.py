@@ -27,6 +27,9 @@ from codelet.tracing.trace_ragged import trace_ragged
 from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.views.rows import LENGTH_NAMES
 
+MOST_LENGTHS = 8
+"""Up to so many lengths of ragged fields, the equations for each are written beside those for all of them."""
+
 # --- writing ----------------------------------------------------------------------------------------------------
 
 
@@ -95,7 +98,8 @@ class CodeletWriter:
             SavingError: its equations cannot be written.
         """
         ragged = any(kind.is_ragged for kind in traced.inputs.values())
-        apart = [traced.at(some) for some in lengths if tuple(some.values()) in traced.apart]
+        few = len(lengths) <= MOST_LENGTHS
+        apart = [traced.at(some) for some in lengths if few or tuple(some.values()) in traced.apart]
         for one in apart:
             self._one(one)
         # Where its equations stand for no symbol, they are those of the longest, and each length has a trace.

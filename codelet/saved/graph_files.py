@@ -10,11 +10,11 @@ import numpy as np
 from codelet.errors import CodeletError, FileFormatError, SavingError
 from codelet.graphs.graph import Graph
 from codelet.jaxprs.plain import MalformedError, NotPlainError, Plain, check_form
+from codelet.jaxprs.strict_json import written_json
 from codelet.saved.archive import CODELETS, GRAPH, TENSORS, Archive, damaged
 from codelet.saved.graph_reader import NAMES, GraphReader
 from codelet.saved.graph_writer import GraphWriter
 from codelet.saved.safetensors import read_arrays, written_arrays
-from codelet.saved.strict_json import written_json
 
 _ARRAY = "array "
 

@@ -11,6 +11,8 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
+
 from codelet.graphs.operations import Operation
 from codelet.graphs.stages import Cut, Stage
 from codelet.jaxprs.plain import NotPlainError, Plain, PlainReader, PlainWriter, check_form, listed, text, whole
@@ -33,6 +35,22 @@ def _functions() -> Mapping[str, Callable[..., Any]]:
     """The operations of the library that are differentiated as a whole, by name."""
     rules = importlib.import_module("codelet.ops.gradient_rules").RULES
     return {own.__name__: own for own in rules if str(own.__module__).startswith("codelet.ops.")}
+
+
+_OF_NUMPY = (
+    *("abs", "add", "arccos", "arcsin", "arctan", "arctan2", "cos", "cosh", "divide", "exp", "exp2", "expm1", "floor"),
+    *("log", "log1p", "maximum", "minimum", "multiply", "negative", "power", "reciprocal", "sign", "sin", "sinh"),
+    *("sqrt", "square", "subtract", "tan", "tanh"),
+)
+_OF_NN = ("elu", "gelu", "leaky_relu", "log_sigmoid", "relu", "relu6", "selu", "sigmoid", "silu", "softplus")
+
+
+@functools.cache
+def _known_values() -> Mapping[str, Any]:
+    """Values of the library and of JAX that arguments may be, by the names that files have for them."""
+    products = importlib.import_module("codelet.ops.product_planning").CODELETS
+    of_numpy = {f"jax.numpy.{name}": getattr(jax.numpy, name) for name in _OF_NUMPY}
+    return {"product codelets": products, **of_numpy, **{f"jax.nn.{name}": getattr(jax.nn, name) for name in _OF_NN}}
 
 
 class _ArgumentWriter(PlainWriter):
@@ -69,6 +87,9 @@ class _ArgumentWriter(PlainWriter):
 
     def argument(self, value: Any) -> Plain:
         """An argument, or what is left of it."""
+        known = next((name for name, own in _known_values().items() if own is value), None)
+        if known is not None:
+            return ["L", known]
         if isinstance(value, Codelet):
             self.is_whole = False
             return ["x", value.name]
@@ -130,7 +151,10 @@ class _ArgumentReader(PlainReader):
         self._views, self._streams = views, streams
 
     def other(self, tag: str, parts: list[Plain]) -> Any:
-        check_form(tag in ("T", "S", "x") and len(parts) == 1, f"the argument {tag!r:.40}")
+        check_form(tag in ("T", "S", "L", "x") and len(parts) == 1, f"the argument {tag!r:.40}")
+        if tag == "L":
+            check_form(parts[0] in _known_values(), f"the argument {parts[0]!r:.40}")
+            return _known_values()[parts[0]]
         if tag == "T":
             return self._views.tensor(parts[0])
         if tag == "S":

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from codelet.jaxprs.plain import DTYPES, check_form, dtype_name, dtype_named, listed, mapped, text, whole
-from codelet.saved.strict_json import parsed_json
+from codelet.jaxprs.strict_json import parsed_json
 
 _NAMES: Mapping[str, str] = {
     "bool": "BOOL",
