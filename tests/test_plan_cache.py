@@ -219,7 +219,8 @@ def test_processes_that_plan_the_same_at_once_end_with_one_good_file_each(folder
         [sys.executable, "-c", PLAN], stdout=subprocess.PIPE, text=True, env=environment
     )
     told = [own.communicate()[0] for own in [start(), start(), start()]]
-    assert told[0] and len(set(told)) == 1
+    assert told[0]
+    assert len(set(told)) == 1
     before = files_of(folder)
     assert all(name.endswith(".plan") and not name.startswith(".") for name in before)
     assert all(plan_cache._looked_up(folder, name.removesuffix(".plan")) is not None for name in before)

@@ -35,8 +35,8 @@ MANIFEST, GRAPH, CODELETS, TENSORS = "manifest.json", "graph.json", "codelets.js
 
 _NEEDED = (GRAPH, CODELETS, TENSORS)
 
-DROPPED = ("plan.json", "exported.json")
-"""Parts that a file may do without, with what these name."""
+DROPPED = ("exported.json",)
+"""Parts that a file may do without, beside those below `exported/`."""
 
 _EXPORTED = "exported/"
 

@@ -15,9 +15,13 @@ from codelet.programs.walk import check_program
 from codelet.saved.archive import Archive, read_archive, write_archive
 from codelet.saved.graph_files import FileReader, graph_parts, read_safely
 from codelet.saved.traced_files import read_traced, traced_parts
+from codelet.saved.tree_forms import by_path
+from codelet.schema import FLAG, accepts
+from codelet.views.tensor import Tensor
 from ipu_backend.model import saved_machines  # noqa: F401 (it registers machines)
 from ipu_backend.running.engine import Engine
 from ipu_backend.running.engine_files import engine_parts, read_engine
+from lowering.exported import exported_parts
 from lowering.lower import Lowered
 from lowering.saved_lowered import lowered_parts, read_lowered
 
@@ -56,8 +60,33 @@ def _parts(what: Any) -> tuple[str, dict[str, list[Any]]]:
     )
 
 
+def _exported(what: Any, platforms: Sequence[str] | None, batched: Sequence[str]) -> Mapping[str, list[Any]]:
+    """The parts of a file of an exported function.
+
+    Raises:
+        SavingError: something that is no function.
+    """
+    if isinstance(what, Traced):
+        paths = [path or "result" for path, own in by_path(what.outputs).items() if isinstance(own, Tensor)]
+        return exported_parts(what.lowered, platforms, batched, paths)
+    if isinstance(what, Lowered):
+        return exported_parts(what, platforms, batched)
+    raise SavingError(
+        "what is exported is no function",
+        given=f"{what!r:.80}, with exported=True",
+        expected="what cl.trace or cl.lower returns",
+        fix="cl.save(path, cl.lower(graph, program, inputs=[...], outputs=[...]), exported=True)",
+    )
+
+
+@accepts(SavingError, exported=FLAG)
 def save(
-    path: str | os.PathLike[str], what: Any, *, exported: bool = False, platforms: Sequence[str] | None = None
+    path: str | os.PathLike[str],
+    what: Any,
+    *,
+    exported: bool = False,
+    platforms: Sequence[str] | None = None,
+    batched: Sequence[str] = (),
 ) -> None:
     """Write a graph, a program, a traced or lowered function, or an engine to one file, which `cl.load` reads.
 
@@ -72,6 +101,8 @@ def save(
         exported: also write the function as StableHLO, by `jax.export`, for machines without this library. Of a traced
             or a lowered function only.
         platforms: of the exported function: "cpu", "cuda", "tpu". Default: the one at hand.
+        batched: names of arguments that get a first dimension of any size in the exported function, which is mapped
+            over it. Default: none; its shapes are those of the graph.
 
     Raises:
         SavingError: something that no file can hold, such as a codelet that calls Python; the error names its line.
@@ -88,8 +119,8 @@ def save(
     (<Graph: 4 vertices, 2 variables>, True)
     """
     contents, parts = _parts(what)
-    if exported or platforms is not None:
-        raise SavingError("not yet")
+    if exported:
+        parts = {**parts, **_exported(what, platforms, batched)}
     try:
         write_archive(path, contents, parts)
     except OSError as error:
