@@ -29,6 +29,7 @@ __all__ = [
     "EngineInUseError",
     "FieldTypeError",
     "FileError",
+    "FileFormatError",
     "ForeignGraphError",
     "GradientError",
     "MissingExtraError",
@@ -251,7 +252,7 @@ class DrawError(CodeletError, ValueError):
 
 
 class SavingError(CodeletError, pickle.PicklingError):
-    """Something that cannot be pickled: it contains a function that cannot be imported by name."""
+    """Something that cannot be pickled or saved: it contains a function that has no name, or that no file can hold."""
 
 
 # --- codelets -----------------------------------------------------------------------------------------
@@ -454,3 +455,7 @@ class CheckpointError(CodeletError, ValueError):
 
 class FileError(CodeletError, OSError):
     """A file that cannot be written."""
+
+
+class FileFormatError(CodeletError, ValueError):
+    """A file that `cl.load` does not read: it is damaged, was not written by `cl.save`, or needs a newer release."""

@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import IO
+from typing import IO, Any
 
 from codelet.errors import FileError
 
@@ -49,8 +49,12 @@ _LONGEST = 200
 
 
 @contextmanager
-def written_whole(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
+def written_whole(path: str | os.PathLike[str], *, binary: bool = False) -> Iterator[IO[Any]]:
     """A file to write text to. Once that is done it takes the place of what was at `path`, if anything was.
+
+    Args:
+        path: where it is to be.
+        binary: bytes are written in place of text, and are on the disk before the file takes its place.
 
     Raises:
         FileError: a path at which no file can be written.
@@ -58,12 +62,15 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
     target = check_writable(path)
     folder, name = os.path.split(target)
     try:
-        number, beside = tempfile.mkstemp(dir=folder, prefix=f".{name}.", text=True)
+        number, beside = tempfile.mkstemp(dir=folder, prefix=f".{name}.", text=not binary)
     except OSError as error:
         raise _refused(path, error) from error
     try:
-        with os.fdopen(number, "w", encoding="utf-8") as file:
+        with os.fdopen(number, "wb") if binary else os.fdopen(number, "w", encoding="utf-8") as file:
             yield file
+            if binary:
+                file.flush()
+                os.fsync(file.fileno())
         # As a file that is simply opened: for others to read as far as the user lets them.
         mask = os.umask(0)
         os.umask(mask)

@@ -25,6 +25,8 @@ _WHERE = {
     "TargetError": "model.machine",
     "UnknownCyclesWarning": "model.costs",
     "compare": "model.report.comparison",
+    "load": "running.saved_files",
+    "save": "running.saved_files",
 }
 
 

@@ -85,11 +85,16 @@ def _build(arguments: argparse.Namespace) -> None:
     _put(arguments, result, result.as_json)
 
 
+def _stem(name: str) -> str:
+    """What an output is called where no name is given for it."""
+    return name.removesuffix(".codelet").replace(":", ".")
+
+
 def _draw(arguments: argparse.Namespace) -> None:
     from ipu_backend.jobs.draw import draw_function
 
     options = _built(arguments, "size", "style", "colour", "palette", "highlight", "profile")
-    path = arguments.output or f"{arguments.name.replace(':', '.')}.png"
+    path = arguments.output or f"{_stem(arguments.name)}.png"
     drawn = draw_function(arguments.name, path, **options)
     _put(arguments, f"{drawn!r}: {path}", lambda: {"name": arguments.name, "path": path, "picture": repr(drawn)})
 
@@ -97,7 +102,7 @@ def _draw(arguments: argparse.Namespace) -> None:
 def _report(arguments: argparse.Namespace) -> None:
     from ipu_backend.jobs.report import report_function
 
-    path = arguments.output or f"{arguments.name.replace(':', '.')}.html"
+    path = arguments.output or f"{_stem(arguments.name)}.html"
     profile, record = report_function(arguments.name, path, **_built(arguments, "picture"))
     _put(arguments, f"{profile!r}: {path}", record.to_dict)
 
@@ -111,6 +116,13 @@ def _check(arguments: argparse.Namespace) -> None:
         sys.exit(1)
 
 
+def _run(arguments: argparse.Namespace) -> None:
+    from ipu_backend.jobs.file_jobs import run_file
+
+    result = run_file(arguments.name, arguments.input, program=arguments.program, output=arguments.output)
+    _put(arguments, result, result.as_json)
+
+
 def _take_counts(job: argparse.ArgumentParser, **meanings: str) -> None:
     """Options of a job that are whole numbers from 1, by name, with what each means."""
     for name, meaning in meanings.items():
@@ -119,6 +131,17 @@ def _take_counts(job: argparse.ArgumentParser, **meanings: str) -> None:
 
 _STANDARD_OUTPUT = "-"
 _MNIST_BATCH = 32
+
+
+def _take_json(job: argparse.ArgumentParser) -> None:
+    """The option of a job that writes JSON."""
+    job.add_argument(
+        "--json",
+        nargs="?",
+        const=_STANDARD_OUTPUT,
+        metavar="PATH",
+        help="write what was found to a file, as JSON; without PATH one line of it takes the place of the text",
+    )
 
 
 def _common() -> argparse.ArgumentParser:
@@ -133,13 +156,7 @@ def _common() -> argparse.ArgumentParser:
             "network's, that of its first result with respect to its first argument"
         ),
     )
-    common.add_argument(
-        "--json",
-        nargs="?",
-        const=_STANDARD_OUTPUT,
-        metavar="PATH",
-        help="write what was found to a file, as JSON; without PATH one line of it takes the place of the text",
-    )
+    _take_json(common)
     return common
 
 
@@ -152,7 +169,8 @@ def _of_graphs(common: argparse.ArgumentParser) -> argparse.ArgumentParser:
         help=(
             "alexnet, resnet18, resnet34, resnet50, strain or mnist: a training step of that network; or "
             "package.module:function, which is called without arguments (with batch=N where --batch is given) and "
-            "returns a function of JAX and an example of each of its arguments"
+            "returns a function of JAX and an example of each of its arguments; draw and report take a file of "
+            "cl.save, model.codelet, as well"
         ),
     )
     _take_counts(
@@ -259,6 +277,26 @@ def _parser() -> argparse.ArgumentParser:
         "--vertices", action="store_true", help="compare the graph itself as well, one family of vertices at a time"
     )
     check.set_defaults(run=_check)
+    run = jobs.add_parser(
+        "run",
+        help="run what a file of cl.save holds",
+        description=(
+            "Read a file that cl.save wrote, run it once on arrays of .npy files, and tell what it gives. Nothing of "
+            "the file runs before its digests and bounds are checked."
+        ),
+    )
+    run.add_argument("name", metavar="FILE", help="model.codelet, say")
+    run.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="[NAME=]PATH",
+        help="an array, of numpy.save, for an argument; of an engine for a variable or a stream. Without NAME in order",
+    )
+    run.add_argument("--program", metavar="NAME", help="of an engine with several programs")
+    run.add_argument("-o", "--output", metavar="PATH", help="write the results, as .npz")
+    _take_json(run)
+    run.set_defaults(run=_run)
     return parser
 
 

@@ -6,6 +6,8 @@ from importlib.metadata import version
 
 # Two processes share two cores: one thread each is fastest.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Plans are made anew: a test would find those of another run.
+os.environ.setdefault("CODELET_CACHE", "0")
 
 import jax
 import pytest

@@ -100,6 +100,11 @@ class Traced(Drawn):
         return self._outputs
 
     @property
+    def _result_types(self) -> Sequence[Any]:
+        """The types of its results, as JAX has them."""
+        return self.jaxpr.out_avals
+
+    @property
     def lowered(self) -> Any:
         """The graph as a pure function: the `cl.Lowered` that a call runs.
 
@@ -190,7 +195,7 @@ class Traced(Drawn):
         given = flatten(self._convention.arranged(arguments, keywords))
         self._arguments.check_like(given, self._convention)
         try:
-            return [_array(own, kind.dtype) for own, kind in zip(given.arrays, self._arguments.arrays, strict=True)]
+            return [as_held(own, kind.dtype) for own, kind in zip(given.arrays, self._arguments.arrays, strict=True)]
         except OverflowError as error:
             raise ArrayError(
                 f"the traced function {self.__name__!r} is given a number that its dtype does not hold",
@@ -209,7 +214,7 @@ class Traced(Drawn):
             ArrayError: arguments of other structure, shapes or dtypes than those that were traced.
         """
         results = self.lowered.flat(self._given(arguments, keywords))
-        avals = self.jaxpr.out_avals
+        avals = self._result_types
         return self._results.filled([returned(own, aval) for own, aval in zip(results, avals, strict=True)])
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -227,6 +232,6 @@ class Traced(Drawn):
         return f"{self!r}\n{self.fusion}\n{self.program}"
 
 
-def _array(value: Any, dtype: Any) -> Any:
+def as_held(value: Any, dtype: Any) -> Any:
     """What the graph is given of an argument: keys as their data, numbers as of the dtype that was traced."""
     return unwrapped(value) if is_key(dtype) else on_device(value).astype(dtype)

@@ -27,6 +27,7 @@ from codelet.ops.blockwise import Axis, Field, Result, Work
 from codelet.ops.homes import ELSEWHERE, Home, Moved, moved_elements, stretch
 from codelet.ops.likely_blocks import likely_blocks
 from codelet.ops.pairs import told
+from codelet.ops.plan_cache import kept_on_disk
 from codelet.ops.planning import MEMORY_FRACTION, Offers, Plan, Steps, best_of, beyond
 from codelet.ops.prices import least_to_move
 from codelet.ops.ways import Vertices, Ways, of_grain, product_of, ways_of
@@ -169,6 +170,7 @@ def _offers(
 
 
 @functools.lru_cache(maxsize=4096)
+@kept_on_disk
 def plan_work(
     target: Target,
     work: Work,

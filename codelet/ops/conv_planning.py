@@ -21,6 +21,7 @@ from codelet.ops.blocks import near
 from codelet.ops.conv_prices import estimates, price
 from codelet.ops.convolved import CODELETS, Blocks, ByRole, Convolved, parts_of
 from codelet.ops.pairs import told
+from codelet.ops.plan_cache import kept_on_disk
 from codelet.ops.planning import MEMORY_FRACTION, Offers, Plan, Steps, best_of, repeated
 from codelet.ops.prices import least_to_move
 from codelet.ops.ways import Vertices, of_grain, ways_of
@@ -138,6 +139,7 @@ def _in_turns(own: Convolved) -> Iterator[list[tuple[str, int, Convolved]]]:
 
 
 @functools.lru_cache(maxsize=1024)
+@kept_on_disk
 def plan_convolved(
     target: Target, own: Convolved, grain: int | None = None, memory_fraction: float = MEMORY_FRACTION
 ) -> Plan:

@@ -26,6 +26,7 @@ from codelet.graphs.stages import Cut
 from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import cuts_of, num_tiles
 from codelet.ops.lookup_codelets import laid_out
+from codelet.ops.plan_cache import kept_on_disk
 from codelet.ops.planning import MEMORY_FRACTION, Option, Plan, block_sizes, cheapest
 from codelet.ops.prices import StepCost, moved_cycles, step_cost, vertex_cycles
 from codelet.target import Target, VertexCycles
@@ -318,6 +319,7 @@ def _options(
 
 
 @functools.lru_cache(maxsize=1024)
+@kept_on_disk
 def plan_lookup(
     target: Target,
     own: Lookup,

@@ -20,6 +20,7 @@ import numpy as np
 from codelet.graphs.stages import Cut
 from codelet.ops.blocks import near
 from codelet.ops.pairs import Pair, told
+from codelet.ops.plan_cache import kept_on_disk
 from codelet.ops.planning import MEMORY_FRACTION, Offers, Plan, best_of, block_sizes, combined
 from codelet.ops.prices import Costs, StepCost, by_group, costs_of, step_costs
 from codelet.ops.ways import Vertices, Ways, of_grain, ways_of
@@ -207,6 +208,7 @@ def _offers(target: Target, own: Pooled, grain: int | None) -> Offers:
 
 
 @functools.lru_cache(maxsize=1024)
+@kept_on_disk
 def plan_pooled(
     target: Target, own: Pooled, grain: int | None = None, memory_fraction: float = MEMORY_FRACTION
 ) -> Plan:

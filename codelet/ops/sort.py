@@ -83,16 +83,16 @@ def _add_network(graph: Graph, operands: Sequence[Tensor], own: Lines, plan: Pla
     def variables(step: int) -> list[Tensor]:
         return [graph.add_variable(f"{name}_{step}", shape, dtype) for name, dtype in zip(names, dtypes, strict=True)]
 
-    held = variables(0)
+    sorted_blocks = variables(0)
 
     def first_fields(before: Block, after: Block, block: Block) -> dict[str, Any]:
         place = (before.elements, after.elements, block.number)
         given = {name: tensor[place] for name, tensor in zip(own.operands, padded, strict=True)}
-        made = {name: tensor[place] for name, tensor in zip(names, held, strict=True)}
+        made = {name: tensor[place] for name, tensor in zip(names, sorted_blocks, strict=True)}
         return {**given, **made, "start": block.number * length}
 
     add_blocks(graph, "sort blocks", block_sorter(own, shapes), cuts, first_fields)
-    masks = list(rounds(blocks))
+    masks, held = list(rounds(blocks)), sorted_blocks
     for step, mask in enumerate(masks, start=1):
         is_last = step == len(masks)
         if is_last:
@@ -101,7 +101,10 @@ def _add_network(graph: Graph, operands: Sequence[Tensor], own: Lines, plan: Pla
         else:
             outputs = dict(zip(names, variables(step), strict=True))
 
-        def fields(before: Block, after: Block, block: Block) -> dict[str, Any]:
+        # A record of the operation asks for fields again later, when the loop has gone on: what they are of is bound.
+        def fields(
+            before: Block, after: Block, block: Block, held: Any = held, mask: int = mask, outputs: Any = outputs
+        ) -> dict[str, Any]:
             lines, number = (before.elements, after.elements), block.number
             given = {f"own{k}": tensor[(*lines, number)] for k, tensor in enumerate(held)}
             other = {f"other{k}": tensor[(*lines, number ^ mask)] for k, tensor in enumerate(held)}

@@ -26,6 +26,7 @@ from jax import lax
 
 from codelet.graphs.stages import Cut
 from codelet.ops.blocks import num_tiles
+from codelet.ops.plan_cache import kept_on_disk
 from codelet.ops.planning import MEMORY_FRACTION, Option, Plan, block_sizes, cheapest
 from codelet.ops.prices import StepCost, step_cost, vertex_cycles
 from codelet.target import Target
@@ -253,6 +254,7 @@ def _cut(name: str, extent: int, block: int, grain: int) -> Cut:
 
 
 @functools.lru_cache(maxsize=1024)
+@kept_on_disk
 def plan_lines(
     target: Target, lines: Lines, grain: int | None = None, memory_fraction: float = MEMORY_FRACTION
 ) -> Plan:

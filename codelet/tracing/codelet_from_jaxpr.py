@@ -23,11 +23,11 @@ from codelet.deprecated import old_arguments
 from codelet.errors import CapturedTracerError, CodeletDefinitionError, CodeletTraceError
 from codelet.jaxprs.batchable import batchable
 from codelet.jaxprs.own_constants import with_own_constants
+from codelet.jaxprs.saved_jaxprs import SavedJaxpr, read_jaxpr, saved_jaxpr
 from codelet.saving import reduced
 from codelet.tracing.codelets import Codelet
 from codelet.tracing.field_types import FieldType
 from codelet.tracing.hints import NO_HINTS, Hints, Issue, check_hints
-from codelet.tracing.saved_jaxprs import SavedJaxpr, read_jaxpr, saved_jaxpr
 from codelet.tracing.traced_codelet import TracedCodelet
 
 _PLAIN_NUMBERS = {"b": bool, "i": int, "f": float, "c": complex}

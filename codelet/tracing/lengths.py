@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 import jax.export
 import numpy as np
 
+from codelet.jaxprs.symbolic_sizes import parsed_size
 from codelet.tracing.cases import greatest, least
 from codelet.views.rows import LENGTH_NAMES
 
@@ -54,13 +55,11 @@ def is_length(size: Any) -> bool:
     return isinstance(size, Symbol) and str(size) in LENGTH_NAMES
 
 
-_OPERATIONS = {"floordiv": operator.floordiv, "mod": operator.mod, "max": np.maximum, "min": np.minimum}
-
-
 def size_at(size: Any, lengths: Mapping[str, Any]) -> Any:
     """A size where symbols stand for lengths.
 
-    By its text, whose grammar is that of `jax.export.symbolic_shape`: JAX has no public way to ask.
+    By its text, whose grammar is that of `jax.export.symbolic_shape`: JAX has no public way to ask. Nothing is
+    evaluated by Python: symbols may be those of a codelet that was read from a file.
 
     Args:
         size: a number, a symbol, or what is computed from symbols; or the text of one.
@@ -68,7 +67,7 @@ def size_at(size: Any, lengths: Mapping[str, Any]) -> Any:
     """
     if not isinstance(size, (Symbol, str)):
         return size
-    return eval(str(size).replace("^", "**"), {"__builtins__": {}, **_OPERATIONS}, dict(lengths))
+    return parsed_size(str(size))(lengths)
 
 
 _OF_NUMBERS = {"floordiv": operator.floordiv, "mod": operator.mod, "max": greatest, "min": least}

@@ -10,6 +10,7 @@ from codelet.draw.paths import check_path
 from codelet.draw.picture import Picture
 from codelet.target import Target
 from ipu_backend.jobs.adjoint import asked_step, profile_of, stages_of
+from ipu_backend.jobs.file_jobs import is_file, step_of_file
 
 
 def draw_function(
@@ -26,7 +27,7 @@ def draw_function(
     """Trace a network's training step or another function, and draw its graph.
 
     Args:
-        name: as `find_function` takes it.
+        name: as `find_function` takes it, or a file of `cl.save`.
         path: where the picture is saved.
         grain: as `cl.trace` takes it.
         batch: as `find_function` takes it.
@@ -44,8 +45,13 @@ def draw_function(
     """
     check_path(path, diagram=path.lower().endswith(".svg"))
     stages = stages_of(adjoint, "profile", *STAGES)
-    traced, step = asked_step(name, stages, grain=grain, batch=batch, target=target, adjoint=adjoint)
-    drawn = (step.graph, step.program) if adjoint else (traced,)
+    if is_file(name):
+        with stages.stage("trace"):
+            step = step_of_file(name)
+        drawn: tuple[Any, ...] = (step.graph, step.program)
+    else:
+        traced, step = asked_step(name, stages, grain=grain, batch=batch, target=target, adjoint=adjoint)
+        drawn = (step.graph, step.program) if adjoint else (traced,)
     placed = None
     by_tile = options.get("colour") == "tile" and any(family.tile is None for family in step.graph.families)
     if profile or by_tile:

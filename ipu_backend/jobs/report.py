@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from codelet.files import check_writable, written_whole
+from codelet.frontends.layers import layer_of
 from codelet.target import Target
 from ipu_backend.jobs.adjoint import asked_step, profile_of, stages_of
+from ipu_backend.jobs.file_jobs import is_file, step_of_file
 from ipu_backend.model.profile import Profile
 from ipu_backend.model.report.advice import advice_of
 from ipu_backend.model.report.page import page_of
@@ -27,7 +29,7 @@ def report_function(
     What the tiles cannot hold is counted all the same.
 
     Args:
-        name: as `find_function` takes it.
+        name: as `find_function` takes it, or a file of `cl.save`.
         path: where the page is written.
         grain: as `cl.trace` takes it.
         batch: as `find_function` takes it.
@@ -46,11 +48,15 @@ def report_function(
     """
     check_writable(path)
     stages = stages_of(adjoint, "profile", "collect", "write")
-    traced, step = asked_step(name, stages, grain=grain, batch=batch, target=target, adjoint=adjoint)
+    if is_file(name):
+        with stages.stage("trace"):
+            step = step_of_file(name)
+    else:
+        _, step = asked_step(name, stages, grain=grain, batch=batch, target=target, adjoint=adjoint)
     with stages.stage("profile"):
         profile = profile_of(step)
     with stages.stage("collect"):
-        record = profile.tables(name, layer_of=traced.layer_of)
+        record = profile.tables(name, layer_of=layer_of)
     with stages.stage("write"):
         text = page_of(record, picture=picture_of_graph(profile, picture))
         with written_whole(path) as file:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import warnings
 import weakref
@@ -12,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from codelet.errors import Line
 from codelet.target import VertexCycles
-from codelet.tracing.codelet_from_jaxpr import JaxprCodelet
-from codelet.tracing.codelets import Codelet
+from codelet.tracing.defined_at import defined_at
 from codelet.tracing.traced_codelet import TracedCodelet
 from ipu_backend.model.body_cycles import JaxprCycles, jaxpr_cycles
 from ipu_backend.model.costs import CyclesError, Mode, UnknownCyclesWarning
@@ -56,20 +53,14 @@ _TOLD: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 """Of the code of each codelet's function, or of a codelet of jaxprs, what its user has been told."""
 
 
-def defined_at(codelet: Codelet) -> Line | None:
-    """The line that defines a codelet; None where no function of a file does."""
-    code = getattr(inspect.unwrap(codelet.function), "__code__", None)
-    return None if code is None or isinstance(codelet, JaxprCodelet) else Line(code, code.co_firstlineno)
-
-
 def _tell(traced: TracedCodelet, causes: Iterable[str]) -> None:
     """Warn of what nobody knows of a codelet, at the line that defines it: of each cause once."""
     line = defined_at(traced.codelet)
     where, file, number = "", "codelet", 1
-    if line is not None:
-        assert isinstance(line.code, CodeType)
-        file, number, where = line.code.co_filename, line.number, f" ({line.place})"
-    told = _TOLD.setdefault(traced.codelet if line is None else line.code, set())
+    code = line.code if line is not None and isinstance(line.code, CodeType) else None
+    if line is not None and code is not None:
+        file, number, where = code.co_filename, line.number, f" ({line.place})"
+    told = _TOLD.setdefault(traced.codelet if code is None else code, set())
     for cause in causes:
         if cause not in told:
             told.add(cause)

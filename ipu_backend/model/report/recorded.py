@@ -8,7 +8,7 @@ import numpy as np
 
 from codelet.draw.groups import layers_by_name
 from codelet.errors import CodeletError, written
-from ipu_backend.model.cost import defined_at
+from codelet.tracing.defined_at import defined_at
 from ipu_backend.model.report.record import Columns, Record
 from ipu_backend.model.report.recorded_graph import placements_table, variables_table, vertices_table
 from ipu_backend.model.report.recorded_memory import (

@@ -1,0 +1,93 @@
+"""Graphs as parts of a file, with what is beside them: a program, what goes in and out, arrays of state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from codelet.errors import CodeletError, FileFormatError, SavingError
+from codelet.graphs.graph import Graph
+from codelet.jaxprs.plain import MalformedError, NotPlainError, Plain, check_form
+from codelet.jaxprs.strict_json import written_json
+from codelet.saved.archive import CODELETS, GRAPH, TENSORS, Archive, damaged
+from codelet.saved.graph_reader import NAMES, GraphReader
+from codelet.saved.graph_writer import GraphWriter
+from codelet.saved.safetensors import read_arrays, written_arrays
+
+_ARRAY = "array "
+
+More = Callable[[GraphWriter], dict[str, Plain]]
+"""Makes the parts of a file beside its graph."""
+
+
+def graph_parts(graph: Graph, more: More, named: Mapping[str, np.ndarray] | None = None) -> dict[str, list[Any]]:
+    """The parts of a file of a graph: by name, piece by piece.
+
+    Args:
+        graph: the graph.
+        more: makes what is beside it.
+        named: further arrays, by name.
+
+    Raises:
+        SavingError: something that files have no form for.
+    """
+    writer = GraphWriter(graph)
+    try:
+        plain = writer.plain(lambda: more(writer))
+    except NotPlainError as error:
+        raise SavingError(
+            "a graph cannot be saved: it holds something that files have no form for",
+            given=str(error),
+            expected="numbers, arrays, text, and codelets of JAX's public primitives",
+        ) from None
+    arrays = {f"{_ARRAY}{k}": array for k, array in enumerate(writer.jaxprs.arrays)}
+    return {
+        GRAPH: [written_json(plain)],
+        CODELETS: [written_json(writer.codelets.plain)],
+        TENSORS: written_arrays({**arrays, **(named or {})}),
+    }
+
+
+class FileReader:
+    """What a file has: its graph, what is beside it, and arrays by name.
+
+    Args:
+        archive: its parts.
+        names: what is beside the graph.
+
+    Attributes:
+        reader: reads what refers to the graph.
+        beside: what is beside the graph, by name.
+        named: arrays by name.
+    """
+
+    def __init__(self, archive: Archive, *names: str):
+        plain = archive.json(GRAPH)
+        check_form(type(plain) is dict and plain.keys() == {*NAMES, *names}, "the parts of a graph")
+        arrays = read_arrays(archive.parts[TENSORS])
+        count = sum(name.startswith(_ARRAY) for name in arrays)
+        check_form(all(f"{_ARRAY}{k}" in arrays for k in range(count)), "the numbers of arrays")
+        self.named = {name: array for name, array in arrays.items() if not name.startswith(_ARRAY)}
+        numbered = [arrays[f"{_ARRAY}{k}"] for k in range(count)]
+        self.beside = {name: plain[name] for name in names}
+        self.reader = GraphReader(plain, archive.json(CODELETS), numbered)
+
+
+def read_safely(path: object, read: Callable[[], Any]) -> Any:
+    """What a function reads of a file, which may be damaged in any way.
+
+    Raises:
+        FileFormatError: it is.
+    """
+    try:
+        return read()
+    except FileFormatError:
+        raise
+    except CodeletError as error:
+        raise damaged(path, str(error).splitlines()[0][:200]) from error
+    except MalformedError as error:
+        raise damaged(path, f"{error!s:.200}") from error
+    except Exception as error:  # whatever JAX, NumPy or Python raises for a number that no writer writes
+        raise damaged(path, f"{type(error).__name__}: {error!s:.200}") from error

@@ -1,0 +1,213 @@
+"""Traced functions in files: the graph and its program, and how arguments and results lie in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from codelet.errors import ArrayError, SavingError
+from codelet.frontends.arguments import Convention, Flat, type_of
+from codelet.frontends.passes.fuse_elementwise import Saved
+from codelet.frontends.traced import Traced, as_held
+from codelet.frontends.values import returned
+from codelet.jaxprs.plain import NotPlainError, Plain, check_form, dtype_name, dtype_named, listed, mapped, text, whole
+from codelet.saved.archive import Archive
+from codelet.saved.graph_files import FileReader, graph_parts, read_safely
+from codelet.saved.graph_writer import GraphWriter
+from codelet.saved.tree_forms import SavedTree, by_path, read_tree, saved_tree
+from codelet.tracing.saved_codelets import UnsavedValue
+from codelet.views.tensor import Tensor
+
+NAMES = ("program", "name", "arguments", "results", "jaxpr", "fusion", "result_types")
+
+# --- writing ----------------------------------------------------------------------------------------------------
+
+
+def _static(writer: GraphWriter, value: Any) -> Plain:
+    try:
+        return ["value", writer.jaxprs.value(value)]
+    except NotPlainError:
+        return ["text", f"{value!r:.200}"]
+
+
+def _flat(writer: GraphWriter, flat: Flat, tensors: Sequence[Tensor]) -> Plain:
+    leaves = []
+    for leaf in flat.leaves:
+        if leaf.is_array:
+            kind = type_of(leaf.value)
+            item: Plain = ["array", [[int(n) for n in kind.shape], dtype_name(kind.dtype), bool(kind.weak_type)]]
+        else:
+            item = _static(writer, leaf.value)
+        leaves.append(item)
+    return {
+        "tree": saved_tree(flat).plain,
+        "leaves": leaves,
+        "tensors": [writer.views.tensor(tensor) for tensor in tensors],
+    }
+
+
+def _jaxpr(writer: GraphWriter, traced: Traced) -> Plain:
+    """The traced jaxpr, where it can be written: it is of use to readers alone."""
+    try:
+        return writer.jaxprs.jaxpr(traced.jaxpr)
+    except NotPlainError:
+        return None
+
+
+def traced_parts(traced: Traced) -> dict[str, list[Any]]:
+    """The parts of a file of a traced function.
+
+    Raises:
+        SavingError: something that files have no form for.
+    """
+
+    def more(writer: GraphWriter) -> dict[str, Plain]:
+        arguments, results = traced._arguments, traced._results
+        types = [[list(aval.shape), dtype_name(aval.dtype), bool(aval.weak_type)] for aval in traced._result_types]
+        fusion = traced.fusion
+        return {
+            "program": writer.program(traced.program),
+            "name": traced.__name__,
+            "arguments": _flat(writer, arguments, traced.flat_inputs),
+            "results": _flat(writer, results, traced.flat_outputs),
+            "jaxpr": _jaxpr(writer, traced),
+            "fusion": [int(fusion.compute_sets), int(fusion.memory_words), int(fusion.exchange_words)],
+            "result_types": types,
+        }
+
+    return graph_parts(traced.graph, more)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+class _Arguments:
+    """How arguments, or results, lie: their structure, and their leaves by path."""
+
+    def __init__(self, plain: Plain, reader: Any):
+        parts = mapped(plain, "tree", "leaves", "tensors")
+        self.tree: SavedTree = read_tree(parts["tree"])
+        self.paths = self.tree.paths()
+        self.arrays: dict[str, jax.ShapeDtypeStruct] = {}
+        self.statics: dict[str, Any] = {}
+        for path, item in zip(self.paths, listed(parts["leaves"], self.tree.count), strict=True):
+            kind, value = listed(item, 2)
+            if kind == "array":
+                self.arrays[path] = _struct(value)
+            else:
+                check_form(kind in ("value", "text"), "a leaf of a pytree")
+                self.statics[path] = reader.values.value(value) if kind == "value" else UnsavedValue(text(value))
+        check_form(len(set(self.paths)) == len(self.paths), "a path that is there twice")
+        self.tensors = tuple(reader.tensor(item) for item in listed(parts["tensors"], len(self.arrays)))
+
+    def filled(self, arrays: Sequence[Any]) -> Any:
+        """The pytree of some arrays."""
+        by_name = {**self.statics, **dict(zip(self.arrays, arrays, strict=True))}
+        return self.tree.filled(iter([by_name[path] for path in self.paths]))
+
+
+def _struct(plain: Plain) -> jax.ShapeDtypeStruct:
+    shape, dtype, weak = listed(plain, 3)
+    check_form(type(weak) is bool, "the type of an array")
+    return jax.ShapeDtypeStruct(tuple(whole(n) for n in listed(shape)), dtype_named(dtype), weak_type=weak)
+
+
+class SavedTraced(Traced):
+    """A traced function that was read from a file. Call it as the function that was traced.
+
+    Arguments may be in any pytrees with the same paths. Results that came in objects of a class come in dicts.
+    """
+
+    def __init__(self, reader: FileReader, read_jaxpr: Callable[[], Any]):
+        beside, graphs = reader.beside, reader.reader
+        self.graph, self.program = graphs.graph, graphs.program(beside["program"])
+        self._own_arguments = _Arguments(beside["arguments"], graphs)
+        self._own_results = _Arguments(beside["results"], graphs)
+        for tensor in self._own_arguments.tensors:
+            check_form(tensor.is_whole_variable, "an argument that is no variable")
+        self._inputs, self._outputs = self._own_arguments.tensors, self._own_results.tensors
+        self._types = [_struct(item) for item in listed(beside["result_types"], len(self._outputs))]
+        self.fusion = Saved(*(whole(item, -(1 << 62)) for item in listed(beside["fusion"], 3)))
+        self.__name__ = text(beside["name"], 1000)
+        self.__doc__ = None
+        self.function = self.__call__
+        self._convention = Convention(self.__name__, None, len(self._own_arguments.tree.children), frozenset())
+        self._lowered: Any = None
+        self._read_jaxpr, self._jaxpr = read_jaxpr, None
+
+    @property
+    def jaxpr(self) -> Any:  # type: ignore[override]
+        """The traced jaxpr.
+
+        Raises:
+            SavingError: it was not written, since files have no form for something in it.
+        """
+        if self._jaxpr is None:
+            self._jaxpr = self._read_jaxpr()
+        return self._jaxpr
+
+    @property
+    def _result_types(self) -> Sequence[Any]:
+        return self._types
+
+    @property
+    def inputs(self) -> Any:
+        return self._own_arguments.filled(self._inputs)
+
+    @property
+    def outputs(self) -> Any:
+        return self._own_results.filled(self._outputs)
+
+    def _given(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
+        item, passed = self._own_arguments, by_path((*arguments, dict(keywords)) if keywords else arguments)
+        if passed.keys() != {*item.paths}:
+            raise ArrayError(
+                f"the arguments of the traced function {self.__name__!r} have other paths than it was traced for",
+                given=", ".join([*passed][:8]),
+                expected=", ".join(item.paths[:8]),
+                fix="pytrees whose leaves have these paths",
+            )
+        result = []
+        for path, kind in item.arrays.items():
+            if jnp.shape(passed[path]) != kind.shape:
+                raise ArrayError(
+                    f"an argument of the traced function {self.__name__!r} is of another type than it was traced for",
+                    given=f"{path}: {type_of(passed[path])}",
+                    expected=f"{kind}",
+                )
+            result.append(as_held(passed[path], kind.dtype))
+        return result
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """Run the graph on arguments of the function.
+
+        Args:
+            arguments: arrays in pytrees, as those that were traced.
+            keywords: the same, by keyword.
+
+        Raises:
+            ArrayError: arguments of other structure or shapes than those that were traced.
+        """
+        results = self.lowered.flat(self._given(arguments, keywords))
+        return self._own_results.filled([returned(item, kind) for item, kind in zip(results, self._types, strict=True)])
+
+
+def read_traced(path: object, archive: Archive) -> SavedTraced:
+    """The traced function of a file."""
+    reader = FileReader(archive, *NAMES)
+    plain = reader.beside["jaxpr"]
+
+    def read_jaxpr() -> Any:
+        if plain is None:
+            raise SavingError(
+                "a file has no jaxpr of its traced function",
+                given=f"{path!s}",
+                expected="a function of JAX's public primitives",
+                fix="traced.lowered.jaxpr is that of its graph",
+            )
+        return read_safely(path, lambda: reader.reader.values.closed(plain))
+
+    return SavedTraced(reader, read_jaxpr)

@@ -1,0 +1,208 @@
+"""Codelets of files: they run the equations that were traced when their vertices were added.
+
+In come plain data: for each combination of field types and static values that occurred, a jaxpr. Out comes a `Codelet`
+that is traced by binding these equations, for the types that are in the file and for no others. Of a codelet with
+ragged fields the equations have symbols for lengths, and stand for every length that has none of its own.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from codelet.errors import CodeletTraceError, Line
+from codelet.jaxprs import saved_jaxprs  # noqa: F401 (it registers primitives)
+from codelet.jaxprs.jaxpr_codec import JaxprReader
+from codelet.jaxprs.plain import Plain
+from codelet.tracing.codelets import Codelet
+from codelet.tracing.field_types import FieldType
+from codelet.tracing.hints import Hints, Issue
+from codelet.tracing.statics import Settings, static_key, trace_settings
+
+
+@dataclass(frozen=True)
+class UnsavedValue:
+    """A static value, or an argument of an operation, of a type that files have no form for: its text is left of it.
+
+    Attributes:
+        text: as it was printed.
+    """
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+class SavedTrace(NamedTuple):
+    """A codelet for one combination of field types and static values, as a file has it.
+
+    Attributes:
+        inputs: the types of its fields, in order.
+        static: its static values, by name.
+        outputs: the names of what it returns, in order.
+        settings: of JAX, when it was traced.
+        jaxpr: its equations, as plain data.
+    """
+
+    inputs: tuple[FieldType, ...]
+    static: Mapping[str, Hashable]
+    outputs: tuple[str, ...]
+    settings: Settings
+    jaxpr: Plain
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether it stands for all lengths of some fields."""
+        return any(kind.is_ragged for kind in self.inputs)
+
+
+def _types_key(kinds: Sequence[Any]) -> Hashable:
+    return tuple((tuple(kind.shape), np.dtype(kind.dtype)) for kind in kinds)
+
+
+@dataclass(frozen=True)
+class SavedNumbers:
+    """What a codelet's `cycles=` or `trip_count=` said of the fields that occurred.
+
+    Attributes:
+        name: the codelet's.
+        numbers: by the names, shapes and dtypes of fields.
+    """
+
+    name: str
+    numbers: Mapping[Hashable, int] = field(hash=False)
+
+    @staticmethod
+    def key(fields: Mapping[str, Any]) -> Hashable:
+        """What tells fields apart."""
+        return tuple((name, _types_key([item])) for name, item in fields.items() if hasattr(item, "dtype"))
+
+    def __call__(self, **fields: Any) -> int:
+        """The number.
+
+        Raises:
+            CodeletTraceError: the file has none for these fields.
+        """
+        key = self.key(fields)
+        if key not in self.numbers:
+            raise CodeletTraceError(
+                f"codelet {self.name!r} was read from a file that has no cycles for these fields",
+                given=", ".join(map(str, fields)),
+                expected=f"one of {len(self.numbers)} combinations of types, for which it was saved",
+            )
+        return self.numbers[key]
+
+
+class SavedHints(NamedTuple):
+    """The hints of a codelet as a file has them; functions as what they said."""
+
+    workers: int = 1
+    issue: Issue | None = None
+    vectorised: bool = False
+    trip_count: SavedNumbers | int | None = None
+    cycles: SavedNumbers | None = None
+
+
+class SavedCodelet(Codelet):
+    """A codelet that was read from a file. Calling it runs its equations.
+
+    Attributes:
+        traces: what the file has of it.
+        line: where the codelet was defined that was saved, if that is known.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        inputs: Sequence[str],
+        static: Mapping[str, Any],
+        hints: SavedHints,
+        traces: Sequence[SavedTrace],
+        arrays: Sequence[np.ndarray],
+        line: Line | None = None,
+    ):
+        kinds = [(item, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty) for item in inputs]
+        kinds += [(item, inspect.Parameter.KEYWORD_ONLY, default) for item, default in static.items()]
+        parameters = [inspect.Parameter(item, kind, default=default) for item, kind, default in kinds]
+        signature = inspect.Signature(parameters)
+        own_inputs = tuple(inputs)
+
+        def run(*args: Any, **kwargs: Any) -> dict[str, Any]:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            return self._run([bound.arguments[item] for item in own_inputs], bound.kwargs)
+
+        run.__signature__ = signature  # type: ignore[attr-defined]
+        run.__name__ = run.__qualname__ = name
+        self.traces, self.line, self._arrays, self._saved_hints = tuple(traces), line, arrays, hints
+        super().__init__(run, Hints(hints.cycles, hints.workers, hints.issue, hints.vectorised, hints.trip_count))
+        self._by_types: dict[Hashable, list[SavedTrace]] = {}
+        for trace in self.traces:
+            if not trace.is_ragged:
+                self._by_types.setdefault(_types_key(trace.inputs), []).append(trace)
+
+    def _functions(self) -> tuple[Callable[..., Any], ...]:
+        return ()
+
+    def _run(self, fields: Sequence[Any], static: Mapping[str, Any]) -> dict[str, Any]:
+        kinds = [jax.typeof(item) for item in fields]
+        trace, lengths = self._fitting(kinds, static)
+        reader = JaxprReader(self._arrays, lengths)
+        operands = [
+            jax.lax.convert_element_type(item, kind.dtype) if is_plain else item
+            for item, kind, is_plain in zip(fields, trace.inputs, map(_is_plain_number, fields), strict=True)
+        ]
+        return dict(zip(trace.outputs, reader.run(trace.jaxpr, operands), strict=True))
+
+    def _fitting(self, kinds: Sequence[Any], static: Mapping[str, Any]) -> tuple[SavedTrace, Mapping[str, Any]]:
+        """The trace for fields of some types, and what the symbols in it stand for.
+
+        Raises:
+            CodeletTraceError: the file has none.
+        """
+        key, settings = {name: static_key(item) for name, item in static.items()}, trace_settings()
+        same = lambda item: {name: static_key(part) for name, part in item.static.items()} == key  # noqa: E731
+        exact = [item for item in self._by_types.get(_types_key(kinds), ()) if same(item)]
+        weak = [bool(getattr(kind, "weak_type", False)) for kind in kinds]
+        exact.sort(key=lambda item: (item.settings != settings, [kind.weak for kind in item.inputs] != weak))
+        if exact:
+            return exact[0], {}
+        for trace in self.traces:
+            lengths = _lengths(trace.inputs, kinds) if trace.is_ragged and same(trace) else None
+            if lengths is not None:
+                return trace, lengths
+        raise CodeletTraceError(
+            f"codelet {self.name!r} was read from a file that has no equations for these fields",
+            given=", ".join(f"{name}: {kind.dtype}{list(kind.shape)}" for name, kind in zip(self.inputs, kinds)),  # noqa: B905
+            expected=f"one of the {len(self.traces)} combinations of types and static values that it was saved with",
+            fix="a graph that has vertices of these types when it is saved",
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts = (self.name, self.inputs, self.static, self._saved_hints, self.traces, self._arrays, self.line)
+        return SavedCodelet, parts
+
+
+def _is_plain_number(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, complex))
+
+
+def _lengths(expected: Sequence[FieldType], kinds: Sequence[Any]) -> Mapping[str, Any] | None:
+    """What symbols in types stand for, given fields of other types; None where these do not fit."""
+    result: dict[str, Any] = {}
+    for item, kind in zip(expected, kinds, strict=True):
+        if len(item.shape) != len(kind.shape) or item.dtype != kind.dtype:
+            return None
+        for size, passed in zip(item.shape, kind.shape, strict=True):
+            if isinstance(size, int):
+                if size is not passed and size != passed:
+                    return None
+            elif result.setdefault(str(size), passed) is not passed and result[str(size)] != passed:
+                return None
+    return result
