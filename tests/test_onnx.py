@@ -16,6 +16,7 @@ from codelet.onnx.operator_table import known_operators
 from ipu_backend.cli import main
 from tests.onnx_cases import check_case, model_cases, node_cases
 from tests.onnx_mutations import mutations
+from tests.torch_modules import FOLDER, MODULES, write
 
 QUICK = (
     *(
@@ -141,6 +142,77 @@ def test_functions_of_the_file_are_called():
     )
     model.opset_import.append(helper.make_opsetid("own", 1))
     np.testing.assert_array_equal(cl.onnx.load(model)({}, np.arange(3, dtype=np.float32))[0], [0, 2, 4])
+
+
+def _check_module_of_torch(folder, name):
+    stored = np.load(folder / f"torch_{name}.npz")
+    model = cl.onnx.load(folder / f"torch_{name}.onnx")
+    traced = cl.trace(model, model.parameters, stored["x"])
+    (found,) = traced(model.parameters, stored["x"])
+    np.testing.assert_allclose(found, stored["y"], rtol=1e-5, atol=1e-5)
+    return traced
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_of_torch_computes_what_torch_does(name):
+    _check_module_of_torch(FOLDER, name)
+
+
+def test_modules_of_torch_are_the_scopes_of_the_graph():
+    traced = _check_module_of_torch(FOLDER, "transformer_encoder_layer")
+    scopes = {own.name.partition("/")[0] for own in traced.graph.compute_sets}
+    assert {"self_attn", "linear1", "linear2", "norm1", "norm2"} <= scopes
+
+
+@pytest.mark.slow
+def test_torch_exports_modules_that_compute_what_torch_does(tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    write(tmp_path)
+    for name in MODULES:
+        _check_module_of_torch(tmp_path, name)
+
+
+# --- control flow -------------------------------------------------------------------------------------------
+
+
+def _loop(body, carried, outputs, most=None, condition=True):
+    """A loop of a model: from the nodes of its body, its carried values with their shapes, and what it gives."""
+    info = helper.make_tensor_value_info
+    turn, goes = info("turn", TensorProto.INT64, []), info("goes", TensorProto.BOOL, [])
+    states = [info(f"{name}_in", TensorProto.FLOAT, shape) for name, shape in carried.items()]
+    results = [info(name, TensorProto.FLOAT, [2]) for name in outputs]
+    graph = helper.make_graph(body, "body", [turn, goes, *states], [info("still", TensorProto.BOOL, []), *results])
+    starts = {f"{name}_start": shape for name, shape in carried.items()}
+    names = ["most" if most is not None else "", "first", *starts]
+    node = helper.make_node("Loop", names, [f"{name}_out" for name in outputs], name="the loop", body=graph)
+    arrays = {"first": np.array(condition)} | ({} if most is None else {"most": np.array(most, np.int64)})
+    return model_of([node], starts, {f"{name}_out": shape for name, shape in outputs.items()}, arrays)
+
+
+@pytest.mark.parametrize("most", [0, 1, 5, 40])
+def test_a_loop_gives_a_row_for_each_turn_and_none_where_there_is_no_turn(most):
+    body = [
+        helper.make_node("Identity", ["goes"], ["still"]),
+        helper.make_node("Add", ["x_in", "x_in"], ["x"]),
+        helper.make_node("Neg", ["x_in"], ["row"]),
+    ]
+    model = cl.onnx.load(_loop(body, {"x": (2,)}, {"x": (2,), "row": (None, 2)}, most))
+    last, rows = model(model.parameters, np.ones(2, np.float32))
+    np.testing.assert_array_equal(last, np.full(2, 2.0**most, np.float32))
+    np.testing.assert_array_equal(rows, -np.repeat(2.0 ** np.arange(most, dtype=np.float32)[:, None], 2, 1))
+
+
+@pytest.mark.parametrize("turns", [3, 50])
+def test_a_loop_without_a_number_of_turns_ends_by_its_condition(turns):
+    body = [
+        helper.make_node("Constant", [], ["last"], value=numpy_helper.from_array(np.array(turns - 1, np.int64))),
+        helper.make_node("Less", ["turn", "last"], ["still"]),
+        helper.make_node("Add", ["x_in", "x_in"], ["x"]),
+    ]
+    model = cl.onnx.load(_loop(body, {"x": (2,)}, {"x": (2,)}))
+    (last,) = jax.jit(model)(model.parameters, np.ones(2, np.float32))
+    np.testing.assert_array_equal(last, np.full(2, 2.0**turns, np.float32))
 
 
 # --- refused ------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ no function here, but that ONNX defines by others, is its function body.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -126,7 +127,7 @@ class NodeRunner:
         """
         item = self.functions.get((node.domain, node.operator, proto.overload))
         try:
-            with jax.named_scope(scope_name(node.name)):
+            with jax.named_scope(scope_of(proto, node.name)):
                 if item is not None:
                     return self._called(item, node, operands)
                 answer = find(node.domain, node.operator, node.version)
@@ -206,6 +207,19 @@ def scope_name(name: str) -> str:
     """The name of a node as a scope of JAX's: its parts between slashes, of letters that a scope may have."""
     clean = "".join(letter if letter.isalnum() or letter in "_.-/" else "_" for letter in name)
     return "/".join(part for part in clean.split("/") if part) or "node"
+
+
+_TORCH_SCOPES = "pkg.torch.onnx.name_scopes"
+"""Metadata of PyTorch's exporter: modules around a node, the path of each from the outermost on, and the node."""
+
+
+def scope_of(proto: onnx.NodeProto, name: str) -> str:
+    """The scope of a node: the modules around it where PyTorch wrote the file, else its name."""
+    for item in proto.metadata_props:
+        if item.key == _TORCH_SCOPES:
+            modules = re.findall(r"'([^']*)'", item.value)
+            return scope_name("/".join([*(modules[-2:-1] and modules[-2].split(".")), *modules[-1:]]) or name)
+    return scope_name(name)
 
 
 def _type_of(value: Any) -> onnx.TypeProto:
