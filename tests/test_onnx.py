@@ -12,10 +12,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import codelet as cl
+from codelet.models.resnet import resnet
 from codelet.onnx.operator_table import known_operators
 from ipu_backend.cli import main
 from tests.onnx_cases import check_case, model_cases, node_cases
 from tests.onnx_mutations import mutations
+from tests.onnx_of_models import beside_equinox, with_drawn_statistics
 from tests.torch_modules import FOLDER, MODULES, write
 
 QUICK = (
@@ -171,6 +173,23 @@ def test_torch_exports_modules_that_compute_what_torch_does(tmp_path):
     write(tmp_path)
     for name in MODULES:
         _check_module_of_torch(tmp_path, name)
+
+
+def test_a_network_as_onnx_is_the_graph_that_it_is_in_equinox():
+    network, state = resnet(jax.random.key(0), (1, 1), bottleneck=True, classes=5, widths=(4, 8))
+    random = np.random.default_rng(0)
+    state = with_drawn_statistics(state, network, random)
+    shape = (2, 3, 16, 16)
+    pictures = random.standard_normal(shape, np.float32)
+    graphs, logits = [], []
+    for function, parameters in beside_equinox(network, state, shape):
+        traced = cl.trace(function, parameters, pictures)
+        graphs.append(traced.graph)
+        logits.append(traced(parameters, pictures))
+    np.testing.assert_allclose(*logits, rtol=1e-4, atol=1e-5)
+    assert len({len(graph.compute_sets) for graph in graphs}) == 1
+    by_equinox, by_onnx = (graph.num_vertices for graph in graphs)
+    assert abs(by_onnx / by_equinox - 1) <= 0.05
 
 
 # --- control flow -------------------------------------------------------------------------------------------

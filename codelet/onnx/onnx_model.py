@@ -18,7 +18,7 @@ import onnx
 from codelet.errors import ModelError
 from codelet.onnx.operator_table import find
 from codelet.onnx.read_file import read
-from codelet.onnx.run_nodes import NodeRunner, NodeValues, domain_of
+from codelet.onnx.run_nodes import NodeRunner, NodeValues, as_known, domain_of
 
 
 class Model:
@@ -62,7 +62,7 @@ class Model:
             )
         known = {name: array for name, array in arrays.items() if name in fixed or not _is_learned(array)}
         self.parameters = {name: array for name, array in arrays.items() if name not in known}
-        self._known = {**known, **{name: np.asarray(value) for name, value in constants.items()}}
+        self._known = {**known, **{name: as_known(value) for name, value in constants.items()}}
         self.inputs = {
             item.name: _type(item, dimensions)
             for item in graph.input

@@ -190,9 +190,10 @@ def _several(result: Any) -> Sequence[Any]:
     return result if isinstance(result, tuple) else (result,)
 
 
-def _as_known(value: Any) -> Any:
+def as_known(value: Any) -> Any:
+    """A value as it is where it is known when a model is traced: an array of NumPy, or a list of them."""
     if isinstance(value, list):
-        return [_as_known(one) for one in value]
+        return [as_known(one) for one in value]
     return value if value is None else np.asarray(value)
 
 
@@ -200,7 +201,7 @@ def _folded(compute: Any) -> Sequence[Any]:
     """Results of what is known: known as well, unless they are large."""
     with jax.ensure_compile_time_eval(), jax.enable_x64(True):
         result = _several(compute())
-        return tuple(_as_known(item) for item in result)
+        return tuple(as_known(item) for item in result)
 
 
 def scope_name(name: str) -> str:
@@ -214,12 +215,18 @@ _TORCH_SCOPES = "pkg.torch.onnx.name_scopes"
 
 
 def scope_of(proto: onnx.NodeProto, name: str) -> str:
-    """The scope of a node: the modules around it where PyTorch wrote the file, else its name."""
+    """The scope of a node: the modules around it.
+
+    PyTorch notes them as metadata. Else they are the parts of the node's name, without a last one that only repeats the
+    operator: nodes of one module are in one scope, as equations of one layer in JAX are, and fuse as these do.
+    """
     for item in proto.metadata_props:
         if item.key == _TORCH_SCOPES:
-            modules = re.findall(r"'([^']*)'", item.value)
-            return scope_name("/".join([*(modules[-2:-1] and modules[-2].split(".")), *modules[-1:]]) or name)
-    return scope_name(name)
+            *modules, last = re.findall(r"'([^']*)'", item.value) or [name]
+            return scope_name((modules[-1].replace(".", "/") if modules else "") or last)
+    *modules, last = name.split("/")
+    repeats = re.fullmatch(rf"{re.escape(proto.op_type)}(_\d+)?", last, re.IGNORECASE)
+    return scope_name("/".join(modules) if repeats and any(modules) else name)
 
 
 def _type_of(value: Any) -> onnx.TypeProto:
