@@ -1,5 +1,6 @@
 """ONNX files as functions of JAX: what they compute, how they are called, and what is refused."""
 
+import itertools
 import re
 from collections import Counter
 from pathlib import Path
@@ -15,6 +16,8 @@ import codelet as cl
 from codelet.models.resnet import resnet
 from codelet.onnx.operator_table import known_operators
 from ipu_backend.cli import main
+from tests import sklearn_models
+from tests.examples import few
 from tests.onnx_cases import check_case, model_cases, node_cases
 from tests.onnx_mutations import mutations
 from tests.onnx_of_models import beside_equinox, with_drawn_statistics
@@ -146,6 +149,27 @@ def test_functions_of_the_file_are_called():
     np.testing.assert_array_equal(cl.onnx.load(model)({}, np.arange(3, dtype=np.float32))[0], [0, 2, 4])
 
 
+def _check_model_of_sklearn(folder, name):
+    stored = np.load(folder / f"sklearn_{name}.npz")
+    model = cl.onnx.load(folder / f"sklearn_{name}.onnx", dimensions={"X.0": len(stored["x"])})
+    results = cl.trace(model, model.parameters, stored["x"])(model.parameters, stored["x"])
+    for k, found in enumerate(results):
+        np.testing.assert_allclose(np.squeeze(found), stored[f"y{k}"], rtol=1e-5, atol=1e-6)
+
+
+@few("name", sklearn_models.MODELS, quick=["logistic", "two_classes"])
+def test_a_model_of_sklearn_computes_what_sklearn_does(name):
+    _check_model_of_sklearn(sklearn_models.FOLDER, name)
+
+
+@pytest.mark.slow
+def test_skl2onnx_exports_models_that_compute_what_sklearn_does(tmp_path):
+    pytest.importorskip("skl2onnx")
+    sklearn_models.write(tmp_path)
+    for name in sklearn_models.MODELS:
+        _check_model_of_sklearn(tmp_path, name)
+
+
 def _check_module_of_torch(folder, name):
     stored = np.load(folder / f"torch_{name}.npz")
     model = cl.onnx.load(folder / f"torch_{name}.onnx")
@@ -176,10 +200,10 @@ def test_torch_exports_modules_that_compute_what_torch_does(tmp_path):
 
 
 def test_a_network_as_onnx_is_the_graph_that_it_is_in_equinox():
-    network, state = resnet(jax.random.key(0), (1, 1), bottleneck=True, classes=5, widths=(4, 8))
+    network, state = resnet(jax.random.key(0), (1,), bottleneck=True, classes=5, widths=(4,))
     random = np.random.default_rng(0)
     state = with_drawn_statistics(state, network, random)
-    shape = (2, 3, 16, 16)
+    shape = (2, 3, 12, 12)
     pictures = random.standard_normal(shape, np.float32)
     graphs, logits = [], []
     for function, parameters in beside_equinox(network, state, shape):
@@ -190,6 +214,141 @@ def test_a_network_as_onnx_is_the_graph_that_it_is_in_equinox():
     assert len({len(graph.compute_sets) for graph in graphs}) == 1
     by_equinox, by_onnx = (graph.num_vertices for graph in graphs)
     assert abs(by_onnx / by_equinox - 1) <= 0.05
+
+
+# --- operators of which ONNX has no case, beside another runtime --------------------------------------------
+
+
+def _check_beside_runtime(node, inputs, kinds, constants=(), ml=3):
+    """That a node computes what onnxruntime does: from its inputs, and the types of its results."""
+    runtime = pytest.importorskip("onnxruntime")
+    numbers = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64}
+    read = [helper.make_tensor_value_info(name, numbers[str(x.dtype)], x.shape) for name, x in inputs.items()]
+    ranks = [helper.make_tensor_value_info(name, *kind) for name, kind in zip(node.output, kinds, strict=True)]
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", ml)]
+    proto = helper.make_model(helper.make_graph([node], "one", read, ranks), opset_imports=opsets, ir_version=10)
+    expected = runtime.InferenceSession(proto.SerializeToString()).run(None, inputs)
+    with jax.enable_x64(any(x.dtype.itemsize == 8 for x in inputs.values())):
+        model = cl.onnx.load(proto, constants={name: inputs[name] for name in constants})
+        results = jax.jit(model)({}, *(inputs[name] for name in model.inputs))
+    for found, one in zip(results, expected, strict=True):
+        assert found.shape == one.shape
+        np.testing.assert_allclose(found, one, rtol=1e-5, atol=1e-5)
+
+
+@few(
+    "mode, shape",
+    itertools.product(["TF", "IDF", "TFIDF"], [(11,), (3, 7), (2, 2)]),
+    quick=["TF, (2, 2)", "IDF, (11,)", "TFIDF, (3, 7)"],
+)
+def test_n_grams_are_counted_with_the_weights_of_their_pool(mode, shape):
+    random = np.random.default_rng(len(shape))
+    pool = [*random.permutation(6)[:2], *np.unique(random.integers(0, 6, (5, 2)), axis=0).reshape(-1), 1, 2, 3]
+    count = 2 + (len(pool) - 5) // 2 + 1
+    node = helper.make_node(
+        "TfIdfVectorizer",
+        ["x"],
+        ["y"],
+        mode=mode,
+        min_gram_length=1,
+        max_gram_length=3,
+        max_skip_count=2,
+        pool_int64s=[int(item) for item in pool],
+        ngram_counts=[0, 2, len(pool) - 3],
+        ngram_indexes=random.permutation(count).tolist(),
+        weights=random.uniform(0.5, 2, count).tolist(),
+    )
+    kinds = [(TensorProto.FLOAT, [None] * len(shape))]
+    _check_beside_runtime(node, {"x": random.integers(0, 6, shape)}, kinds)
+
+
+@pytest.mark.parametrize("axis", [None, 0, -1])
+@pytest.mark.parametrize("is_sorted", [0, 1])
+def test_different_slices_of_a_known_array_are_found(axis, is_sorted):
+    node = helper.make_node("Unique", ["x"], ["y", "first", "inverse", "counts"], sorted=is_sorted)
+    if axis is not None:
+        node.attribute.append(helper.make_attribute("axis", axis))
+    whole = (TensorProto.INT64, [None])
+    kinds = [(TensorProto.INT64, [None] if axis is None else [None, None]), whole, whole, whole]
+    x = np.random.default_rng(3).integers(0, 2, (5, 3))
+    _check_beside_runtime(node, {"x": x}, kinds, constants=("x",))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_boxes_that_overlap_better_ones_are_left_out(seed):
+    random = np.random.default_rng(seed)
+    inputs = {
+        "boxes": random.uniform(0, 1, (2, 9, 4)).astype(np.float32),
+        "scores": np.round(random.uniform(0, 1, (2, 3, 9)), 1).astype(np.float32),  # some are equal
+        "most": np.array([int(random.integers(1, 6))]),
+        "overlap": np.float32([0.3]),
+        "least": np.float32([0.2]),
+    }
+    node = helper.make_node("NonMaxSuppression", list(inputs), ["y"], center_point_box=seed % 2)
+    _check_beside_runtime(node, inputs, [(TensorProto.INT64, [None, 3])], constants=tuple(inputs))
+
+
+@pytest.mark.parametrize("how", range(4))
+def test_trees_put_their_leaves_together_in_each_way(how):
+    node = helper.make_node(
+        "TreeEnsemble",
+        ["x"],
+        ["y"],
+        domain="ai.onnx.ml",
+        n_targets=2,
+        aggregate_function=how,
+        tree_roots=[0, 2],
+        nodes_featureids=[0, 1, 2],
+        nodes_splits=numpy_helper.from_array(np.float32([0.1, -0.2, 0.0])),
+        nodes_modes=numpy_helper.from_array(np.uint8([0, 3, 1])),
+        nodes_truenodeids=[1, 0, 3],
+        nodes_trueleafs=[0, 1, 1],
+        nodes_falsenodeids=[1, 2, 4],
+        nodes_falseleafs=[1, 1, 1],
+        nodes_missing_value_tracks_true=[1, 0, 0],
+        leaf_targetids=[0, 1, 0, 1, 0],
+        leaf_weights=numpy_helper.from_array(np.float32([1.5, -2, 0.25, 3, -1])),
+    )
+    x = np.random.default_rng(0).standard_normal((7, 3), np.float32)
+    x[2, 0] = np.nan
+    _check_beside_runtime(node, {"x": x}, [(TensorProto.FLOAT, [None, 2])], ml=5)
+
+
+@pytest.mark.parametrize(
+    ("operator", "attributes", "x"),
+    [
+        ("LabelEncoder", {"keys_int64s": [3, 5], "values_floats": [1.0, 2.0], "default_float": -3.0}, [[3, 4], [5, 3]]),
+        ("LabelEncoder", {"keys_floats": [3.0, 5.0], "values_int64s": [7, 9]}, [3.0, 4.0, 5.0]),
+        ("OneHotEncoder", {"cats_int64s": [3, 5, 9], "zeros": 1}, [[3, 9], [4, 5]]),
+        ("Imputer", {"imputed_value_int64s": [1, 2], "replaced_value_int64": 7}, [[7, 5], [6, 7]]),
+        ("Normalizer", {"norm": "L1"}, [[1.0, -3.0], [2.0, 2.0]]),
+        ("Scaler", {"offset": [1.0, 2.0], "scale": [2.0, 0.5]}, [[1.0, -3.0], [2.0, 2.0]]),
+    ],
+)
+def test_features_are_prepared(operator, attributes, x):
+    x = np.asarray(x, np.int64 if isinstance(np.ravel(x)[0], np.integer) else np.float32)
+    whole = "values_int64s" in attributes or operator == "Imputer"
+    node = helper.make_node(operator, ["x"], ["y"], domain="ai.onnx.ml", **attributes)
+    rank = x.ndim + (operator == "OneHotEncoder")
+    _check_beside_runtime(node, {"x": x}, [(TensorProto.INT64 if whole else TensorProto.FLOAT, [None] * rank)])
+
+
+def test_a_gradient_of_a_gradient_and_one_by_a_value_between():
+    training = "ai.onnx.preview.training"
+    nodes = [
+        helper.make_node("Mul", ["x", "x"], ["square"]),
+        helper.make_node("Mul", ["square", "x"], ["cube"]),
+        helper.make_node("Gradient", ["x"], ["slope"], domain=training, xs=["x"], y="cube"),
+        helper.make_node("Gradient", ["x"], ["bend"], domain=training, xs=["x"], y="slope"),
+        helper.make_node("Gradient", ["square", "x"], ["part"], domain=training, xs=["square"], zs=["x"], y="cube"),
+    ]
+    model = model_of(nodes, {"x": (3,)}, {"slope": (3,), "bend": (3,), "part": (3,)})
+    model.opset_import.append(helper.make_opsetid(training, 1))
+    x = np.float32([1, -2, 3])
+    slope, bend, part = cl.trace(cl.onnx.load(model), {}, x)({}, x)
+    np.testing.assert_allclose(slope, 3 * x * x)
+    np.testing.assert_allclose(bend, 6 * x)
+    np.testing.assert_allclose(part, x)
 
 
 # --- control flow -------------------------------------------------------------------------------------------
@@ -265,6 +424,22 @@ def test_all_unknown_operators_are_listed_with_how_often_each_occurs():
     model = model_of(nodes, {"x": (3,)}, {"y": (3,)})
     model.opset_import.append(helper.make_opsetid("elsewhere", 1))
     assert "elsewhere.Mystery (3), elsewhere.Riddle (1)" in _refused(model, "computes some of its operators")
+
+
+def test_operators_of_strings_and_of_files_are_refused_by_their_reason():
+    nodes = [
+        helper.make_node("ImageDecoder", ["x"], ["z"]),
+        helper.make_node("StringNormalizer", ["z"], ["y"]),
+    ]
+    said = _refused(model_of(nodes, {"x": (3,)}, {"y": (3,)}), "computes some of its operators")
+    assert "ImageDecoder (1, of files of pictures), StringNormalizer (1, of strings)" in said
+
+
+def test_a_selection_that_depends_on_data_is_refused_by_the_node():
+    model = cl.onnx.load(model_of([helper.make_node("Unique", ["x"], ["y"], name="a")], {"x": (3,)}, {"y": (None,)}))
+    assert model.shape_inputs == ("x",)
+    with pytest.raises(cl.ModelError, match=r"node 'a' .*the operand 'X' decides shapes, and depends on data"):
+        model({}, np.ones(3, np.float32))
 
 
 def test_arrays_that_have_not_what_they_say_are_refused(tmp_path):

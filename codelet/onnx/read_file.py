@@ -194,6 +194,20 @@ def _check_external(tensor: onnx.TensorProto, needed: int, folder: Path | None) 
         )
 
 
+_REASONS = {
+    **dict.fromkeys(("CategoryMapper", "RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit"), "strings"),
+    **dict.fromkeys(("CastMap", "DictVectorizer", "ZipMap"), "maps"),
+    "ImageDecoder": "files of pictures",
+}
+"""Why nothing computes an operator: what it reads or gives is no array."""
+
+
+def _counted(name: str, count: int) -> str:
+    """How often an operator occurs, and why nothing computes it where that is known."""
+    reason = _REASONS.get(name.rpartition(".")[2])
+    return f"{count}, of {reason}" if reason else f"{count}"
+
+
 def _check_operators(model: onnx.ModelProto, versions: dict[str, int]) -> None:
     """That something computes every operator.
 
@@ -219,6 +233,6 @@ def _check_operators(model: onnx.ModelProto, versions: dict[str, int]) -> None:
     if missing:
         raise ModelError(
             "nothing here computes some of its operators",
-            given=", ".join(f"{name} ({count})" for name, count in missing.most_common()),
+            given=", ".join(f"{name} ({_counted(name, count)})" for name, count in missing.most_common()),
             expected="operators of the documentation's table",
         )

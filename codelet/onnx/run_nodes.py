@@ -24,6 +24,9 @@ _MOST_FOLDED = 1 << 20
 """Elements of a result that is computed when the model is traced."""
 
 
+_GRADIENT = ("ai.onnx.preview.training", "Gradient")
+
+
 class NodeValues:
     """Values by name, and those of the graph around.
 
@@ -74,9 +77,12 @@ class NodeRunner:
             scope: where they read and write.
             attributes: of the function that they are the body of.
         """
-        for proto in nodes:
+        several = list(nodes)
+        for proto in several:
             operands = [scope[name] if name else None for name in proto.input]
             node = self.node(proto, scope, attributes or {})
+            if (node.domain, node.operator) == _GRADIENT:
+                node.attributes["function"] = self._function_of(node, several, scope)
             results = self.results(node, proto, operands)
             for name, result in zip(proto.output, results, strict=False):
                 if name:
@@ -116,6 +122,19 @@ class NodeRunner:
             scope = NodeValues({**constants, **dict(zip(names, operands, strict=True))}, outer)
             self.run(graph.node, scope, attributes)
             return [scope[item.name] for item in graph.output]
+
+        return run
+
+    def _function_of(self, node: OnnxNode, nodes: Sequence[onnx.NodeProto], outer: NodeValues) -> Body:
+        """What a gradient is of: the value that it names as a function of the values that it names."""
+        arguments = [*(node.attribute("xs") or ()), *(node.attribute("zs") or ())]
+        wanted = node.attribute("y", "")
+        between = _nodes_between(nodes, arguments, wanted)
+
+        def run(*operands: Any) -> list[Any]:
+            scope = NodeValues(dict(zip(arguments, operands, strict=True)), outer)
+            self.run(between, scope)
+            return [scope[wanted]]
 
         return run
 
@@ -180,6 +199,26 @@ class NodeRunner:
                 "no function computes it", given=node.operator, expected="an operator of the documentation's table"
             )
         return self._called(function, node, operands)
+
+
+def _names_read(node: onnx.NodeProto) -> set[str]:
+    """The names of values that a node reads, its graphs and what it is the gradient of among them."""
+    names = set(node.input)
+    for attribute in node.attribute:
+        names.update(name for inner in attribute.g.node for name in _names_read(inner))
+        if (node.domain, node.op_type) == _GRADIENT and attribute.name == "y":
+            names.add(attribute.s.decode())
+    return names
+
+
+def _nodes_between(nodes: Sequence[onnx.NodeProto], arguments: Sequence[str], wanted: str) -> list[onnx.NodeProto]:
+    """The nodes by which a value depends on some others, in order."""
+    needed, result = {wanted}.difference(arguments), []
+    for node in reversed(nodes):
+        if needed.intersection(node.output):
+            result.append(node)
+            needed |= _names_read(node).difference(arguments)
+    return result[::-1]
 
 
 def _kind(value: Any) -> str:
