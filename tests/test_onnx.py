@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import codelet as cl
+from benchmarks.onnx_of_models import beside_equinox, with_drawn_statistics
 from codelet.models.resnet import resnet
 from codelet.onnx.operator_table import known_operators
 from ipu_backend.cli import main
@@ -20,7 +21,6 @@ from tests import sklearn_models
 from tests.examples import few
 from tests.onnx_cases import check_case, model_cases, node_cases
 from tests.onnx_mutations import mutations
-from tests.onnx_of_models import beside_equinox, with_drawn_statistics
 from tests.torch_modules import FOLDER, MODULES, write
 
 QUICK = (

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 import codelet as cl
+from benchmarks.onnx_of_models import beside_equinox
 from codelet.models.networks import NETWORKS as NETWORKS_OF_PROJECT
 from tests.onnx_cases import check_case, model_cases, node_cases
 from tests.onnx_networks import NETWORKS, network
-from tests.onnx_of_models import beside_equinox
 
 pytestmark = pytest.mark.slow
 
