@@ -1,7 +1,10 @@
 """ONNX files as functions of JAX: what they compute, how they are called, and what is refused."""
 
+import contextlib
 import itertools
+import math
 import re
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -11,10 +14,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import codelet as cl
+from benchmarks.fresh import peak_bytes
 from benchmarks.onnx_of_models import beside_equinox, with_drawn_statistics
 from codelet.models.resnet import resnet
+from codelet.onnx import run_nodes
 from codelet.onnx.operator_table import known_operators
 from ipu_backend.cli import main
 from tests import sklearn_models
@@ -482,23 +488,137 @@ def test_other_arguments_are_refused():
         model({}, np.ones((2, 3), np.float32))
 
 
-@pytest.mark.parametrize("count", [150, pytest.param(2_000, marks=pytest.mark.slow)])
-def test_a_file_that_was_changed_is_loaded_or_refused(count):
-    outcomes = Counter()
-    for data in mutations(layer((2, 3)), count):
-        try:
-            model = cl.onnx.load(data)
-        except cl.ModelError:
-            outcomes["refused"] += 1
-            continue
-        try:
-            jax.eval_shape(model, model.parameters, *model.inputs.values())
-            outcomes["runs"] += 1
-        except cl.ModelError:
-            outcomes["refused late"] += 1
-    assert sum(outcomes.values()) == count
+def _runs_alike(data, model):
+    """Whether a changed model gives what onnxruntime does, or else ONNX's reference; None where neither runs it."""
+    arrays = [*jax.tree.leaves(jax.eval_shape(model, model.parameters, *model.inputs.values())), *model.inputs.values()]
+    if sum(math.prod(one.shape) for one in arrays) > 1_000_000:
+        return None
+    random, proto = np.random.default_rng(0), onnx.load_model_from_string(data)
+    kinds = {one.name: helper.tensor_dtype_to_np_dtype(one.type.tensor_type.elem_type) for one in proto.graph.input}
+    arguments = {
+        name: (
+            random.integers(0, 20, kind.shape) if kind.dtype.kind == "i" else random.standard_normal(kind.shape)
+        ).astype(kinds[name])
+        for name, kind in model.inputs.items()
+    }
+    results = jax.jit(model)(model.parameters, *arguments.values())
+    alike = None
+    for runtime in (pytest.importorskip("onnxruntime").InferenceSession, ReferenceEvaluator):
+        with contextlib.suppress(Exception):  # of many classes, of which some refuse what others take
+            expected = runtime(data).run(None, arguments)
+            alike = all(
+                np.shape(a) == np.shape(b)
+                and np.allclose(np.asarray(a, float), np.asarray(b, float), rtol=1e-3, atol=1e-4, equal_nan=True)
+                for a, b in zip(results, expected, strict=True)
+            )
+            if alike:
+                return True
+    return alike
+
+
+def _outcome_of_changed(data, *, is_compared):
+    try:
+        model = cl.onnx.load(data, dimensions={"X.0": 3})
+    except cl.ModelError:
+        return "refused"
+    try:
+        jax.eval_shape(model, model.parameters, *model.inputs.values())
+        return "differs" if is_compared and _runs_alike(data, model) is False else "runs"
+    except cl.ModelError:
+        return "refused late"
+
+
+def test_a_file_that_was_changed_is_loaded_or_refused():
+    outcomes = Counter(_outcome_of_changed(data, is_compared=False) for data in mutations([layer((2, 3))], 60))
+    assert sum(outcomes.values()) == 60
     assert outcomes["refused"], outcomes
     assert outcomes["runs"], outcomes
+
+
+@pytest.mark.slow
+def test_two_thousand_changed_files_are_loaded_equal_or_refused_in_bounded_memory_and_time():
+    names = (*(f"torch_{name}" for name in MODULES), "sklearn_forest")
+    models = [layer((2, 3)), *(onnx.load(FOLDER / f"{name}.onnx") for name in names)]
+    _outcome_of_changed(models[0].SerializeToString(), is_compared=True)
+    before, outcomes, slowest = peak_bytes(), Counter(), 0.0
+    for data in mutations(models, 2_000):
+        start = time.process_time()
+        outcomes[_outcome_of_changed(data, is_compared=True)] += 1
+        slowest = max(slowest, time.process_time() - start)
+    assert sum(outcomes.values()) == 2_000
+    assert not outcomes["differs"], outcomes
+    assert min(outcomes["refused"], outcomes["refused late"], outcomes["runs"]) > 100, outcomes
+    assert peak_bytes() - before < 1 << 30
+    assert slowest < 30
+
+
+def test_functions_that_call_one_another_again_and_again_are_refused_in_bounded_time(monkeypatch):
+    monkeypatch.setattr(run_nodes, "MOST_NODES", 2_000)
+    opset = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
+    functions = [helper.make_function("own", "F0", ["x"], ["y"], [helper.make_node("Neg", ["x"], ["y"])], opset)]
+    for k in range(1, 40):
+        calls = [
+            helper.make_node(f"F{k - 1}", ["x"], ["z"], domain="own"),
+            helper.make_node(f"F{k - 1}", ["z"], ["y"], domain="own"),
+        ]
+        functions.append(helper.make_function("own", f"F{k}", ["x"], ["y"], calls, opset))
+    node = helper.make_node("F39", ["x"], ["y"], domain="own")
+    model = model_of([node], {"x": (1,)}, {"y": (1,)}, functions=functions)
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    with pytest.raises(cl.ModelError, match="hold too many nodes"):
+        jax.eval_shape(cl.onnx.load(model), {}, np.ones(1, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "attributes"),
+    [
+        ("ConstantOfShape", {"shape": [1 << 15, 1 << 15]}, {}),
+        ("Expand", {"a": [[1.0]], "shape": [1 << 15, 1 << 15]}, {}),
+        ("Tile", {"a": [[1.0]], "repeats": [1 << 15, 1 << 15]}, {}),
+        ("Pad", {"a": [1.0], "pads": [0, 1 << 30]}, {}),
+        ("Add", {"a": np.zeros((1 << 15, 1), np.float32), "b": np.zeros((1, 1 << 15), np.float32)}, {}),
+        ("MatMul", {"a": np.zeros((1 << 15, 1), np.float32), "b": np.zeros((1, 1 << 15), np.float32)}, {}),
+    ],
+)
+def test_what_is_known_and_large_is_not_computed_when_a_model_is_traced(operator, inputs, attributes):
+    arrays = {
+        name: np.asarray(value, np.int64 if name in ("shape", "repeats", "pads") else np.float32)
+        for name, value in inputs.items()
+    }
+    node = helper.make_node(operator, list(inputs), ["large"], **attributes)
+    total = helper.make_node("ReduceSum", ["large"], ["sum"], keepdims=0)
+    nodes = [node, total, helper.make_node("Add", ["x", "sum"], ["y"])]
+    model = cl.onnx.load(model_of(nodes, {"x": ()}, {"y": ()}, arrays))
+    before = peak_bytes()
+    (kind,) = jax.eval_shape(model, model.parameters, np.float32(1))
+    assert kind.shape == ()
+    assert peak_bytes() - before < 1 << 28
+
+
+@pytest.mark.parametrize(("operator", "values"), [("Range", [0, 1 << 40, 1]), ("HannWindow", [1 << 40])])
+def test_what_must_be_known_and_is_large_is_refused(operator, values):
+    arrays = {f"a{k}": np.array(value, np.int64) for k, value in enumerate(values)}
+    nodes = [
+        helper.make_node(operator, list(arrays), ["long"], name="long"),
+        helper.make_node("Cast", ["long"], ["cast"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceSum", ["cast"], ["sum"], keepdims=0),
+        helper.make_node("Add", ["x", "sum"], ["y"]),
+    ]
+    model = cl.onnx.load(model_of(nodes, {"x": ()}, {"y": ()}, arrays))
+    with pytest.raises(cl.ModelError, match=rf"node 'long' \({operator} .*no array is made of this shape"):
+        model(model.parameters, np.float32(1))
+
+
+def test_whole_numbers_of_more_than_32_bits_are_refused_where_arrays_have_32():
+    nodes = [helper.make_node("Clip", ["x", "", "most"], ["y"], name="the clip")]
+    proto = model_of(nodes, {"x": (3,)}, {"y": (3,)}, {"most": np.array(1 << 40, np.int64)})
+    for kind in (*proto.graph.input, *proto.graph.output):
+        kind.type.tensor_type.elem_type = TensorProto.INT64
+    model, x = cl.onnx.load(proto), np.arange(3)
+    with pytest.raises(cl.ModelError, match=r"node 'the clip' .*whole numbers of more than 32 bits"):
+        model({}, x)
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(cl.onnx.load(proto)({}, x)[0], x)
 
 
 def test_the_table_of_operators_is_that_of_the_code():

@@ -17,11 +17,18 @@ import onnx
 
 import codelet.onnx.operators  # noqa: F401 (they enter themselves in the table)
 from codelet.errors import CodeletError, ModelError
-from codelet.onnx.node import Body, OnnxNode, is_known
-from codelet.onnx.operator_table import find
+from codelet.onnx.node import Body, OnnxNode, as_array, is_known
+from codelet.onnx.operator_table import Operator, find
+from codelet.refusals import REFUSALS
 
-_MOST_FOLDED = 1 << 20
+_MOST_FOLDED = 1 << 22
 """Elements of a result that is computed when the model is traced."""
+
+_SURELY_FOLDED = 1 << 10
+"""Elements of operands, and whole numbers in attributes, up to which no result is large."""
+
+MOST_NODES = 200_000
+"""Nodes that are evaluated, in functions, branches and turns of loops as often as these are."""
 
 
 _GRADIENT = ("ai.onnx.preview.training", "Gradient")
@@ -64,8 +71,18 @@ class NodeRunner:
         functions: the model's own, by domain, name and overload.
     """
 
-    def __init__(self, versions: Mapping[str, int], functions: Mapping[tuple[str, str, str], onnx.FunctionProto]):
+    def __init__(
+        self,
+        versions: Mapping[str, int],
+        functions: Mapping[tuple[str, str, str], onnx.FunctionProto],
+        around: NodeRunner | None = None,
+    ):
         self.versions, self.functions = dict(versions), functions
+        self._count = [0] if around is None else around._count  # of nodes, shared with what runs functions
+
+    def start(self) -> None:
+        """Count nodes from 0 on."""
+        self._count[0] = 0
 
     def run(
         self, nodes: Iterable[onnx.NodeProto], scope: NodeValues, attributes: Mapping[str, Any] | None = None
@@ -79,6 +96,13 @@ class NodeRunner:
         """
         several = list(nodes)
         for proto in several:
+            self._count[0] += 1
+            if self._count[0] > MOST_NODES:
+                raise ModelError(
+                    "its functions and loops hold too many nodes, each as often as it is run",
+                    given=f"more than {MOST_NODES:,} nodes, at {proto.op_type} {proto.name!r}",
+                    expected=f"{MOST_NODES:,} at most",
+                )
             operands = [scope[name] if name else None for name in proto.input]
             node = self.node(proto, scope, attributes or {})
             if (node.domain, node.operator) == _GRADIENT:
@@ -154,25 +178,18 @@ class NodeRunner:
                     return self._by_definition(node, proto, operands)
                 asked = (one for k, one in enumerate(operands) if k not in answer.by_type)
                 if answer.is_folded and all(one is None or is_known(one) for one in asked):
-                    return _folded(lambda: answer.function(node, *operands))
+                    results = _folded(lambda: answer.function(node, *operands), _may_be_large(node, answer, operands))
+                    if results is not None:
+                        return results
                 # What is known is in 64 bits; what is computed in the dtypes that JAX has.
                 arguments = [
-                    one if k in answer.fixed or not is_known(one) or answer.sees_constants else jnp.asarray(one)
+                    one if k in answer.fixed or not is_known(one) or answer.sees_constants else as_array(one, node)
                     for k, one in enumerate(operands)
                 ]
                 return _several(answer.function(node, *arguments))
         except CodeletError:
             raise
-        except (
-            TypeError,
-            ValueError,
-            KeyError,
-            IndexError,
-            AttributeError,
-            ZeroDivisionError,
-            OverflowError,
-            NotImplementedError,
-        ) as error:
+        except REFUSALS as error:
             kinds = ", ".join(_kind(one) for one in operands)
             raise node.error(
                 "it cannot be computed",
@@ -186,7 +203,7 @@ class NodeRunner:
         defaults = {item.name: onnx.helper.get_attribute_value(item) for item in function.attribute_proto}
         defaults = {name: item.decode() if isinstance(item, bytes) else item for name, item in defaults.items()}
         versions = {domain_of(item.domain): item.version for item in function.opset_import}
-        inner = NodeRunner({**self.versions, **versions}, self.functions)
+        inner = NodeRunner({**self.versions, **versions}, self.functions, self)
         scope = NodeValues(arguments)
         inner.run(function.node, scope, {**defaults, **node.attributes})
         return [scope.values.get(name) for name in function.output]
@@ -236,8 +253,28 @@ def as_known(value: Any) -> Any:
     return value if value is None else np.asarray(value)
 
 
-def _folded(compute: Any) -> Sequence[Any]:
-    """Results of what is known: known as well, unless they are large."""
+def _may_be_large(node: OnnxNode, answer: Operator, operands: Sequence[Any]) -> bool:
+    """Whether a result may be: by its operands, by those that decide shapes, or by whole numbers in attributes."""
+    sizes = sum(np.size(one) for k, one in enumerate(operands) if one is not None and k not in answer.by_type)
+    numbers = (one for one in node.attributes.values() if isinstance(one, (int, list)))
+    return bool(answer.fixed) or max(sizes, *map(_largest, numbers), 0) > _SURELY_FOLDED
+
+
+def _largest(numbers: int | list[Any]) -> int:
+    several = numbers if isinstance(numbers, list) else [numbers]
+    return max((abs(one) for one in several if isinstance(one, int)), default=0)
+
+
+def _folded(compute: Any, may_be_large: bool) -> Sequence[Any] | None:
+    """Results of what is known: known as well, unless they are large, when there are none."""
+    if may_be_large:
+        try:
+            with jax.enable_x64(True):
+                shapes = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, _several(compute())))
+        except jax.errors.JAXTypeError:  # it asks for values; then it is by `host_shape` that they are not large
+            shapes = ()
+        if sum(one.size for one in jax.tree.leaves(shapes)) > _MOST_FOLDED:
+            return None
     with jax.ensure_compile_time_eval(), jax.enable_x64(True):
         result = _several(compute())
         return tuple(as_known(item) for item in result)

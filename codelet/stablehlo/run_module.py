@@ -15,6 +15,7 @@ import numpy as np
 
 import codelet.stablehlo.operations  # noqa: F401 (they enter themselves in the table)
 from codelet.errors import CodeletError, ModelError
+from codelet.refusals import REFUSALS
 from codelet.stablehlo.hlo_operation import HloOperation
 from codelet.stablehlo.operation_table import KEEPS_CONSTANTS, OPERATIONS
 
@@ -89,16 +90,7 @@ class ModuleRunner:
                 result = OPERATIONS[name](output, *operands)
         except CodeletError:
             raise
-        except (
-            TypeError,
-            ValueError,
-            KeyError,
-            IndexError,
-            AttributeError,
-            NotImplementedError,
-            OverflowError,
-            AssertionError,
-        ) as error:
+        except REFUSALS as error:
             raise output.error(
                 "it cannot be computed", given=str(error)[:400], expected="operands as StableHLO has them"
             ) from error

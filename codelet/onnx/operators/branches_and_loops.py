@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codelet.onnx.node import OnnxNode, is_known, whole_dtype
+from codelet.onnx.node import OnnxNode, as_array, is_known, whole_dtype
 from codelet.onnx.operator_table import operator
 
 _UNROLLED = 32
@@ -29,8 +29,7 @@ def branch(node: OnnxNode, condition: Any) -> tuple[Any, ...]:
 
 
 def _arrays(values: Any) -> list[Any]:
-    """Arrays; a sequence stays one of them."""
-    return jax.tree.map(jnp.asarray, list(values))
+    return [as_array(one) for one in values]
 
 
 @operator("Loop", is_folded=False, sees_constants=True)
@@ -85,7 +84,8 @@ def _stacked(rows: list[Any]) -> Any:
 
 
 def _scanned(node: OnnxNode, body: Any, number: int, carried: tuple[Any, ...], count: int) -> tuple[Any, ...]:
-    def turn(state: Any, k: Any) -> Any:
+    def turn(state: Any, _: Any) -> Any:
+        k, state = state
         goes, *rest = body(k, np.array(True), *state)
         if not is_known(goes):
             raise node.error(
@@ -93,9 +93,10 @@ def _scanned(node: OnnxNode, body: Any, number: int, carried: tuple[Any, ...], c
                 given="a condition that is computed",
                 expected="a constant number of iterations",
             )
-        return _arrays(rest[:count]), _arrays(rest[count:])
+        return (k + 1, _arrays(rest[:count])), _arrays(rest[count:])
 
-    state, stacked = lax.scan(turn, _arrays(carried), jnp.arange(number, dtype=whole_dtype()))
+    start = jnp.zeros((), whole_dtype()), _arrays(carried)
+    (_, state), stacked = lax.scan(turn, start, length=number)
     return (*state, *stacked)
 
 

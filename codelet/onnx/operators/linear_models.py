@@ -7,9 +7,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from codelet.onnx.node import OnnxNode, whole_dtype
+from codelet.onnx.node import OnnxNode, as_array
 from codelet.onnx.operator_table import operator
-from codelet.onnx.operators.trees import class_labels, transformed
+from codelet.onnx.operators.trees import class_labels, labelled, transformed
 
 _DOMAIN = "ai.onnx.ml"
 
@@ -40,7 +40,7 @@ def linear_classifier(node: OnnxNode, x: Any) -> tuple[Any, Any]:
     if scores.shape[1] != len(labels):
         raise node.error("it has not a score for each class", given=scores.shape[1], expected=f"{len(labels)}")
     result = transformed(node, scores, node.attribute("post_transform", "NONE")).astype(np.float32)
-    return jnp.asarray(labels)[jnp.argmax(scores, 1)], result
+    return labelled(node, labels, jnp.argmax(scores, 1)), result
 
 
 @operator("Scaler", domain=_DOMAIN)
@@ -91,13 +91,13 @@ def label_encoder(node: OnnxNode, x: Any) -> Any:
     if keys is None or values is None or np.asarray(keys).dtype.kind in "OSU" or np.asarray(values).dtype.kind in "OSU":
         raise node.error("its table is of strings", given="keys or values that are strings", expected="numbers")
     is_whole = bool(node.attribute("values_int64s"))
-    name, dtype = ("default_int64", whole_dtype()) if is_whole else ("default_float", np.float32)
-    table = np.asarray(values) if node.attribute("values_tensor") is not None else np.asarray(values, dtype)
+    name, dtype = ("default_int64", np.int64) if is_whole else ("default_float", np.float32)
+    table = np.asarray(values if node.attribute("values_tensor") is not None else np.asarray(values, dtype))
     default = node.attribute("default_tensor", node.attribute(name, -1 if is_whole else -0.0))
-    known = jnp.asarray(np.asarray(keys).astype(x.dtype))
+    known = as_array(np.asarray(keys), node).astype(x.dtype)
     hits = (x[..., None] == known) | (jnp.isnan(x[..., None]) & jnp.isnan(known))
-    found = jnp.asarray(table)[jnp.argmax(hits, -1)]
-    return jnp.where(jnp.any(hits, -1), found, np.asarray(default, table.dtype).reshape(()))
+    found = as_array(table, node)[jnp.argmax(hits, -1)]
+    return jnp.where(jnp.any(hits, -1), found, as_array(np.asarray(default, table.dtype).reshape(()), node))
 
 
 @operator("OneHotEncoder", domain=_DOMAIN)
@@ -105,5 +105,5 @@ def one_hot_encoder(node: OnnxNode, x: Any) -> Any:
     """For each value a row that says which category it is."""
     if not node.attribute("cats_int64s"):
         raise node.error("its categories are strings", given="cats_strings", expected="cats_int64s")
-    categories = jnp.asarray(np.asarray(node.attribute("cats_int64s"), np.int64).astype(x.dtype))
+    categories = as_array(np.asarray(node.attribute("cats_int64s"), np.int64), node).astype(x.dtype)
     return (x[..., None] == categories).astype(np.float32)

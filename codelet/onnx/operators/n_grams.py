@@ -9,6 +9,7 @@ import numpy as np
 
 from codelet.onnx.node import OnnxNode
 from codelet.onnx.operator_table import operator
+from codelet.onnx.operators.shapes import checked_shape
 
 
 def _pools(node: OnnxNode) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -39,11 +40,11 @@ def tf_idf(node: OnnxNode, x: Any) -> Any:
         raise node.error("its tokens are strings", given="pool_strings", expected="pool_int64s")
     places, weights = np.asarray(node.attribute("ngram_indexes")), node.attribute("weights")
     tokens = jnp.reshape(x, (-1, x.shape[-1] if x.ndim else 1))
-    result = jnp.zeros((tokens.shape[0], max(places) + 1), np.float32)
+    result = jnp.zeros(checked_shape(node, (tokens.shape[0], int(max(places)) + 1)), np.float32)
     for rows, numbers in _pools(node):
         fits = np.all(rows.astype(x.dtype) == rows, 1)  # others are in no array of this dtype
         rows, numbers = rows[fits], numbers[fits]
-        skips = 1 if rows.shape[1] == 1 else node.attribute("max_skip_count") + 1
+        skips = 1 if rows.shape[1] == 1 else min(node.attribute("max_skip_count") + 1, max(1, tokens.shape[1]))
         counts = sum(_counts(tokens, rows, skip) for skip in range(1, skips + 1))
         share = (counts > 0 if node.attribute("mode") == "IDF" else jnp.asarray(counts)).astype(np.float32)
         if node.attribute("mode") != "TF" and weights:

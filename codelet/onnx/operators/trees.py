@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from codelet.onnx.node import OnnxNode, whole_dtype
+from codelet.onnx.node import OnnxNode, as_array
 from codelet.onnx.operator_table import operator
+from codelet.onnx.operators.shapes import host_shape
 
 _DOMAIN = "ai.onnx.ml"
 
@@ -132,7 +133,7 @@ def tree_ensemble(node: OnnxNode, x: Any) -> Any:
     array = lambda name: np.asarray(node.attribute(name))  # noqa: E731
     modes, inner = array("nodes_modes").astype(np.int64), len(array("nodes_featureids"))
     targets, weights = array("leaf_targetids"), array("leaf_weights")
-    leaves = np.full((len(targets), node.attribute("n_targets")), np.nan)
+    leaves = np.full(host_shape(node, len(targets), node.attribute("n_targets")), np.nan)
     leaves[np.arange(len(targets)), targets] = weights
     follows = [
         array(f"nodes_{side}nodeids") + inner * array(f"nodes_{side}leafs").astype(np.int64)
@@ -179,7 +180,7 @@ def _listed(node: OnnxNode, kind: str, targets: int) -> Trees:
         for ids in (node.attribute("nodes_truenodeids"), node.attribute("nodes_falsenodeids"))
     ]
     firsts = {key[0]: key for key in reversed(keys)}
-    weights = np.full((int(is_leaf.sum()), targets), np.nan)
+    weights = np.full(host_shape(node, int(is_leaf.sum()), targets), np.nan)
     ids = [node.attribute(f"{kind}_{name}") for name in ("treeids", "nodeids", "ids")]
     for tree, leaf, target, weight in zip(*ids, _values(node, f"{kind}_weights", len(ids[0])), strict=True):
         place = numbers[tree, leaf] - len(inner), target
@@ -220,7 +221,12 @@ def class_labels(node: OnnxNode, *names: str) -> np.ndarray:
     labels = next((node.attribute(name) for name in names if node.attribute(name)), None)
     if labels is None:
         raise node.error("its classes are strings", given="labels that are strings", expected=" or ".join(names))
-    return np.asarray(labels, np.int64).astype(whole_dtype())
+    return np.asarray(labels, np.int64)
+
+
+def labelled(node: OnnxNode, labels: np.ndarray, numbers: Any) -> Any:
+    """The label of each number of a class."""
+    return as_array(labels, node)[numbers.astype(np.int32)]
 
 
 @operator("TreeEnsembleClassifier", domain=_DOMAIN)
@@ -232,10 +238,10 @@ def tree_ensemble_classifier(node: OnnxNode, x: Any) -> tuple[Any, Any]:
     scored = sorted(set(node.attribute("class_ids")))
     if len(labels) != 2 or len(scored) != 1:
         scores = scores + _base(node, x)
-        return jnp.asarray(labels)[jnp.argmax(scores, 1)], transformed(node, scores, after).astype(np.float32)
+        return labelled(node, labels, jnp.argmax(scores, 1)), transformed(node, scores, after).astype(np.float32)
     base = _values(node, "base_values", 0)
     score = scores[:, scored[0]] + (base[-1].astype(x.dtype) if base.size else 0)
     if np.nanmin(trees.weights) >= 0:  # which are shares
-        return jnp.asarray(labels)[(score > 0.5).astype(np.int32)], jnp.stack([1 - score, score], 1).astype(np.float32)
+        return labelled(node, labels, score > 0.5), jnp.stack([1 - score, score], 1).astype(np.float32)
     both = transformed(node, jnp.stack([-score, score], 1), after)
-    return jnp.asarray(labels)[(score > 0).astype(np.int32)], both.astype(np.float32)
+    return labelled(node, labels, score > 0), both.astype(np.float32)
