@@ -57,6 +57,7 @@ from benchmarks.adjoint import (
 from benchmarks.adjoint_memory import adjoint_memory
 from benchmarks.draw import draw_small
 from benchmarks.harness import BENCHMARKS
+from benchmarks.onnx_trace import onnx_trace
 from benchmarks.trace_compile import trace_compile
 from benchmarks.traced_steps import (
     alexnet_step,
@@ -106,6 +107,7 @@ __all__ = [
     "mnist_step",
     "mnist_traced_step",
     "npbench",
+    "onnx_trace",
     "ops_attention",
     "ops_conv",
     "ops_embedding",

@@ -31,7 +31,7 @@ JAX = "0.10."
 
 UNCOUNTED = (
     *("adjoint_memory", "build", "call_chain", "compile", "draw", "draw_small", "many_codelets", "mesh"),
-    *("placement", "profile", "report", "trace_compile"),
+    *("onnx_trace", "placement", "profile", "report", "trace_compile"),
 )
 """Benchmarks that measure something other than how fast a program runs."""
 

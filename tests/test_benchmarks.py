@@ -57,6 +57,7 @@ SMALL = {
     "resnet34_step": {"network": "mnist"},
     "strain_step": {"network": "mnist", "batch": 2},
     "mnist_traced_step": {"batch": 2},
+    "onnx_trace": {"network": "small", "rounds": 1},
     "trace_compile": {"network": "mnist", "fine": "mnist", "grain": 4096, "coarse": 8192, "rounds": 1},
     "bitonic": {"size": 16, "rounds": 1},
     "blocks": {"grids": {"odd": (9, (2, 3))}, "turns": 4},
@@ -143,6 +144,7 @@ ROWS = {
     "resnet34_step": ["resnet34_step"],
     "strain_step": ["strain_step", "strain_step/batch2"],
     "mnist_traced_step": ["mnist_traced_step"],
+    "onnx_trace": ["onnx_trace"],
     "trace_compile": [
         "trace_compile",
         *(f"trace_compile/{own}" for own in ("coarse", "traced", "lowered", "compiled", "reuse")),
@@ -338,6 +340,7 @@ LONG = (
         "ising",
         "call_chain",
         "mnist_traced_step",
+        "onnx_trace",
         "ops_reduce",
         "ops_softmax",
         "resnet50_step",

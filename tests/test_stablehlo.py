@@ -10,6 +10,7 @@ import pytest
 from jax import lax
 
 import codelet as cl
+from tests import tensorflow_functions
 
 X = jnp.asarray(np.random.default_rng(0).standard_normal((4, 5), np.float32))
 IMAGES = np.random.default_rng(1).standard_normal((2, 3, 8, 8), np.float32)
@@ -84,26 +85,48 @@ def test_a_text_and_an_artifact_are_loaded():
         _check(found, jax.nn.softmax(X))
 
 
-def test_what_tensorflow_writes_is_loaded():
-    """A dense layer as its bridge writes it: constants by bytes, shapes of its own, no names of JAX."""
+def _check_function_of_tensorflow(folder, name):
+    stored = np.load(folder / f"tensorflow_{name}.npz")
+    arguments, expected = ([stored[key] for key in stored if key[0] == letter] for letter in "xy")
+    module = cl.stablehlo.load((folder / f"tensorflow_{name}.mlir").read_text())
+    results = cl.trace(module, *arguments)(*arguments)
+    for found, one in zip(results, expected, strict=True):
+        np.testing.assert_allclose(found, one, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", tensorflow_functions.FUNCTIONS)
+def test_a_function_of_tensorflow_computes_what_tensorflow_does(name):
+    _check_function_of_tensorflow(tensorflow_functions.FOLDER, name)
+
+
+@pytest.mark.slow
+def test_tensorflow_writes_functions_that_compute_what_tensorflow_does(tmp_path):
+    pytest.importorskip("tensorflow")
+    tensorflow_functions.write(tmp_path)
+    for name in tensorflow_functions.FUNCTIONS:
+        _check_function_of_tensorflow(tmp_path, name)
+
+
+def test_constants_may_be_bytes():
     text = """
-    module @a_inference_model attributes {tf.versions = {producer = 1994 : i32}} {
-      func.func @main(%arg0: tensor<1x3xf32> {tf_saved_model.index_path = ["x"]}) -> tensor<1x2xf32> {
-        %cst = stablehlo.constant dense<[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]> : tensor<3x2xf32>
-        %bias = stablehlo.constant dense<"0x0000003F000000BF"> : tensor<2xf32>
-        %zero = stablehlo.constant dense<0.000000e+00> : tensor<1x2xf32>
-        %0 = stablehlo.dot %arg0, %cst, precision = [DEFAULT, DEFAULT]
-          : (tensor<1x3xf32>, tensor<3x2xf32>) -> tensor<1x2xf32>
-        %1 = stablehlo.broadcast_in_dim %bias, dims = [1] : (tensor<2xf32>) -> tensor<1x2xf32>
-        %2 = stablehlo.add %0, %1 : tensor<1x2xf32>
-        %3 = stablehlo.maximum %2, %zero : tensor<1x2xf32>
-        return %3 : tensor<1x2xf32>
-      }
+    func.func @main(%x: tensor<1x2xf32>) -> tensor<1x2xf32> {
+      %bias = stablehlo.constant dense<"0x0000003F000000BF"> : tensor<2xf32>
+      %0 = stablehlo.broadcast_in_dim %bias, dims = [1] : (tensor<2xf32>) -> tensor<1x2xf32>
+      %1 = stablehlo.add %x, %0 : tensor<1x2xf32>
+      return %1 : tensor<1x2xf32>
     }"""
-    x = np.array([[1.0, -1.0, 0.5]], np.float32)
-    weights = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
-    (found,) = cl.trace(cl.stablehlo.load(text), x)(x)
-    np.testing.assert_allclose(found, np.maximum(x @ weights + [0.5, -0.5], 0), rtol=1e-6)
+    (found,) = cl.stablehlo.load(text)(np.ones((1, 2), np.float32))
+    np.testing.assert_array_equal(found, [[1.5, 0.5]])
+
+
+def test_an_extent_that_depends_on_data_is_refused():
+    text = """
+    func.func @main(%x: tensor<3xf32>, %n: tensor<i32>) -> tensor<3xf32> {
+      %0 = stablehlo.set_dimension_size %x, %n, dim = 0 : (tensor<3xf32>, tensor<i32>) -> tensor<3xf32>
+      return %0 : tensor<3xf32>
+    }"""
+    with pytest.raises(cl.ModelError, match="set_dimension_size: an extent depends on data"):
+        cl.stablehlo.load(text)(np.ones(3, np.float32), np.int32(2))
 
 
 def test_functions_of_the_module_are_functions_of_the_graph():

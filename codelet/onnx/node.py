@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from codelet.errors import ModelError
@@ -66,6 +67,16 @@ class OnnxNode:
             )
         return np.asarray(value)
 
+    def axis(self, axis: int, x: Any) -> int:
+        """A dimension of an array, counted from the first.
+
+        Raises:
+            ModelError: the array has no such dimension.
+        """
+        if not -x.ndim <= axis < x.ndim:
+            raise self.error("an array has no such dimension", given=axis, expected=f"from {-x.ndim} to {x.ndim - 1}")
+        return axis % x.ndim
+
     def whole_numbers(self, value: Any, name: str) -> list[int]:
         """A known operand as numbers."""
         return [int(one) for one in self.known(value, name).reshape(-1)]
@@ -78,6 +89,32 @@ class OnnxNode:
 def whole_dtype() -> np.dtype:
     """The dtype of whole numbers that an operator gives: 64 bits where JAX has them."""
     return jax.dtypes.canonicalize_dtype(np.int64)
+
+
+def is_too_wide(value: Any) -> bool:
+    """Whether a known value has whole numbers that JAX's arrays do not have, as long as they have 32 bits."""
+    if not is_known(value) or value.dtype.kind not in "iu" or value.dtype.itemsize < 8 or whole_dtype().itemsize == 8:
+        return False
+    info = np.iinfo(np.int32 if value.dtype.kind == "i" else np.uint32)
+    return value.size > 0 and bool(np.max(value) > info.max or np.min(value) < info.min)
+
+
+def as_array(value: Any, of: Any = "a value of the model") -> Any:
+    """A value as an array of JAX, and a sequence as one of them.
+
+    Raises:
+        ModelError: it has whole numbers of more than 32 bits, and JAX's have 32.
+    """
+    if isinstance(value, list):
+        return [as_array(one, of) for one in value]
+    if is_too_wide(value):
+        raise ModelError(
+            f"{of}: whole numbers of more than 32 bits",
+            given=f"{value.dtype}{list(value.shape)}, from {np.min(value):,} to {np.max(value):,}",
+            expected="numbers of 32 bits",
+            fix="with jax.enable_x64(True): ... around loading and calling the model",
+        )
+    return None if value is None else jnp.asarray(value)
 
 
 def is_known(value: Any) -> bool:

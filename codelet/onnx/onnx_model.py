@@ -16,9 +16,10 @@ import numpy as np
 import onnx
 
 from codelet.errors import ModelError
+from codelet.onnx.node import as_array, is_too_wide
 from codelet.onnx.operator_table import find
 from codelet.onnx.read_file import read
-from codelet.onnx.run_nodes import NodeRunner, NodeValues, domain_of
+from codelet.onnx.run_nodes import NodeRunner, NodeValues, as_known, domain_of
 
 
 class Model:
@@ -62,7 +63,8 @@ class Model:
             )
         known = {name: array for name, array in arrays.items() if name in fixed or not _is_learned(array)}
         self.parameters = {name: array for name, array in arrays.items() if name not in known}
-        self._known = {**known, **{name: np.asarray(value) for name, value in constants.items()}}
+        self._wide = [name for name, array in self.parameters.items() if is_too_wide(array)]
+        self._known = {**known, **{name: as_known(value) for name, value in constants.items()}}
         self.inputs = {
             item.name: _type(item, dimensions)
             for item in graph.input
@@ -87,10 +89,13 @@ class Model:
                 given=f"{len(inputs)} inputs" + (f", and parameters that differ: {', '.join(odd[:5])}" if odd else ""),
                 expected=f"model(parameters, {', '.join(self.inputs)})",
             )
+        for name in self._wide:
+            as_array(self.parameters[name], f"the parameter {name!r}")
         arguments = dict(zip(self.inputs, jax.tree.map(jnp.asarray, inputs), strict=True))
         scope = NodeValues({"": None, **self._known, **parameters, **arguments})
+        self._evaluator.start()
         self._evaluator.run(self._nodes, scope)
-        return tuple(jax.tree.map(jnp.asarray, scope[name]) for name in self.outputs)
+        return tuple(as_array(scope[name], f"the result {name!r}") for name in self.outputs)
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{name}: {_text(item)}" for name, item in self.inputs.items())

@@ -77,6 +77,7 @@ def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     for graph in graphs:
         yield from graph.initializer
         for sparse in graph.sparse_initializer:
+            _check_sparse(sparse)
             yield from (sparse.values, sparse.indices)
     for node in [
         *model.graph.node,
@@ -107,6 +108,19 @@ def _check(model: onnx.ModelProto, folder: Path | None) -> None:
             onnx.checker.check_model(model)
     except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:
         raise ModelError("onnx.checker refuses the model", given=str(error)[:400], expected=_STRUCTURE) from error
+
+
+_MOST_OF_SPARSE = 1 << 28
+"""Elements of an array that a file has as a sparse one."""
+
+
+def _check_sparse(sparse: onnx.SparseTensorProto) -> None:
+    if any(n < 0 for n in sparse.dims) or math.prod(sparse.dims) > _MOST_OF_SPARSE:
+        raise ModelError(
+            f"the sparse array {sparse.values.name!r} is too large to be a dense one",
+            given=list(sparse.dims),
+            expected=f"{_MOST_OF_SPARSE:,} elements at most",
+        )
 
 
 _BITS: dict[int, int] = {onnx.TensorProto.INT4: 4, onnx.TensorProto.UINT4: 4, onnx.TensorProto.FLOAT4E2M1: 4}
@@ -194,6 +208,20 @@ def _check_external(tensor: onnx.TensorProto, needed: int, folder: Path | None) 
         )
 
 
+_REASONS = {
+    **dict.fromkeys(("CategoryMapper", "RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit"), "strings"),
+    **dict.fromkeys(("CastMap", "DictVectorizer", "ZipMap"), "maps"),
+    "ImageDecoder": "files of pictures",
+}
+"""Why nothing computes an operator: what it reads or gives is no array."""
+
+
+def _counted(name: str, count: int) -> str:
+    """How often an operator occurs, and why nothing computes it where that is known."""
+    reason = _REASONS.get(name.rpartition(".")[2])
+    return f"{count}, of {reason}" if reason else f"{count}"
+
+
 def _check_operators(model: onnx.ModelProto, versions: dict[str, int]) -> None:
     """That something computes every operator.
 
@@ -219,6 +247,6 @@ def _check_operators(model: onnx.ModelProto, versions: dict[str, int]) -> None:
     if missing:
         raise ModelError(
             "nothing here computes some of its operators",
-            given=", ".join(f"{name} ({count})" for name, count in missing.most_common()),
+            given=", ".join(f"{name} ({_counted(name, count)})" for name, count in missing.most_common()),
             expected="operators of the documentation's table",
         )

@@ -6,6 +6,7 @@ no function here, but that ONNX defines by others, is its function body.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,11 +17,21 @@ import onnx
 
 import codelet.onnx.operators  # noqa: F401 (they enter themselves in the table)
 from codelet.errors import CodeletError, ModelError
-from codelet.onnx.node import Body, OnnxNode, is_known
-from codelet.onnx.operator_table import find
+from codelet.onnx.node import Body, OnnxNode, as_array, is_known
+from codelet.onnx.operator_table import Operator, find
+from codelet.refusals import REFUSALS
 
-_MOST_FOLDED = 1 << 20
+_MOST_FOLDED = 1 << 22
 """Elements of a result that is computed when the model is traced."""
+
+_SURELY_FOLDED = 1 << 10
+"""Elements of operands, and whole numbers in attributes, up to which no result is large."""
+
+MOST_NODES = 200_000
+"""Nodes that are evaluated, in functions, branches and turns of loops as often as these are."""
+
+
+_GRADIENT = ("ai.onnx.preview.training", "Gradient")
 
 
 class NodeValues:
@@ -60,8 +71,18 @@ class NodeRunner:
         functions: the model's own, by domain, name and overload.
     """
 
-    def __init__(self, versions: Mapping[str, int], functions: Mapping[tuple[str, str, str], onnx.FunctionProto]):
+    def __init__(
+        self,
+        versions: Mapping[str, int],
+        functions: Mapping[tuple[str, str, str], onnx.FunctionProto],
+        around: NodeRunner | None = None,
+    ):
         self.versions, self.functions = dict(versions), functions
+        self._count = [0] if around is None else around._count  # of nodes, shared with what runs functions
+
+    def start(self) -> None:
+        """Count nodes from 0 on."""
+        self._count[0] = 0
 
     def run(
         self, nodes: Iterable[onnx.NodeProto], scope: NodeValues, attributes: Mapping[str, Any] | None = None
@@ -73,9 +94,19 @@ class NodeRunner:
             scope: where they read and write.
             attributes: of the function that they are the body of.
         """
-        for proto in nodes:
+        several = list(nodes)
+        for proto in several:
+            self._count[0] += 1
+            if self._count[0] > MOST_NODES:
+                raise ModelError(
+                    "its functions and loops hold too many nodes, each as often as it is run",
+                    given=f"more than {MOST_NODES:,} nodes, at {proto.op_type} {proto.name!r}",
+                    expected=f"{MOST_NODES:,} at most",
+                )
             operands = [scope[name] if name else None for name in proto.input]
             node = self.node(proto, scope, attributes or {})
+            if (node.domain, node.operator) == _GRADIENT:
+                node.attributes["function"] = self._function_of(node, several, scope)
             results = self.results(node, proto, operands)
             for name, result in zip(proto.output, results, strict=False):
                 if name:
@@ -118,6 +149,19 @@ class NodeRunner:
 
         return run
 
+    def _function_of(self, node: OnnxNode, nodes: Sequence[onnx.NodeProto], outer: NodeValues) -> Body:
+        """What a gradient is of: the value that it names as a function of the values that it names."""
+        arguments = [*(node.attribute("xs") or ()), *(node.attribute("zs") or ())]
+        wanted = node.attribute("y", "")
+        between = _nodes_between(nodes, arguments, wanted)
+
+        def run(*operands: Any) -> list[Any]:
+            scope = NodeValues(dict(zip(arguments, operands, strict=True)), outer)
+            self.run(between, scope)
+            return [scope[wanted]]
+
+        return run
+
     def results(self, node: OnnxNode, proto: onnx.NodeProto, operands: Sequence[Any]) -> Sequence[Any]:
         """The results of a node.
 
@@ -126,7 +170,7 @@ class NodeRunner:
         """
         item = self.functions.get((node.domain, node.operator, proto.overload))
         try:
-            with jax.named_scope(scope_name(node.name)):
+            with jax.named_scope(scope_of(proto, node.name)):
                 if item is not None:
                     return self._called(item, node, operands)
                 answer = find(node.domain, node.operator, node.version)
@@ -134,25 +178,18 @@ class NodeRunner:
                     return self._by_definition(node, proto, operands)
                 asked = (one for k, one in enumerate(operands) if k not in answer.by_type)
                 if answer.is_folded and all(one is None or is_known(one) for one in asked):
-                    return _folded(lambda: answer.function(node, *operands))
+                    results = _folded(lambda: answer.function(node, *operands), _may_be_large(node, answer, operands))
+                    if results is not None:
+                        return results
                 # What is known is in 64 bits; what is computed in the dtypes that JAX has.
                 arguments = [
-                    one if k in answer.fixed or not is_known(one) or answer.sees_constants else jnp.asarray(one)
+                    one if k in answer.fixed or not is_known(one) or answer.sees_constants else as_array(one, node)
                     for k, one in enumerate(operands)
                 ]
                 return _several(answer.function(node, *arguments))
         except CodeletError:
             raise
-        except (
-            TypeError,
-            ValueError,
-            KeyError,
-            IndexError,
-            AttributeError,
-            ZeroDivisionError,
-            OverflowError,
-            NotImplementedError,
-        ) as error:
+        except REFUSALS as error:
             kinds = ", ".join(_kind(one) for one in operands)
             raise node.error(
                 "it cannot be computed",
@@ -166,7 +203,7 @@ class NodeRunner:
         defaults = {item.name: onnx.helper.get_attribute_value(item) for item in function.attribute_proto}
         defaults = {name: item.decode() if isinstance(item, bytes) else item for name, item in defaults.items()}
         versions = {domain_of(item.domain): item.version for item in function.opset_import}
-        inner = NodeRunner({**self.versions, **versions}, self.functions)
+        inner = NodeRunner({**self.versions, **versions}, self.functions, self)
         scope = NodeValues(arguments)
         inner.run(function.node, scope, {**defaults, **node.attributes})
         return [scope.values.get(name) for name in function.output]
@@ -181,6 +218,26 @@ class NodeRunner:
         return self._called(function, node, operands)
 
 
+def _names_read(node: onnx.NodeProto) -> set[str]:
+    """The names of values that a node reads, its graphs and what it is the gradient of among them."""
+    names = set(node.input)
+    for attribute in node.attribute:
+        names.update(name for inner in attribute.g.node for name in _names_read(inner))
+        if (node.domain, node.op_type) == _GRADIENT and attribute.name == "y":
+            names.add(attribute.s.decode())
+    return names
+
+
+def _nodes_between(nodes: Sequence[onnx.NodeProto], arguments: Sequence[str], wanted: str) -> list[onnx.NodeProto]:
+    """The nodes by which a value depends on some others, in order."""
+    needed, result = {wanted}.difference(arguments), []
+    for node in reversed(nodes):
+        if needed.intersection(node.output):
+            result.append(node)
+            needed |= _names_read(node).difference(arguments)
+    return result[::-1]
+
+
 def _kind(value: Any) -> str:
     return f"{value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else type(value).__name__
 
@@ -189,23 +246,63 @@ def _several(result: Any) -> Sequence[Any]:
     return result if isinstance(result, tuple) else (result,)
 
 
-def _as_known(value: Any) -> Any:
+def as_known(value: Any) -> Any:
+    """A value as it is where it is known when a model is traced: an array of NumPy, or a list of them."""
     if isinstance(value, list):
-        return [_as_known(one) for one in value]
+        return [as_known(one) for one in value]
     return value if value is None else np.asarray(value)
 
 
-def _folded(compute: Any) -> Sequence[Any]:
-    """Results of what is known: known as well, unless they are large."""
+def _may_be_large(node: OnnxNode, answer: Operator, operands: Sequence[Any]) -> bool:
+    """Whether a result may be: by its operands, by those that decide shapes, or by whole numbers in attributes."""
+    sizes = sum(np.size(one) for k, one in enumerate(operands) if one is not None and k not in answer.by_type)
+    numbers = (one for one in node.attributes.values() if isinstance(one, (int, list)))
+    return bool(answer.fixed) or max(sizes, *map(_largest, numbers), 0) > _SURELY_FOLDED
+
+
+def _largest(numbers: int | list[Any]) -> int:
+    several = numbers if isinstance(numbers, list) else [numbers]
+    return max((abs(one) for one in several if isinstance(one, int)), default=0)
+
+
+def _folded(compute: Any, may_be_large: bool) -> Sequence[Any] | None:
+    """Results of what is known: known as well, unless they are large, when there are none."""
+    if may_be_large:
+        try:
+            with jax.enable_x64(True):
+                shapes = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, _several(compute())))
+        except jax.errors.JAXTypeError:  # it asks for values; then it is by `host_shape` that they are not large
+            shapes = ()
+        if sum(one.size for one in jax.tree.leaves(shapes)) > _MOST_FOLDED:
+            return None
     with jax.ensure_compile_time_eval(), jax.enable_x64(True):
         result = _several(compute())
-        return tuple(_as_known(item) for item in result)
+        return tuple(as_known(item) for item in result)
 
 
 def scope_name(name: str) -> str:
     """The name of a node as a scope of JAX's: its parts between slashes, of letters that a scope may have."""
     clean = "".join(letter if letter.isalnum() or letter in "_.-/" else "_" for letter in name)
     return "/".join(part for part in clean.split("/") if part) or "node"
+
+
+_TORCH_SCOPES = "pkg.torch.onnx.name_scopes"
+"""Metadata of PyTorch's exporter: modules around a node, the path of each from the outermost on, and the node."""
+
+
+def scope_of(proto: onnx.NodeProto, name: str) -> str:
+    """The scope of a node: the modules around it.
+
+    PyTorch notes them as metadata. Else they are the parts of the node's name, without a last one that only repeats the
+    operator: nodes of one module are in one scope, as equations of one layer in JAX are, and fuse as these do.
+    """
+    for item in proto.metadata_props:
+        if item.key == _TORCH_SCOPES:
+            *modules, last = re.findall(r"'([^']*)'", item.value) or [name]
+            return scope_name((modules[-1].replace(".", "/") if modules else "") or last)
+    *modules, last = name.split("/")
+    repeats = re.fullmatch(rf"{re.escape(proto.op_type)}(_\d+)?", last, re.IGNORECASE)
+    return scope_name("/".join(modules) if repeats and any(modules) else name)
 
 
 def _type_of(value: Any) -> onnx.TypeProto:

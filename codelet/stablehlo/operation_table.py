@@ -11,11 +11,16 @@ Function = Callable[..., Any]
 OPERATIONS: dict[str, Function] = {}
 
 
-def computes(*names: str) -> Callable[[Function], Function]:
+KEEPS_CONSTANTS: set[str] = set()
+"""Operations that ask whether an operand is a constant, which is an array of NumPy then."""
+
+
+def computes(*names: str, keeps_constants: bool = False) -> Callable[[Function], Function]:
     """Enter a function for operations."""
 
     def enter(function: Function) -> Function:
         OPERATIONS.update(dict.fromkeys(names, function))
+        KEEPS_CONSTANTS.update(names if keeps_constants else ())
         return function
 
     return enter

@@ -15,11 +15,11 @@ import numpy as np
 
 import codelet.stablehlo.operations  # noqa: F401 (they enter themselves in the table)
 from codelet.errors import CodeletError, ModelError
+from codelet.refusals import REFUSALS
 from codelet.stablehlo.hlo_operation import HloOperation
-from codelet.stablehlo.operation_table import OPERATIONS
+from codelet.stablehlo.operation_table import KEEPS_CONSTANTS, OPERATIONS
 
 _NAME = re.compile(r'"([^"]*)"')
-_KEEPS_CONSTANTS = {"stablehlo.while", "stablehlo.reduce", "stablehlo.reduce_window", "func.call"}
 _SCOPE = re.compile(r"[^\w./\-() ,<>\[\]=*]")
 
 
@@ -82,7 +82,7 @@ class ModuleRunner:
         """
         name = str(item.name)
         operands = [values[operand] for operand in item.operands]
-        if name not in _KEEPS_CONSTANTS:
+        if name not in KEEPS_CONSTANTS:
             operands = [jnp.asarray(one) if isinstance(one, np.ndarray) else one for one in operands]
         output = HloOperation(item, [self._region(region, values) for region in item.regions], self._call, values.get)
         try:
@@ -90,16 +90,7 @@ class ModuleRunner:
                 result = OPERATIONS[name](output, *operands)
         except CodeletError:
             raise
-        except (
-            TypeError,
-            ValueError,
-            KeyError,
-            IndexError,
-            AttributeError,
-            NotImplementedError,
-            OverflowError,
-            AssertionError,
-        ) as error:
+        except REFUSALS as error:
             raise output.error(
                 "it cannot be computed", given=str(error)[:400], expected="operands as StableHLO has them"
             ) from error

@@ -138,7 +138,7 @@ for _name, _function in (("Softmax", jax.nn.softmax), ("LogSoftmax", jax.nn.log_
 
 
 def _top(node: OnnxNode, x: Any, k: int) -> tuple[Any, Any]:
-    axis = node.attribute("axis", -1) % x.ndim
+    axis = node.axis(node.attribute("axis", -1), x)
     last = jnp.moveaxis(x, axis, -1)
     if node.attribute("largest", 1):
         values, places = lax.top_k(last, k)

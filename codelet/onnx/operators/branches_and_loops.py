@@ -9,11 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codelet.onnx.node import OnnxNode, is_known, whole_dtype
+from codelet.onnx.node import OnnxNode, as_array, is_known, whole_dtype
 from codelet.onnx.operator_table import operator
 
 _UNROLLED = 32
 """So many turns are written out, of which each knows its number."""
+
+_UNROLLED_SEQUENCES = 1024
+"""So many where a sequence is carried: it grows, and a loop of JAX carries what keeps its type."""
 
 
 @operator("If", is_folded=False, sees_constants=True)
@@ -26,7 +29,7 @@ def branch(node: OnnxNode, condition: Any) -> tuple[Any, ...]:
 
 
 def _arrays(values: Any) -> list[Any]:
-    return [jnp.asarray(item) for item in values]
+    return [as_array(one) for one in values]
 
 
 @operator("Loop", is_folded=False, sees_constants=True)
@@ -36,21 +39,24 @@ def loop(node: OnnxNode, most: Any = None, condition: Any = None, *carried: Any)
     known = bool(np.asarray(condition).reshape(())) if is_known(condition) else None
     goes, stops = condition is None or known is True, known is False
     number: Any = 0 if stops else most
-    if is_known(number) or number == 0:
+    if is_known(number):
         number = int(np.reshape(number, ()))
-        if goes or number == 0:
-            unrolled = _unrolled(node, body, min(number, _UNROLLED), carried, count)
-            if unrolled is not None and (number <= _UNROLLED or unrolled[1]):
+    if number is None or isinstance(number, int):
+        limit = _UNROLLED_SEQUENCES if any(isinstance(item, list) for item in carried) else _UNROLLED
+        turns = limit if number is None else min(number, limit)
+        if goes or turns <= 0:
+            unrolled = _unrolled(body, turns, carried, count)
+            if unrolled is not None and (unrolled[1] or turns == number):
                 return unrolled[0]
-            if number > _UNROLLED:
+            if number is not None and number > turns:
                 return _scanned(node, body, number, carried, count)
     return _while(node, body, number, condition, carried, count)
 
 
-def _unrolled(
-    node: OnnxNode, body: Any, number: int, carried: tuple[Any, ...], count: int
-) -> tuple[tuple[Any, ...], bool] | None:
+def _unrolled(body: Any, number: int, carried: tuple[Any, ...], count: int) -> tuple[tuple[Any, ...], bool] | None:
     """Turns written out, and whether they end by themselves; None where whether they go on depends on data."""
+    if number <= 0:
+        return (*carried, *_no_rows(body, carried, count)), True
     stacked: list[list[Any]] = []
     state: list[Any] = list(carried)
     for turn in range(number):
@@ -63,7 +69,14 @@ def _unrolled(
             row.append(item)
         if not bool(np.reshape(goes, ())):
             return (*state, *map(_stacked, stacked)), True
-    return (*state, *map(_stacked, stacked)), number == 0
+    return (*state, *map(_stacked, stacked)), False
+
+
+def _no_rows(body: Any, carried: tuple[Any, ...], count: int) -> list[np.ndarray]:
+    """The values of each turn where there is no turn, of the types that a turn would give."""
+    first = jnp.zeros((), whole_dtype())
+    results = jax.eval_shape(lambda *item: _arrays(body(first, jnp.array(True), *item)), *_arrays(carried))
+    return [np.zeros((0, *item.shape), item.dtype) for item in results[1 + count :]]
 
 
 def _stacked(rows: list[Any]) -> Any:
@@ -71,7 +84,8 @@ def _stacked(rows: list[Any]) -> Any:
 
 
 def _scanned(node: OnnxNode, body: Any, number: int, carried: tuple[Any, ...], count: int) -> tuple[Any, ...]:
-    def turn(state: Any, k: Any) -> Any:
+    def turn(state: Any, _: Any) -> Any:
+        k, state = state
         goes, *rest = body(k, np.array(True), *state)
         if not is_known(goes):
             raise node.error(
@@ -79,9 +93,10 @@ def _scanned(node: OnnxNode, body: Any, number: int, carried: tuple[Any, ...], c
                 given="a condition that is computed",
                 expected="a constant number of iterations",
             )
-        return _arrays(rest[:count]), _arrays(rest[count:])
+        return (k + 1, _arrays(rest[:count])), _arrays(rest[count:])
 
-    state, stacked = lax.scan(turn, _arrays(carried), jnp.arange(number, dtype=whole_dtype()))
+    start = jnp.zeros((), whole_dtype()), _arrays(carried)
+    (_, state), stacked = lax.scan(turn, start, length=number)
     return (*state, *stacked)
 
 

@@ -172,7 +172,7 @@ def _aligned(node: OnnxNode, a: Any, b: Any) -> tuple[Any, Any]:
     axis = node.attribute("axis")
     if node.version >= 7 or axis is None or not node.attribute("broadcast", 0):
         return a, b
-    axis = axis % jnp.ndim(a)
+    axis = node.axis(axis, a)
     return a, jnp.reshape(b, (*jnp.shape(b), *(1,) * (jnp.ndim(a) - axis - jnp.ndim(b))))
 
 

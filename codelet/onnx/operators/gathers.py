@@ -20,7 +20,7 @@ def _places(x: Any, indices: Any, axis: int) -> Any:
 @operator("Gather")
 def gather(node: OnnxNode, x: Any, indices: Any) -> Any:
     """Slices at places along an axis."""
-    axis = node.attribute("axis", 0) % x.ndim
+    axis = node.axis(node.attribute("axis", 0), x)
     if is_known(x) and is_known(indices):
         return np.take(x, indices, axis)
     return jnp.take(x, _places(x, indices, axis), axis, mode="clip")
@@ -29,7 +29,7 @@ def gather(node: OnnxNode, x: Any, indices: Any) -> Any:
 @operator("GatherElements")
 def gather_elements(node: OnnxNode, x: Any, indices: Any) -> Any:
     """One element for each place along an axis."""
-    axis = node.attribute("axis", 0) % x.ndim
+    axis = node.axis(node.attribute("axis", 0), x)
     return jnp.take_along_axis(x, _places(x, indices, axis), axis, mode="clip")
 
 
@@ -63,7 +63,7 @@ def scatter_nd(node: OnnxNode, x: Any, indices: Any, updates: Any) -> Any:
 @operator("Scatter", "ScatterElements")
 def scatter_elements(node: OnnxNode, x: Any, indices: Any, updates: Any) -> Any:
     """Elements written at places along an axis."""
-    axis = node.attribute("axis", 0) % x.ndim
+    axis = node.axis(node.attribute("axis", 0), x)
     grid = [
         jnp.reshape(jnp.arange(n), [-1 if k == d else 1 for k in range(x.ndim)]) for d, n in enumerate(indices.shape)
     ]
@@ -74,7 +74,7 @@ def scatter_elements(node: OnnxNode, x: Any, indices: Any, updates: Any) -> Any:
 @operator("TensorScatter")
 def tensor_scatter(node: OnnxNode, cache: Any, update: Any, starts: Any = None) -> Any:
     """A cache with what is new of each of a batch from a place on, which may go round."""
-    axis = node.attribute("axis", -2) % cache.ndim
+    axis = node.axis(node.attribute("axis", -2), cache)
     length, new = cache.shape[axis], update.shape[axis]
     first = jnp.zeros(cache.shape[0], jnp.int32) if starts is None else jnp.asarray(starts).astype(jnp.int32)
     places = first[:, None] + jnp.arange(new)

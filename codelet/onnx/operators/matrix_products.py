@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from codelet.onnx.node import OnnxNode
 from codelet.onnx.operator_table import operator
@@ -20,9 +21,10 @@ def matmul(node: OnnxNode, a: Any, b: Any) -> Any:
 @operator("Gemm")
 def gemm(node: OnnxNode, a: Any, b: Any, c: Any = None) -> Any:
     """`alpha * a @ b + beta * c`, of matrices that may be transposed."""
-    a = jnp.transpose(a) if node.attribute("transA", 0) else a
-    b = jnp.transpose(b) if node.attribute("transB", 0) else b
-    result = _times(jnp.matmul(a, b), node.attribute("alpha", 1.0))
+    of_a, of_b = ((0,) if node.attribute("transA", 0) else (1,)), ((1,) if node.attribute("transB", 0) else (0,))
+    # By rows of the weights, which are long: the vertices of a row of the result read few pieces of them.
+    result = jnp.transpose(lax.dot_general(b, a, ((of_b, of_a), ((), ()))))
+    result = _times(result, node.attribute("alpha", 1.0))
     return result if c is None else result + _times(c, node.attribute("beta", 1.0))
 
 

@@ -67,7 +67,7 @@ def group_normalization(node: OnnxNode, x: Any, scale: Any, bias: Any) -> Any:
 
 
 def _last_axes(node: OnnxNode, x: Any) -> tuple[int, ...]:
-    return tuple(range(node.attribute("axis", -1) % x.ndim, x.ndim))
+    return tuple(range(node.axis(node.attribute("axis", -1), x), x.ndim))
 
 
 def _stash(node: OnnxNode, x: Any) -> Any:

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from codelet.onnx.node import OnnxNode
 from codelet.onnx.operator_table import operator
 
 _DOMAIN = "ai.onnx.preview.training"
+
+
+@operator("Gradient", domain=_DOMAIN, is_folded=False)
+def gradient(node: OnnxNode, *operands: Any) -> tuple[Any, ...]:
+    """The derivatives of the sum of a value of the graph with respect to others, where these are as they are given."""
+    count = len(node.attribute("xs"))
+    arrays = [jnp.asarray(item) for item in operands]
+    value_of = lambda *leading: node.attribute("function")(*leading, *arrays[count:])[0]  # noqa: E731
+    value, backward = jax.vjp(value_of, *arrays[:count])
+    return tuple(backward(jnp.ones_like(value)))
 
 
 def _of_each(operands: tuple[Any, ...], kinds: int) -> list[tuple[Any, ...]]:

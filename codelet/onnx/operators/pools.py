@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,7 +11,11 @@ from jax import lax
 
 from codelet.onnx.node import OnnxNode, whole_dtype
 from codelet.onnx.operator_table import operator
+from codelet.onnx.operators.shapes import host_shape
 from codelet.onnx.operators.window_attributes import WindowSizes, rounded_up, windows_of
+
+_MOST_TAPS = 4096
+"""Elements of a window that are compared one by one."""
 
 
 def _reduced(x: Any, initial: Any, reduce: Any, windows: WindowSizes) -> Any:
@@ -41,6 +46,13 @@ def max_pool(node: OnnxNode, x: Any) -> Any:
     windows = _own_windows(node, x)
     if not node.wants(1):
         return _reduced(x, _least(x.dtype), lax.max, windows)
+    host_shape(node, *x.shape)
+    if math.prod(windows.sizes) > _MOST_TAPS:
+        raise node.error(
+            "it asks where the greatest elements of large windows are",
+            given=list(windows.sizes),
+            expected=f"{_MOST_TAPS:,} elements of a window at most",
+        )
     patches, places = _patches(x, windows, _least(x.dtype)), _numbers(x, windows, node.attribute("storage_order", 0))
     best = jnp.argmax(patches, 2)
     greatest = jnp.take_along_axis(patches, best[:, :, None], 2)[:, :, 0]
@@ -69,16 +81,18 @@ def _numbers(x: Any, windows: WindowSizes, by_columns: int) -> Any:
     return _patches(jnp.asarray(planes + item), windows, -1)
 
 
-def _counts(shape: tuple[int, ...], windows: WindowSizes, arguments: WindowSizes, with_padding: bool) -> np.ndarray:
+def _counts(
+    node: OnnxNode, shape: tuple[int, ...], windows: WindowSizes, arguments: WindowSizes, with_padding: bool
+) -> np.ndarray:
     """How many elements each window has; with what was padded, but not with what rounding up adds behind."""
     result = np.ones((), np.int64)
     for d, n in enumerate(shape):
         before, behind = windows.pads[d]
         item = arguments.pads[d] if with_padding else (0, 0)
-        starts = (
-            np.arange((n + before + behind - windows.extents[d]) // windows.strides[d] + 1) * windows.strides[d]
-            - before
-        )
+        count = (n + before + behind - windows.extents[d]) // windows.strides[d] + 1
+        host_shape(node, max(1, count), windows.sizes[d])
+        starts = np.arange(count) * windows.strides[d] - before
+        host_shape(node, *result.shape, len(starts))
         places = starts[:, None] + np.arange(windows.sizes[d]) * windows.dilations[d]
         result = np.multiply.outer(result, ((places >= -item[0]) & (places < n + item[1])).sum(1))
     return result
@@ -89,7 +103,7 @@ def average_pool(node: OnnxNode, x: Any) -> Any:
     """The mean of each window."""
     arguments = windows_of(node, x.shape[2:], node.attribute("kernel_shape"))
     windows = rounded_up(node, arguments, x.shape[2:])
-    counts = _counts(x.shape[2:], windows, arguments, bool(node.attribute("count_include_pad", 0)))
+    counts = _counts(node, x.shape[2:], windows, arguments, bool(node.attribute("count_include_pad", 0)))
     return _reduced(x, 0, lax.add, windows) / counts.astype(x.dtype)
 
 

@@ -18,7 +18,7 @@ def _spread(node: OnnxNode, item: Any, x: Any) -> Any:
     """A scale, or zero point, as it is for each element: one, one for each place along an axis, or for each block."""
     if item.ndim == 0 or (item.size == 1 and item.ndim < 2):
         return jnp.reshape(item, ())
-    axis, size = node.attribute("axis", 1) % x.ndim, node.attribute("block_size", 0)
+    axis, size = node.axis(node.attribute("axis", 1), x), node.attribute("block_size", 0)
     if item.ndim == 1:
         return jnp.reshape(item, [-1 if d == axis else 1 for d in range(x.ndim)])
     size = size or -(-x.shape[axis] // item.shape[axis])

@@ -13,7 +13,7 @@ from jax import lax
 
 from codelet.onnx.node import OnnxNode
 from codelet.onnx.operator_table import operator
-from codelet.onnx.operators.shapes import checked_shape
+from codelet.onnx.operators.shapes import checked_shape, host_shape
 
 # --- weights of neighbours ----------------------------------------------------------------------------------
 
@@ -120,8 +120,11 @@ def _resized(
     checked_shape(node, sizes)
     beyond = []
     for axis, (size, scale, region) in enumerate(zip(sizes, scales, regions, strict=True)):
+        if scale == 1 and size == x.shape[axis] and tuple(region) == (0, 1):
+            continue
+        host_shape(node, size, x.shape[axis])
         matrix, outside = _matrix(node, x.shape[axis], size, scale, region, mode)
-        x = _along(x, axis, matrix) if scale != 1 or size != x.shape[axis] or tuple(region) != (0, 1) else x
+        x = _along(x, axis, matrix)
         beyond.append(outside.reshape([-1 if d == axis else 1 for d in range(len(sizes))]))
     if node.attribute("coordinate_transformation_mode") != "tf_crop_and_resize":
         return x
@@ -165,7 +168,7 @@ def _by_scales(node: OnnxNode, x: Any, scales: Sequence[float]) -> Any:
 @operator("Resize", since=11, fixed=(1, 2, 3))
 def resize(node: OnnxNode, x: Any, roi: Any = None, scales: Any = None, sizes: Any = None) -> Any:
     """To sizes, or by factors, with neighbours weighted as attributes say."""
-    axes = [axis % x.ndim for axis in node.attribute("axes") or range(x.ndim)]
+    axes = [node.axis(axis, x) for axis in node.attribute("axes") or range(x.ndim)]
     by, to, regions = [1.0] * x.ndim, list(x.shape), [(0.0, 1.0)] * x.ndim
     if scales is not None and scales.size:
         for axis, item in zip(axes, node.known(scales, "scales").tolist(), strict=True):
@@ -213,7 +216,7 @@ def _within(node: OnnxNode, x: Any, extent: int) -> Any:
 def affine_grid(node: OnnxNode, theta: Any, size: Any) -> Any:
     """The places of a grid moved by a matrix for each of a batch."""
     sizes = node.whole_numbers(size, "size")[2:]
-    checked_shape(node, sizes)
+    host_shape(node, *sizes, len(sizes) + 1)
     lines = [
         np.linspace(-1, 1, n) if node.attribute("align_corners", 0) else (2 * np.arange(n) + 1) / n - 1 for n in sizes
     ]

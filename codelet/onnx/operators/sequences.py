@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from codelet.onnx.node import OnnxNode
 from codelet.onnx.operator_table import operator
+from codelet.onnx.operators.shapes import host_shape
 
 
 def _place(node: OnnxNode, position: Any, several: Sequence[Any], last: int) -> int:
@@ -72,12 +74,13 @@ def concat_from_sequence(node: OnnxNode, several: list[Any]) -> Any:
 @operator("SplitToSequence", fixed=(1,))
 def split_to_sequence(node: OnnxNode, x: Any, sizes: Any = None) -> list[Any]:
     """Parts along an axis as a sequence."""
-    axis = node.attribute("axis", 0) % x.ndim
+    axis = node.axis(node.attribute("axis", 0), x)
     extent = x.shape[axis]
     if sizes is None:
-        parts = [1] * extent
+        parts = [1] * math.prod(host_shape(node, extent))
     elif np.ndim(node.known(sizes, "split")) == 0:
-        each = node.whole_numbers(sizes, "split")[0]
+        (each,) = node.whole_numbers(sizes, "split")
+        host_shape(node, extent // max(1, each))
         parts = [min(each, extent - k) for k in range(0, extent, each)]
     else:
         parts = node.whole_numbers(sizes, "split")

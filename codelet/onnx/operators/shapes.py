@@ -19,20 +19,28 @@ from codelet.onnx.operators.casts import dtype_of
 MOST_ELEMENTS = 1 << 31
 """Of an array that an operator makes out of nothing but a shape."""
 
+MOST_ON_HOST = 1 << 24
+"""Of an array that is made when the model is traced, as tables of weights are."""
 
-def checked_shape(node: OnnxNode, shape: Sequence[int]) -> tuple[int, ...]:
+
+def checked_shape(node: OnnxNode, shape: Sequence[int], most: int = MOST_ELEMENTS) -> tuple[int, ...]:
     """A shape that an array can have.
 
     Raises:
-        ModelError: a negative extent, or more than `MOST_ELEMENTS`.
+        ModelError: a negative extent, or more elements than `most`.
     """
-    if any(n < 0 for n in shape) or math.prod(shape) > MOST_ELEMENTS:
+    if any(n < 0 for n in shape) or math.prod(shape) > most:
         raise node.error(
             "no array is made of this shape",
             given=list(shape),
-            expected=f"extents from 0, {MOST_ELEMENTS:,} elements at most",
+            expected=f"extents from 0, {most:,} elements at most",
         )
     return tuple(shape)
+
+
+def host_shape(node: OnnxNode, *shape: int) -> tuple[int, ...]:
+    """A shape of an array that is made when the model is traced."""
+    return checked_shape(node, shape, MOST_ON_HOST)
 
 
 # --- shapes -------------------------------------------------------------------------------------------------
@@ -93,7 +101,7 @@ def number_range(node: OnnxNode, start: Any, limit: Any, delta: Any) -> Any:
         node.known(entry, name).item() for entry, name in ((start, "start"), (limit, "limit"), (delta, "delta"))
     )
     count = max(math.ceil((last - first) / step), 0)
-    checked_shape(node, (count,))
+    host_shape(node, count)
     return (np.asarray(first) + np.arange(count) * np.asarray(step)).astype(start.dtype)
 
 
@@ -119,7 +127,7 @@ def _reshaped(node: OnnxNode, x: Any, shape: Sequence[int]) -> Any:
 def flatten(node: OnnxNode, x: Any) -> Any:
     """As a matrix: the dimensions before an axis, and those from it on."""
     axis = node.attribute("axis", 1)
-    axis += x.ndim * (axis < 0)
+    axis = x.ndim if axis == x.ndim else node.axis(axis, x)
     return jnp.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
 
@@ -151,6 +159,7 @@ def expand(node: OnnxNode, x: Any, shape: Any) -> Any:
 def tile_of_old(node: OnnxNode, x: Any, tiles: Any, axis: Any) -> Any:
     """Repeated along one axis."""
     (times,), (along,) = node.whole_numbers(tiles, "tiles"), node.whole_numbers(axis, "axis")
+    host_shape(node, times)
     return jnp.concatenate([x] * times, along)
 
 
@@ -180,11 +189,11 @@ def concat(node: OnnxNode, *operands: Any) -> Any:
 @operator("Split", fixed=(1,))
 def split(node: OnnxNode, x: Any, sizes: Any = None) -> tuple[Any, ...]:
     """In parts along an axis, equal where no sizes are given."""
-    axis = node.attribute("axis", 0) % x.ndim
+    axis = node.axis(node.attribute("axis", 0), x)
     item = node.attribute("split") if sizes is None else node.whole_numbers(sizes, "split")
     if item is None:
         count = node.attribute("num_outputs", len(node.outputs))
-        each = -(-x.shape[axis] // count)
+        each = -(-x.shape[axis] // max(1, *host_shape(node, count)))
         item = [max(0, min(each, x.shape[axis] - k * each)) for k in range(count)]
     if sum(item) != x.shape[axis]:
         raise node.error("the parts do not add up", given=item, expected=f"a sum of {x.shape[axis]}")
@@ -252,7 +261,7 @@ def pad(node: OnnxNode, x: Any, pads: Any, value: Any = None, axes: Any = None) 
 
 
 def _padded(node: OnnxNode, x: Any, pads: Sequence[int], value: Any, axes: Sequence[int] | None) -> Any:
-    axes = range(x.ndim) if axes is None else [axis % x.ndim for axis in axes]
+    axes = range(x.ndim) if axes is None else [node.axis(axis, x) for axis in axes]
     widths = [(0, 0)] * x.ndim
     for k, axis in enumerate(axes):
         widths[axis] = pads[k], pads[k + len(axes)]
@@ -273,7 +282,7 @@ def center_crop_pad(node: OnnxNode, x: Any, shape: Any) -> Any:
     axes = node.attribute("axes") or list(range(x.ndim))
     pads = [0] * 2 * x.ndim
     for axis, size in zip(axes, sizes, strict=True):
-        axis, more = axis % x.ndim, size - x.shape[axis]
+        axis, more = node.axis(axis, x), size - x.shape[axis]
         before = more // 2 if more >= 0 else -((-more) // 2)
         pads[axis], pads[axis + x.ndim] = before, more - before
     return _padded(node, x, pads, None, None)

@@ -12,6 +12,7 @@ import numpy as np
 from codelet.onnx.node import OnnxNode
 from codelet.onnx.operator_table import operator
 from codelet.onnx.operators.casts import dtype_of
+from codelet.onnx.operators.shapes import host_shape
 
 
 def _transformed(node: OnnxNode, x: Any, axis: int, length: int | None) -> Any:
@@ -32,7 +33,7 @@ def _transformed(node: OnnxNode, x: Any, axis: int, length: int | None) -> Any:
 def dft_of_old(node: OnnxNode, x: Any, length: Any = None) -> Any:
     """The discrete Fourier transform along an axis that an attribute says."""
     count = None if length is None else node.whole_numbers(length, "dft_length")[0]
-    return _transformed(node, x, node.attribute("axis", 1) % x.ndim, count)
+    return _transformed(node, x, node.axis(node.attribute("axis", 1), x), count)
 
 
 @operator("DFT", since=20, fixed=(1, 2))
@@ -40,7 +41,7 @@ def dft(node: OnnxNode, x: Any, length: Any = None, axis: Any = None) -> Any:
     """The discrete Fourier transform along an axis."""
     count = None if length is None else node.whole_numbers(length, "dft_length")[0]
     along = -2 if axis is None else node.whole_numbers(axis, "axis")[0]
-    return _transformed(node, x, along % x.ndim, count)
+    return _transformed(node, x, node.axis(along, x), count)
 
 
 @operator("STFT", fixed=(1, 3))
@@ -49,6 +50,7 @@ def stft(node: OnnxNode, signal: Any, step: Any, window: Any = None, length: Any
     (hop,) = node.whole_numbers(step, "frame_step")
     size = node.whole_numbers(length, "frame_length")[0] if length is not None else window.shape[0]
     count = (signal.shape[1] - size) // hop + 1
+    host_shape(node, max(0, count), size)
     places = np.arange(count)[:, None] * hop + np.arange(size)
     frames = jnp.take(signal, places, 1)
     if window is not None:
@@ -62,6 +64,7 @@ def stft(node: OnnxNode, signal: Any, step: Any, window: Any = None, length: Any
 
 def _window(node: OnnxNode, size: Any, weights: Sequence[float]) -> Any:
     (count,) = node.whole_numbers(size, "size")
+    host_shape(node, count)
     dtype = dtype_of(node, node.attribute("output_datatype", 1))
     turns = count if node.attribute("periodic", 1) else count - 1
     angles = 2 * math.pi * np.arange(count) / turns
@@ -90,6 +93,7 @@ def blackman_window(node: OnnxNode, size: Any) -> Any:
 def mel_weight_matrix(node: OnnxNode, bins: Any, length: Any, rate: Any, low: Any, high: Any) -> Any:
     """By how much each frequency is in each band of the mel scale."""
     count, size, per_second = (node.whole_numbers(item, "sizes")[0] for item in (bins, length, rate))
+    host_shape(node, size // 2 + 1, count)
     edges = [float(node.known(item, "edges").reshape(())) for item in (low, high)]
     to_mel = lambda hertz: 2595 * np.log10(1 + np.asarray(hertz) / 700)  # noqa: E731
     first, last = to_mel(edges)

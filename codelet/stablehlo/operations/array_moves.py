@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from codelet.stablehlo.hlo_operation import HloOperation
@@ -102,3 +103,12 @@ def get_tuple_element(operation: HloOperation, several: Any) -> Any:
 def get_dimension_size(operation: HloOperation, x: Any) -> Any:
     """An extent."""
     return jnp.int32(x.shape[operation.number("dimension")])
+
+
+@computes("stablehlo.set_dimension_size", keeps_constants=True)
+def set_dimension_size(operation: HloOperation, x: Any, size: Any) -> Any:
+    """As many along a dimension as there are: fewer would be an extent that only a run knows."""
+    extent = x.shape[operation.number("dimension")]
+    if not isinstance(size, np.ndarray) or int(size.reshape(())) != extent:
+        raise operation.error("an extent depends on data", given=str(size)[:60], expected=f"the constant {extent}")
+    return x

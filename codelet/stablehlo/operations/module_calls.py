@@ -12,7 +12,7 @@ from codelet.stablehlo.hlo_operation import HloOperation
 from codelet.stablehlo.operation_table import computes
 
 
-@computes("func.call", "stablehlo.composite")
+@computes("func.call", "stablehlo.composite", keeps_constants=True)
 def call(operation: HloOperation, *operands: Any) -> Any:
     """A function of the module."""
     return tuple(operation.call(operation.text("callee") or operation.text("decomposition"), *operands))

@@ -67,7 +67,7 @@ def _is_neutral(value: Any, how: str) -> bool:
     return isinstance(value, np.ndarray) and np.array_equal(value, _neutral(how, value.dtype))
 
 
-@computes("stablehlo.reduce")
+@computes("stablehlo.reduce", keeps_constants=True)
 def reduce(operation: HloOperation, *operands: Any) -> Any:
     """Reduced along dimensions."""
     count, dimensions = operation.num_results, operation.numbers("dimensions")
@@ -83,7 +83,7 @@ def reduce(operation: HloOperation, *operands: Any) -> Any:
 # --- windows ------------------------------------------------------------------------------------------------
 
 
-@computes("stablehlo.reduce_window")
+@computes("stablehlo.reduce_window", keeps_constants=True)
 def reduce_window(operation: HloOperation, *operands: Any) -> Any:
     """Reduced in windows."""
     count = operation.num_results

@@ -61,7 +61,7 @@ def _turns(item: HloOperation, operands: Any) -> int | None:
     return max(0, -(-(limit - int(start)) // by))
 
 
-@computes("stablehlo.while")
+@computes("stablehlo.while", keeps_constants=True)
 def while_loop(operation: HloOperation, *operands: Any) -> Any:
     """A region as long as a condition holds; so often as its counter says, where there is one."""
     condition, body = operation.regions

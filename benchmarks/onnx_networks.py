@@ -2,15 +2,23 @@
 
 Their weights are constants of zeros or the like, so that what they give proves nothing. Here each of these constants is
 an initializer of random numbers, small enough that nothing overflows.
+
+    python -m benchmarks.onnx_networks    # the table of docs/howto/models.md, each network in a process of its own
 """
 
 from __future__ import annotations
 
 import math
+import tempfile
+import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import onnx
+
+import codelet as cl
+from benchmarks.fresh import in_fresh_process, peak_bytes
 
 FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
@@ -70,3 +78,69 @@ def network(name: str, *, with_softmax: bool = False) -> onnx.ModelProto:
     graph.input.extend(inputs)
     model.ir_version = 8  # of which initializers need not be inputs as well
     return model
+
+
+class Cost(NamedTuple):
+    """What a network costs on the machine, and what it costs to know that.
+
+    Attributes:
+        parameters, vertices, compute_sets: how many there are.
+        cycles: of one picture.
+        tile_bytes: that tiles hold, of all that they have.
+        full_tiles: that need more than they have.
+        seconds: of CPU time: to load and trace, to profile, to draw.
+        peak: bytes of the process, at most.
+    """
+
+    parameters: int
+    vertices: int
+    compute_sets: int
+    cycles: int
+    tile_bytes: int
+    full_tiles: int
+    seconds: tuple[float, float, float]
+    peak: int
+
+
+def cost(name: str) -> Cost:
+    """Load, trace, profile and draw a network."""
+    data = network(name).SerializeToString()
+    times = [time.process_time()]
+    model = cl.onnx.load(data)
+    traced = cl.trace(model, model.parameters, *model.inputs.values())
+    times.append(time.process_time())
+    profile = traced.profile(allow_out_of_memory=True)
+    times.append(time.process_time())
+    with tempfile.TemporaryDirectory() as directory:
+        cl.draw(traced, path=Path(directory, "network.png"), size=1024)
+    times.append(time.process_time())
+    graph, held = traced.graph, sum(profile.memory.values())
+    return Cost(
+        sum(array.size for array in model.parameters.values()),
+        graph.num_vertices,
+        len(graph.compute_sets),
+        profile.total_cycles,
+        int(np.sum(held)),
+        int(np.sum(held > profile.target.bytes_per_tile)),
+        tuple(np.diff(times).tolist()),
+        peak_bytes(),
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    print("| network | parameters | vertices | compute sets | cycles | memory | load, trace | profile | draw | peak |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    for name in NETWORKS:
+        own = in_fresh_process(cost, name)
+        times = " | ".join(f"{one:.1f} s" for one in own.seconds)
+        full = f", {own.full_tiles} tiles too full" if own.full_tiles else ""
+        print(
+            f"| {name} | {own.parameters:,} | {own.vertices:,} | {own.compute_sets} | {own.cycles:,} | "
+            f"{own.tile_bytes / 1e6:.0f} MB{full} | {times} | {own.peak / 1e9:.1f} GB |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
