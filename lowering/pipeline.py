@@ -67,8 +67,8 @@ machine is planned by `plan_machine`, from the unfused plan:
     a checked plan                                    plan_graph, plan_engine
     machine -> the tile of every element and vertex   place: the cheapest by step_cycles (superstep, phases) of
                                                       candidates (placer, votes, balance, blocks, footprint); of
-                                                      irregular plans parts (irregular: hypergraph, partition,
-                                                      unit_model, refine, orders); constraints
+                                                      irregular plans parts (irregular: hypergraph, partitioners,
+                                                      unit_model, unit_moves, orders); constrained
             -> what moves between tiles in every step exchange (touched, multicast, region, messages, words)
             -> what is live when, and where           liveness (live_variables: of the plan alone)
             -> an address for all of it               memory

@@ -1,6 +1,7 @@
 """Exchange: bytes per tile equal those counted one vertex and one element at a time."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from codelet.views.sources import source_variables
 from lowering.machine import region
 from lowering.machine.exchange import plan_exchange, plan_exchange_anew
 from lowering.machine.place import place
-from lowering.machine.placement import Placement, changes_between
+from lowering.machine.placement import changes_between
 from lowering.machine.touched import tile_pattern, touched_runs
 from lowering.pipeline import plan_engine
 from lowering.plan.runs import Runs, difference, intersection, overlaps, stretches, union
@@ -221,7 +222,7 @@ def test_what_another_placement_leaves_where_it_is_moves_as_it_did(placement, da
         elements[own.first_element :][: own.size] = (placement.tiles_of(own) + 1) % TILES
     for own in families:
         vertices[own] = (vertices[own] + 1) % TILES
-    other = Placement(plan, TILES, elements, vertices)
+    other = replace(placement, element_tiles=elements, vertex_tiles=vertices)
     changes = changes_between(placement, other)
     assert changes.variables == {own for own in variables if own.size}
     assert changes.families == {own for own in families if own.num_vertices}

@@ -656,7 +656,7 @@ def test_printed():
     i = cl.grid(64)
     a = graph.add_vertex("one", double, x=x[i])
     y = graph.add_vertex("two", total, x=a)
-    memory = machine(graph, [x], [y]).memory
+    memory = machine(graph, [x], [y], placement="bytes").memory
     assert str(memory) == (
         "memory of 4 tiles: 18,384 bytes\n"
         "  variables, always live                260 bytes, at most 132 on a tile\n"

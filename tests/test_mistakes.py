@@ -2028,7 +2028,28 @@ MACHINE = [
         "a symbol that its tensor does not have",
         "graph.set_tile_mapping(x[i], i // 4)",
     ),
-    Mistake("a placement in other words", placed(placement="best"), cl.ProgramError, "'best'", "'rows' or 'blocks'"),
+    Mistake(
+        "constraints on nothing",
+        lambda w: w.graph.place(),
+        cl.PlacementError,
+        "neither `together=` nor `apart=`",
+        "graph.place(together=[x[i], y[i]])",
+    ),
+    Mistake(
+        "a tensor in the place of a list",
+        lambda w: w.graph.place(apart=w.x),  # type: ignore[arg-type]
+        cl.PlacementError,
+        "float32",
+        "graph.place(apart=[x[i], y[i]])",
+    ),
+    Mistake(
+        "elements laid on no tiles",
+        lambda w: w.graph.map_linearly(w.x, tiles=[]),
+        cl.TileError,
+        "[]",
+        "one tile at least",
+    ),
+    Mistake("a placement in other words", placed(placement="best"), cl.ProgramError, "'best'", "'rows', 'blocks'"),
     Mistake(
         "a placement of nothing",
         placed(placement=lambda: None),
@@ -2036,7 +2057,7 @@ MACHINE = [
         "too many positional arguments",
         "def placement(plan)",
     ),
-    Mistake("a placement that is a number", placed(placement=3), cl.ProgramError, "3", "'rows' or 'blocks'"),
+    Mistake("a placement that is a number", placed(placement=3), cl.ProgramError, "3", "'rows', 'blocks'"),
     Mistake(
         "a function that places nothing",
         placed(placement=lambda plan: None),
@@ -2049,7 +2070,7 @@ MACHINE = [
         lambda w: cl.Engine(w.graph, execution="tiles", placement="best"),  # type: ignore[arg-type]
         cl.ProgramError,
         "'best'",
-        "'blocks', or a function",
+        "'breadth_first', or a function",
     ),
     Mistake("half a tile to read", lambda w: cl.Engine(w.graph).read_tile(1.5), cl.TileError, "1.5", "0 to 7"),  # type: ignore[arg-type]
     Mistake("a tile to read beyond", lambda w: cl.Engine(w.graph).read_tile(8), cl.TileError, "8", "0 to 7"),

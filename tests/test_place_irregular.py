@@ -1,8 +1,10 @@
 """Placement by partition: its model is exact, its values are right, and the same parts come in every process."""
 
 import hashlib
+import itertools
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 
 import jax
@@ -16,7 +18,7 @@ from benchmarks.irregular_graphs import GRAPHS, Nodes, build_program
 from lowering.machine.exchange import plan_exchange
 from lowering.machine.hypergraph import hypergraph_of, is_irregular
 from lowering.machine.irregular import best_units, place_by_partition
-from lowering.machine.partition import (
+from lowering.machine.partitioners import (
     bisected_parts,
     breadth_first_order,
     component_parts,
@@ -29,13 +31,13 @@ from lowering.machine.partition import (
 )
 from lowering.machine.place import place_and_exchange
 from lowering.machine.placement import Placement
-from lowering.machine.refine import measured, refined
 from lowering.machine.step_cycles import total_cycles
 from lowering.machine.unit_model import UnitModel
+from lowering.machine.unit_moves import measured, refined
 from lowering.pipeline import plan_engine
 from lowering.plan.components import components
 from lowering.plan.timeline import without_calls
-from tests.examples import examples
+from tests.examples import examples, few
 
 EDGES = 400
 
@@ -71,8 +73,11 @@ def run_by(graph: cl.Graph, program: cl.Program, execution: str, placement) -> d
 # --- values and counts ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["power_law", "factors", "message_passing", "breadth_first"])
-@pytest.mark.parametrize("execution", ["tiles", "addresses"])
+@few(
+    "name, execution",
+    list(itertools.product(["power_law", "factors", "message_passing", "breadth_first"], ["tiles", "addresses"])),
+    quick=["factors, tiles", "factors, addresses"],
+)
 def test_values_are_those_of_the_fused_program(name, execution):
     nodes = GRAPHS[name](150).renumbered(seed=2)
     graph, program = build_program(nodes, 6)
@@ -100,7 +105,7 @@ def _counted(placement: Placement) -> tuple[list, list]:
     return num_bytes, messages
 
 
-@examples(15)
+@examples(8)
 @given(drawn_nodes(), st.sampled_from([1, 5, 12]))
 def test_what_moves_is_what_moves_element_by_element(nodes, tiles):
     placement = place_by_partition(plan_of_nodes(nodes, tiles), "breadth_first")
@@ -117,7 +122,7 @@ def test_what_moves_is_what_moves_element_by_element(nodes, tiles):
         np.testing.assert_array_equal(moved.before.sent_bytes, other.before.sent_bytes)
 
 
-@examples(15)
+@examples(6)
 @given(drawn_nodes(), st.sampled_from([(1, 1), (5, 1), (12, 1), (12, 2)]))
 def test_the_model_of_units_is_exact(nodes, machine):
     plan = plan_of_nodes(nodes, *machine)
@@ -170,7 +175,7 @@ def test_refinement_never_makes_it_worse_and_its_counts_stay_right(name):
 # --- partitions -------------------------------------------------------------------------------------------------
 
 
-@examples(20)
+@examples(8)
 @given(drawn_nodes(), st.integers(1, 50))
 def test_parts_are_of_every_node_and_in_bounds(nodes, parts):
     """More parts than nodes, components, nodes without links: every node has a part."""
@@ -274,11 +279,60 @@ def digest(name: str) -> str:
     return hashlib.sha256(b"".join(np.ascontiguousarray(own, np.int64).tobytes() for own in parts)).hexdigest()
 
 
+@pytest.mark.slow
 def test_two_processes_place_alike():
     name = "radius_2d"
     command = [sys.executable, "-c", DIGEST, name]
     other = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1]
     assert other == digest(name)
+
+
+def test_what_was_compared_is_printed_and_reported():
+    graph, program = build_program(GRAPHS["mesh_2d"](2000).renumbered(seed=1), 16)
+    engine = cl.Engine(graph, program)
+    tried = engine.machine().placement.tried
+    chosen, *rest = [
+        line for line in str(engine.machine().placement).splitlines() if line.startswith(("  chosen", "  tried"))
+    ]
+    assert chosen == f"  chosen {tried[0].way}: {tried[0].cycles:,} cycles, {tried[0].num_bytes:,} bytes"
+    assert len(rest) == len(tried) - 1 >= 2
+    table = engine.profile().tables().table("placements")
+    assert table["way"].tolist() == [own.way for own in tried]
+    assert table["is_chosen"].tolist() == [True] + [False] * len(rest)
+    assert table["cycles"][0] == engine.profile().total_cycles
+
+
+def test_without_the_extra_one_warning_tells_what_it_would_save(monkeypatch):
+    import lowering.machine.irregular as irregular
+    import lowering.machine.place as place_room
+
+    for room in (irregular, place_room):
+        monkeypatch.setattr(room, "has_metis", lambda: False)
+    monkeypatch.setattr(irregular, "has_mtkahypar", lambda: False)
+    irregular.warn_without_partitioner.cache_clear()
+    plan = plan_of_nodes(GRAPHS["mesh_2d"](2000).renumbered(seed=1), 16)
+    with pytest.warns(UserWarning, match=r"4 % more cycles.*codelet-graphs\[placement\]"):
+        placement = place_and_exchange(plan).placement
+    assert placement.tried[0].way == "breadth_first"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        place_and_exchange(plan)
+
+
+def test_a_partitioner_that_is_missing_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pymetis", None)
+    with pytest.raises(cl.MissingExtraError, match=r"codelet-graphs\[placement\]"):
+        place_by_partition(plan_of_nodes(GRAPHS["mesh_2d"](400)), "partition")
+
+
+def test_a_long_reduction_in_one_vertex_gets_advice():
+    graph = cl.Graph(cl.IPU(num_tiles=32))
+    x, i = graph.add_variable("x", (512,)), cl.grid(512)
+    y = graph.add_vertex("scale", cl.codelet(lambda x: 2 * x), x=x[i])
+    graph.add_vertex("largest", cl.codelet(lambda x: x.max()), x=y)
+    found = [own for own in cl.Engine(graph).profile().advice() if own.kind == "long reduction"]
+    assert "step largest reduces 512 elements in one vertex" in found[0].text
+    assert "cl.ops.max" in found[0].fix
 
 
 def test_gradients_of_irregular_programs_are_placed_too():

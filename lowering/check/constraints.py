@@ -19,7 +19,7 @@ _MOST_PAIRS = 1 << 22
 """More pairs of groups apart than this are refused."""
 
 
-class Groups(NamedTuple):
+class PlacedTogether(NamedTuple):
     """Elements that lie together.
 
     Attributes:
@@ -108,7 +108,7 @@ def _several(graph: Graph, elements: np.ndarray, group: np.ndarray) -> Iterator[
                 yield sets
 
 
-def placement_groups(graph: Graph) -> Groups | None:
+def placement_groups(graph: Graph) -> PlacedTogether | None:
     """What the constraints of a graph say of its elements; `None` where it has none.
 
     Raises:
@@ -132,12 +132,12 @@ def placement_groups(graph: Graph) -> Groups | None:
     tiles = _given_tiles(graph, elements, group, count)
     pairs = list(_pairs_apart(graph, elements, group))
     apart = np.unique(np.concatenate(pairs), axis=0) if pairs else np.zeros((0, 2), np.int64)
-    groups = Groups(elements, group, tiles, apart, tuple(_several(graph, elements, group)))
+    groups = PlacedTogether(elements, group, tiles, apart, tuple(_several(graph, elements, group)))
     _check_apart(graph, groups)
     return groups
 
 
-def _check_apart(graph: Graph, groups: Groups) -> None:
+def _check_apart(graph: Graph, groups: PlacedTogether) -> None:
     """See that no two groups that are to be apart were given one tile.
 
     Raises:

@@ -12,7 +12,7 @@ from codelet.graphs.linear import linear_tiles
 from codelet.target import Target
 from lowering.check.sizes import check_host_size
 from lowering.machine.blocks import block_tiles, chosen_parts, has_blocks, row_tiles
-from lowering.machine.constraints import constrained
+from lowering.machine.constrained import constrained
 from lowering.machine.irregular import Partitioner, place_by_partition
 from lowering.machine.placement import Placement
 from lowering.machine.placer import Placer, tiles_in_order

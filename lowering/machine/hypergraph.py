@@ -41,7 +41,7 @@ _JOINED = 0.125
 
 
 @dataclass(frozen=True)
-class Work:
+class RepeatedSet:
     """The compute sets that run the same families.
 
     Attributes:
@@ -75,7 +75,7 @@ class Hypergraph:
     """
 
     plan: Plan
-    works: tuple[Work, ...]
+    works: tuple[RepeatedSet, ...]
     firsts: Mapping[Family, int]
     unit_of: np.ndarray
     num_units: int
@@ -263,12 +263,12 @@ def _joined(
 # --- all -----------------------------------------------------------------------------------------------
 
 
-def _works(plan: Plan) -> tuple[Work, ...]:
+def _works(plan: Plan) -> tuple[RepeatedSet, ...]:
     turns: dict[tuple[Family, ...], int] = {}
     for moment in timeline(plan).moments:
         if isinstance(moment.step, ExecuteStep):
             turns[moment.step.families] = turns.get(moment.step.families, 0) + moment.turns
-    return tuple(Work(families, count) for families, count in turns.items())
+    return tuple(RepeatedSet(families, count) for families, count in turns.items())
 
 
 def _net_sizes(plan: Plan, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
@@ -276,6 +276,44 @@ def _net_sizes(plan: Plan, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
     firsts = np.array([own.first_element for own in variables], np.int64)
     sizes = np.array([own.dtype.itemsize for own in variables], np.int64)
     return (stops - starts) * sizes[np.maximum(np.searchsorted(firsts, starts, side="right") - 1, 0)]
+
+
+def _cuts(plan: Plan, touched: Sequence[_Touched], tiles: np.ndarray, count: int) -> np.ndarray:
+    """Flags of the elements at which a net begins: where something is touched, or lies, that the one before is not.
+
+    Args:
+        plan: of which.
+        touched: what its vertices read and write.
+        tiles: those that elements were given, -1 for none; empty where none was.
+        count: of vertices.
+    """
+    cuts = np.zeros(num_elements(plan) + 2, bool)
+    for stretches in touched:
+        cuts[stretches.starts] = cuts[stretches.stops] = True
+    cuts[np.flatnonzero(tiles[1:] != tiles[:-1]) + 1] = True
+    for variable in plan.variables:
+        # Rows may live apart, though the same vertices read several: as many at most as there are vertices.
+        rows, first = variable.shape[0] if variable.shape else 1, variable.first_element
+        if 1 < rows <= count and variable.size:
+            cuts[first : first + variable.size : variable.size // rows] = True
+            cuts[first + variable.size] = True
+    return cuts
+
+
+def _loads_and_tiles(
+    plan: Plan, works: Sequence[RepeatedSet], numbers: Mapping[Family, np.ndarray], count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Cycles of each vertex in a run of the program, and the tile that it was given, -1 for none."""
+    target = plan.graph.target
+    loads, fixed = np.zeros(count), np.full(count, -1, np.int32)
+    for work in works:
+        for family in work.families:
+            each = family_cycles(family, target).of_each(family.num_vertices, load_of(target.num_workers))
+            loads[numbers[family]] += work.turns * each
+    for family, vertices in numbers.items():
+        if family.tile is not None:
+            fixed[vertices] = tiles_in_order(family, target)
+    return loads, fixed
 
 
 def hypergraph_of(plan: Plan, *, join: bool = True) -> Hypergraph | None:
@@ -290,7 +328,7 @@ def hypergraph_of(plan: Plan, *, join: bool = True) -> Hypergraph | None:
     """
     if not is_irregular(plan):
         return None
-    works, target, total = _works(plan), plan.graph.target, num_elements(plan)
+    works, total = _works(plan), num_elements(plan)
     if not works:
         return None
     firsts: dict[Family, int] = {}
@@ -304,17 +342,8 @@ def hypergraph_of(plan: Plan, *, join: bool = True) -> Hypergraph | None:
         [own for k, work in enumerate(works) for own in _touched(touches, k, work.families, written=written)]
         for written in (False, True)
     )
-    cuts = np.zeros(total + 2, bool)
-    for own in (*reads, *writes):
-        cuts[own.starts] = cuts[own.stops] = True
     tiles = plan.graph.element_tiles[:total] if plan.graph.has_tile_mapping else np.full(0, -1, np.int32)
-    cuts[np.flatnonzero(tiles[1:] != tiles[:-1]) + 1] = True
-    for variable in plan.variables:
-        # Rows may live apart, though the same vertices read several: as many at most as there are vertices.
-        rows = variable.shape[0] if variable.shape else 1
-        if 1 < rows <= count and variable.size:
-            cuts[variable.first_element : variable.first_element + variable.size : variable.size // rows] = True
-            cuts[variable.first_element + variable.size] = True
+    cuts = _cuts(plan, (*reads, *writes), tiles, count)
     copy_reads, copy_writes, num_vertices = _copied(plan, len(works), count, cuts)
     rank = np.cumsum(cuts, dtype=np.int32 if total < 2**31 else np.int64) - 1
     net_starts = np.flatnonzero(cuts)
@@ -329,15 +358,8 @@ def hypergraph_of(plan: Plan, *, join: bool = True) -> Hypergraph | None:
     pin_works = np.concatenate([pin_works, np.zeros(int(again.sum()), np.int64)])
     if len(nets) > 2 * MOST_PINS:
         return None
-    loads, fixed = np.zeros(num_vertices), np.full(num_vertices, -1, np.int32)
-    for work in works:
-        for family in work.families:
-            each = family_cycles(family, target).of_each(family.num_vertices, load_of(target.num_workers))
-            loads[numbers[family]] += work.turns * each
-    for family, own in numbers.items():
-        if family.tile is not None:
-            fixed[own] = tiles_in_order(family, target)
-    most = max(_JOINED * loads.sum() / target.num_tiles, 1.0)
+    loads, fixed = _loads_and_tiles(plan, works, numbers, num_vertices)
+    most = max(_JOINED * loads.sum() / plan.graph.target.num_tiles, 1.0)
     unit_of = _joined(nets, vertices, writers, loads, fixed, most) if join else np.arange(num_vertices)
     num_units = int(unit_of.max(initial=-1)) + 1
     fixed_units = np.full(num_units, -1, np.int32)
@@ -346,7 +368,7 @@ def hypergraph_of(plan: Plan, *, join: bool = True) -> Hypergraph | None:
     # Each pin once: copies count as one more compute set, of no cycles.
     copied = sum(moment.turns for moment in timeline(plan).moments if isinstance(moment.step, CopyStep))
     if copy_reads:
-        works = (*works, Work((), copied))
+        works = (*works, RepeatedSet((), copied))
     turns = len(works)
     keys = each_once((nets * turns + pin_works) * num_units + unit_of[vertices])
     rest, pin_units = np.divmod(keys, num_units)

@@ -18,8 +18,8 @@ from codelet.target import Target
 from lowering.machine.chips import tiles_per_chip
 from lowering.machine.hypergraph import Hypergraph, hypergraph_of
 from lowering.machine.orders import element_orders
-from lowering.machine.partition import (
-    Links,
+from lowering.machine.partitioners import (
+    LinkedNodes,
     bisected_parts,
     breadth_first_order,
     component_parts,
@@ -33,8 +33,8 @@ from lowering.machine.partition import (
 )
 from lowering.machine.placement import Placement, num_elements
 from lowering.machine.placer import Placer
-from lowering.machine.refine import Refined, measured, refined
 from lowering.machine.unit_model import UnitModel
+from lowering.machine.unit_moves import Refined, measured, refined
 from lowering.plan.plan import Plan
 from lowering.plan.runs import Runs
 
@@ -50,10 +50,10 @@ _SAVED = 0.96
 _LESS = 0.99
 """Refinement keeps the fullest tile within this of the least full of all partitions, where it can."""
 
-Parts = Callable[[Links, int], np.ndarray]
+Parts = Callable[[LinkedNodes, int], np.ndarray]
 
 
-def _hierarchical(links: Links, target: Target, partition: Parts) -> np.ndarray:
+def _hierarchical(links: LinkedNodes, target: Target, partition: Parts) -> np.ndarray:
     """The tile of each node: parts for the chips, and parts of each for its tiles."""
     per_chip = tiles_per_chip(target)
     if target.num_chips == 1:
@@ -66,7 +66,7 @@ def _hierarchical(links: Links, target: Target, partition: Parts) -> np.ndarray:
     return tiles
 
 
-def _in_breadth(links: Links, parts: int) -> np.ndarray:
+def _in_breadth(links: LinkedNodes, parts: int) -> np.ndarray:
     return parts_in_order(breadth_first_order(links), links.loads, parts)
 
 

@@ -23,7 +23,7 @@ tile: `spread`, in order over all tiles; `rounds`, the same in rounds of as many
 tiles in turn; `columns`, by the last axis first; `before`, as the compute set before that has as many vertices.
 
 Programs whose vertices read through tables are partitioned as well (`irregular.py`): `partition` by METIS, `hypergraph`
-by Mt-KaHyPar, `breadth_first` without a library. The best of these is refined by modelled cycles (`refine.py`), and
+by Mt-KaHyPar, `breadth_first` without a library. The best of these is refined by modelled cycles (`unit_moves.py`), and
 elements lie in an order in which messages are long (`orders.py`).
 
 `balanced`, the default, is the one of all that takes the fewest cycles, of compute, exchange and sync together, as
@@ -32,7 +32,7 @@ first of `WAYS`; a partition is kept where another takes hardly less and far mor
 `partition`, if METIS is installed. The others are not tried where the first takes no longer than the vertices alone,
 laid out in order. `Placement.tried` has what was compared.
 
-Whatever the way, elements and vertices that were given tiles stay there, and constraints are met (`constraints.py`).
+Whatever the way, elements and vertices that were given tiles stay there, and constraints are met (`constrained.py`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from lowering.machine.candidates import OBVIOUS, PARTITIONS, WAYS, Way, least_in
 from lowering.machine.exchange import Exchange, plan_exchange, plan_exchange_anew
 from lowering.machine.hypergraph import is_irregular
 from lowering.machine.irregular import partitioner, warn_without_partitioner
-from lowering.machine.partition import has_metis
+from lowering.machine.partitioners import has_metis
 from lowering.machine.placement import Candidate, Placement, changes_between
 from lowering.machine.step_cycles import least_cycles, total_cycles
 from lowering.plan.plan import Plan

@@ -23,7 +23,7 @@ from lowering.plan.runs import Runs, each_once
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class Grouping:
     """Entries in the order of what they belong to.
 
     Attributes:
@@ -35,7 +35,7 @@ class Rows:
     offsets: np.ndarray
 
     @classmethod
-    def by(cls, keys: np.ndarray, count: int) -> Rows:
+    def by(cls, keys: np.ndarray, count: int) -> Grouping:
         """Entries by their keys."""
         counts = np.bincount(keys, minlength=count)
         return cls(np.argsort(keys, kind="stable"), np.append(0, np.cumsum(counts)))
@@ -47,7 +47,7 @@ class Rows:
 
 
 @dataclass(eq=False)
-class Moved:
+class WordsMoved:
     """Words of each compute set and tile, int64 of shape (works, tiles); of all chips, bytes from each to each."""
 
     received: np.ndarray
@@ -70,14 +70,14 @@ class UnitModel:
         self.num_tiles, self.num_works = self.target.num_tiles, len(graph.works)
         self.words = -(-graph.net_bytes // self.target.word_bytes)
         self._arrival = self.target.arrival_cycles()
-        self.pins_of_net = Rows.by(graph.pin_nets, len(graph.homes))
-        self.pins_of_unit = Rows.by(graph.pin_units, graph.num_units)
+        self.pins_of_net = Grouping.by(graph.pin_nets, len(graph.homes))
+        self.pins_of_unit = Grouping.by(graph.pin_units, graph.num_units)
         (written,) = np.nonzero(graph.homes >= 0)
-        self.nets_of_unit = Rows(written[np.argsort(graph.homes[written], kind="stable")], np.zeros(0, np.int64))
+        self.nets_of_unit = Grouping(written[np.argsort(graph.homes[written], kind="stable")], np.zeros(0, np.int64))
         counts = np.bincount(graph.homes[written], minlength=graph.num_units)
-        self.nets_of_unit = Rows(self.nets_of_unit.order, np.append(0, np.cumsum(counts)))
+        self.nets_of_unit = Grouping(self.nets_of_unit.order, np.append(0, np.cumsum(counts)))
         self._vertices = [self._vertices_of(k) for k in range(self.num_works)]
-        self._rows = [Rows.by(units, graph.num_units) for units, _ in self._vertices]
+        self._rows = [Grouping.by(units, graph.num_units) for units, _ in self._vertices]
         self.fixed_bytes = self._unit_bytes()
 
     def _vertices_of(self, work: int) -> tuple[np.ndarray, FamilyCycles]:
@@ -150,7 +150,7 @@ class UnitModel:
         keys = graph.pin_nets[pins] * self.num_works + graph.pin_works[pins]
         return each_once(keys * self.num_tiles + tiles[graph.pin_units[pins]])
 
-    def moved(self, readers: np.ndarray, homes: np.ndarray) -> Moved:
+    def moved(self, readers: np.ndarray, homes: np.ndarray) -> WordsMoved:
         """What moves.
 
         Args:
@@ -170,7 +170,7 @@ class UnitModel:
         between = None
         if self.target.num_chips > 1:
             between = self._between(nets, works, tiles, homes)
-        return Moved(received.astype(np.int64).reshape(shape), sent.astype(np.int64).reshape(shape), between)
+        return WordsMoved(received.astype(np.int64).reshape(shape), sent.astype(np.int64).reshape(shape), between)
 
     def _between(self, nets: np.ndarray, works: np.ndarray, tiles: np.ndarray, homes: np.ndarray) -> np.ndarray:
         per_chip, chips = tiles_per_chip(self.target), self.target.num_chips
@@ -183,7 +183,7 @@ class UnitModel:
         found = np.bincount((works * chips**2 + pairs)[far], self.graph.net_bytes[nets[far]], size)
         return found.astype(np.int64).reshape(self.num_works, chips, chips)
 
-    def exchanged(self, moved: Moved) -> np.ndarray:
+    def exchanged(self, moved: WordsMoved) -> np.ndarray:
         """Cycles of each tile in the exchange of each compute set, float64 of shape (works, tiles)."""
         return np.stack(
             [
@@ -192,7 +192,7 @@ class UnitModel:
             ]
         )
 
-    def total(self, computed: np.ndarray, moved: Moved) -> int:
+    def total(self, computed: np.ndarray, moved: WordsMoved) -> int:
         """Cycles of a run."""
         exchanged, turns, target = self.exchanged(moved), self.graph.turns, self.target
         moves = moved.received.any(axis=1)
@@ -242,7 +242,7 @@ class UnitModel:
             lead -= np.bincount(tiles_of[first], lost, self.num_tiles)
         return homes
 
-    def tile_bytes(self, tiles: np.ndarray, homes: np.ndarray, moved: Moved) -> np.ndarray:
+    def tile_bytes(self, tiles: np.ndarray, homes: np.ndarray, moved: WordsMoved) -> np.ndarray:
         """About how many bytes each tile holds."""
         graph = self.graph
         found = np.bincount(tiles, self.fixed_bytes, self.num_tiles)

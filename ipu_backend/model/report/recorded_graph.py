@@ -63,12 +63,13 @@ _REDUCTIONS = {
 
 def _reduction(family: Family) -> tuple[int, str]:
     """How many elements of a field a vertex reduces to fewer, the most, and what of cl.ops does that."""
-    longest = [0, ""]
+    longest, rows = [0, ""], max((int(own.lengths.max(initial=0)) for own in family.rows.values()), default=0)
     jaxpr = family.codelet.jaxpr.jaxpr
     for eqn in jaxpr.eqns:
         operand = eqn.invars[0] if eqn.invars else None
         if eqn.primitive.name in _REDUCTIONS and operand in jaxpr.invars:
-            before, after = (math.prod(own.aval.shape) for own in (operand, eqn.outvars[0]))  # type: ignore[union-attr]
+            shapes = (own.aval.shape for own in (operand, eqn.outvars[0]))  # type: ignore[union-attr]
+            before, after = (math.prod(n if isinstance(n, int) else rows for n in shape) for shape in shapes)
             if before > max(longest[0], after):
                 longest = [before, _REDUCTIONS[eqn.primitive.name]]
     return longest[0], longest[1]

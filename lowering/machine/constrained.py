@@ -16,7 +16,7 @@ from codelet.errors import PlacementError
 from codelet.graphs.family import Family
 from codelet.graphs.vertices import free_axes, vertex_numbers
 from codelet.views.tensor import Tensor
-from lowering.check.constraints import Groups, placement_groups
+from lowering.check.constraints import PlacedTogether, placement_groups
 from lowering.machine.placement import Placement
 
 _WRITTEN = 1 << 10
@@ -36,7 +36,7 @@ def _written(family: Family, tensor: Tensor) -> tuple[np.ndarray, np.ndarray]:
     return elements[written], numbers[written]
 
 
-def _where_they_lie(placement: Placement, groups: Groups) -> np.ndarray:
+def _where_they_lie(placement: Placement, groups: PlacedTogether) -> np.ndarray:
     """The tile of each group as it would be without the others."""
     count, num_tiles = len(groups.tiles), placement.num_tiles
     weights = np.ones(len(placement.element_tiles), np.int64)
@@ -54,7 +54,7 @@ def _where_they_lie(placement: Placement, groups: Groups) -> np.ndarray:
     return np.where(groups.tiles >= 0, groups.tiles, found)
 
 
-def _with_tiles_of_their_own(placement: Placement, groups: Groups, tiles: np.ndarray) -> np.ndarray:
+def _with_tiles_of_their_own(placement: Placement, groups: PlacedTogether, tiles: np.ndarray) -> np.ndarray:
     """Tiles of groups with the tiles shared out among sets that are apart: each to the set that has most there."""
     num_tiles = placement.num_tiles
     for sets in groups.several:
@@ -77,7 +77,7 @@ def _with_tiles_of_their_own(placement: Placement, groups: Groups, tiles: np.nda
     return tiles
 
 
-def _apart(placement: Placement, groups: Groups, tiles: np.ndarray) -> np.ndarray:
+def _apart(placement: Placement, groups: PlacedTogether, tiles: np.ndarray) -> np.ndarray:
     """Tiles of groups no two of which that are to be apart are on one.
 
     Raises:

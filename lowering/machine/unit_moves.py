@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lowering.machine.unit_model import Moved, UnitModel
+from lowering.machine.unit_model import UnitModel, WordsMoved
 from lowering.plan.runs import Runs, each_once
 
 _POWER = 32.0
@@ -276,7 +276,7 @@ class _Refining:
             (moves.sources, from_computed, received_from, sent_from, -1),
             (moves.targets, to_computed, received_to, sent_to, 1),
         ):
-            after = Moved(
+            after = WordsMoved(
                 (received[:, tiles] + more_received).astype(np.int64), (sent[:, tiles] + more_sent).astype(np.int64)
             )
             exchanged = np.stack(
@@ -317,7 +317,7 @@ class _Refining:
         between = None
         if self.moved.between is not None and less.between is not None and more.between is not None:
             between = self.moved.between - less.between + more.between
-        moved = Moved(received, sent, between)
+        moved = WordsMoved(received, sent, between)
         touched = np.unique(np.concatenate([moves.sources, moves.targets]))
         number = np.full(model.num_tiles, -1)
         number[touched] = np.arange(len(touched))
@@ -335,7 +335,7 @@ class _Refining:
         self.loads, self.by_tile = loads, None
         return old - new
 
-    def _outside(self, moved: Moved) -> float:
+    def _outside(self, moved: WordsMoved) -> float:
         """What goes between chips, in cycles of its busiest pair: a rough measure that falls with it."""
         if moved.between is None:
             return 0.0

@@ -67,7 +67,7 @@ def _library(module: str) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Links:
+class LinkedNodes:
     """A graph in compressed rows: each link is there from both ends.
 
     Attributes:
@@ -87,7 +87,7 @@ class Links:
         """How many nodes there are."""
         return len(self.loads)
 
-    def of(self, nodes: np.ndarray) -> Links:
+    def of(self, nodes: np.ndarray) -> LinkedNodes:
         """The graph of some nodes, rising, and the links between them."""
         number = np.full(self.num_nodes, -1)
         number[nodes] = np.arange(len(nodes))
@@ -97,7 +97,7 @@ class Links:
         kept = ends >= 0
         owners = np.repeat(np.arange(len(nodes)), own.lengths)[kept]
         offsets = np.append(0, np.cumsum(np.bincount(owners, minlength=len(nodes))))
-        return Links(offsets, ends[kept], self.weights[entries[kept]], self.loads[nodes])
+        return LinkedNodes(offsets, ends[kept], self.weights[entries[kept]], self.loads[nodes])
 
 
 def _scaled(weights: np.ndarray) -> np.ndarray:
@@ -134,7 +134,7 @@ def net_centres(graph: Hypergraph, *, alike: bool = True) -> tuple[np.ndarray, i
     return centres, graph.num_units + len(alone)
 
 
-def links_of(graph: Hypergraph, *, weighted: bool = True, alike: bool = True) -> Links:
+def links_of(graph: Hypergraph, *, weighted: bool = True, alike: bool = True) -> LinkedNodes:
     """Units joined as stars around those that write what others read.
 
     Args:
@@ -156,13 +156,13 @@ def links_of(graph: Hypergraph, *, weighted: bool = True, alike: bool = True) ->
     loads = np.zeros(num_nodes, np.int64)
     units = graph.unit_loads if weighted else np.bincount(graph.pin_units, minlength=graph.num_units) + _ALONE
     loads[: graph.num_units] = _scaled(units)
-    return Links(offsets, neighbours, _scaled(sums), loads)
+    return LinkedNodes(offsets, neighbours, _scaled(sums), loads)
 
 
 # --- libraries ----------------------------------------------------------------------------------------------
 
 
-def metis_parts(links: Links, parts: int, *, imbalance: float = 0.03) -> np.ndarray:
+def metis_parts(links: LinkedNodes, parts: int, *, imbalance: float = 0.03) -> np.ndarray:
     """The part of each node by METIS, k-way.
 
     Args:
@@ -238,7 +238,7 @@ def _ends_of_nets(graph: Hypergraph) -> tuple[np.ndarray, np.ndarray]:
 # --- without a library ----------------------------------------------------------------------------------------
 
 
-def _distances(links: Links, sources: np.ndarray, parts: np.ndarray) -> np.ndarray:
+def _distances(links: LinkedNodes, sources: np.ndarray, parts: np.ndarray) -> np.ndarray:
     """How many links each node is from a source of its part; one more than the farthest where none leads there."""
     distance = np.full(links.num_nodes, -1)
     distance[sources] = 0
@@ -261,7 +261,7 @@ def _firsts(parts: np.ndarray, rank: np.ndarray) -> np.ndarray:
     return order[new]
 
 
-def _far_ends(links: Links, parts: np.ndarray) -> np.ndarray:
+def _far_ends(links: LinkedNodes, parts: np.ndarray) -> np.ndarray:
     """A node at the rim of each part: the last that is reached from the last that is reached from its first."""
     degrees = np.diff(links.offsets)
     found = _firsts(parts, -degrees)
@@ -271,7 +271,7 @@ def _far_ends(links: Links, parts: np.ndarray) -> np.ndarray:
     return found
 
 
-def breadth_first_order(links: Links) -> np.ndarray:
+def breadth_first_order(links: LinkedNodes) -> np.ndarray:
     """All nodes, outwards from the rim of each component: neighbours of earlier nodes first, those of few links first.
 
     Cuthill and McKee, "Reducing the Bandwidth of Sparse Symmetric Matrices", 1969.
@@ -301,12 +301,12 @@ def breadth_first_order(links: Links) -> np.ndarray:
     return np.concatenate(pieces) if pieces else np.zeros(0, np.int64)
 
 
-def _component_labels(links: Links) -> np.ndarray:
+def _component_labels(links: LinkedNodes) -> np.ndarray:
     owners = np.repeat(np.arange(links.num_nodes), np.diff(links.offsets))
     return components(owners, links.neighbours, links.num_nodes)
 
 
-def component_parts(links: Links, parts: int) -> np.ndarray | None:
+def component_parts(links: LinkedNodes, parts: int) -> np.ndarray | None:
     """Components that are not linked with each other, the heaviest first, each in the lightest part.
 
     `None` where there are too few of them for the parts to be even.
@@ -334,7 +334,7 @@ def parts_in_order(order: np.ndarray, loads: np.ndarray, parts: int) -> np.ndarr
     return found
 
 
-def bisected_parts(links: Links, parts: int) -> np.ndarray:
+def bisected_parts(links: LinkedNodes, parts: int) -> np.ndarray:
     """The part of each node: all parts are halved at once, by how far nodes are from two ends, until there are enough.
 
     Of a part whose share of the parts is k, halves have the shares k // 2 and the rest, and loads in proportion.
