@@ -64,6 +64,24 @@ def test_a_graph_and_its_program_are_read_as_they_were(small, path):
     assert str(again(path, small.graph)) == str(small.graph)
 
 
+def test_constraints_of_the_placement_are_kept(path):
+    graph = cl.Graph(cl.IPU(num_tiles=8))
+    x, y, z = (graph.add_variable(name, (12,)) for name in "xyz")
+    i = cl.grid(6)
+    graph.place(together=[x[slice(2 * i, 2 * i + 2)], y[slice(2 * i, 2 * i + 2)]], apart=[x[0:2], x[10:12], z])
+    graph.add_vertex(
+        "double", cl.codelet(lambda x: 2 * x), x=x[slice(2 * i, 2 * i + 2)], out=y[slice(2 * i, 2 * i + 2)]
+    )
+    read = again(path, graph)
+    assert read.placement_constraints
+    assert [str(own) for own in read.placement_constraints] == [str(own) for own in graph.placement_constraints]
+    for ours, theirs in zip(graph.placement_constraints, read.placement_constraints, strict=True):
+        for left, right in zip(ours.elements(), theirs.elements(), strict=True):
+            np.testing.assert_array_equal(left, right)
+    places = [cl.Engine(own).machine().placement for own in (graph, read)]
+    np.testing.assert_array_equal(places[0].element_tiles, places[1].element_tiles)
+
+
 def test_the_same_is_written_as_the_same_bytes(small, path):
     cl.save(path, (small.graph, small.program))
     before = path.read_bytes()

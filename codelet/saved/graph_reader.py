@@ -15,7 +15,7 @@ import numpy as np
 from codelet.graphs.declared import checked_shape
 from codelet.graphs.family import Family, Field, FieldKind, VertexState
 from codelet.graphs.graph import Graph
-from codelet.graphs.tiles import TileMapping
+from codelet.graphs.tiles import Constraint, TileMapping
 from codelet.jaxprs.jaxpr_codec import JaxprReader
 from codelet.jaxprs.plain import Plain, check_form, dtype_named, listed, text, whole
 from codelet.programs.compute_sets import ComputeSet
@@ -37,7 +37,7 @@ from codelet.views.tensor import Tensor, views_padding, whole_view
 
 NAMES = (
     *("target", "variables", "streams", "recordings", "compute_sets", "families", "functions", "mappings", "copied"),
-    *("operations", "names", "scopes", "grids", "axes", "rows", "patchworks", "programs", "lines"),
+    *("constraints", "operations", "names", "scopes", "grids", "axes", "rows", "patchworks", "programs", "lines"),
 )
 """The parts of a graph in a file."""
 
@@ -77,6 +77,8 @@ class GraphReader:
         for item in listed(plain["functions"]):
             self._add_function(item)
         self._add_tiles(listed(plain["mappings"]), listed(plain["copied"]))
+        for item in listed(plain["constraints"]):
+            self._add_constraint(item)
         operations = OperationReader(self.views, self._codelets, self._lines, self._compute_sets, graph.streams)
         graph._operations.outermost.extend(operations.operations(plain["operations"]))
         self._add_names(listed(plain["names"]), listed(plain["scopes"]))
@@ -153,6 +155,17 @@ class GraphReader:
             check_form(value is not None, "a constant that is copied")
             key = (value.dtype.name, value.shape, value.tobytes())  # type: ignore[union-attr]
             graph._variables.copied[key] = whole_view(constant), self.programs.side(where)
+
+    def _add_constraint(self, plain: Plain) -> None:
+        is_together, views, axes = listed(plain, 3)
+        tensors, over = tuple(map(self.views.tensor, listed(views))), tuple(self.views.axes(axes))
+        check_form(type(is_together) is bool and len(tensors) > 0, "a constraint of the placement")
+        fits = is_together or len(tensors) <= self.graph.target.num_tiles
+        check_form(fits and len({*over}) == len(over), "a constraint of the placement")
+        for tensor in tensors:
+            within = {*tensor.axes} <= {*over} and tensor.rows is None and not views_padding(tensor)
+            check_form(within, "a view of a constraint")
+        self.graph._tiles.constraints.append(Constraint(is_together, tensors, over))
 
     def _add_names(self, names: list[Plain], scopes: list[Plain]) -> None:
         pairs = [listed(item, 2) for item in names]

@@ -75,6 +75,9 @@ class GraphWriter:
         for tensor, tile in self.graph._tiles.mappings:
             yield from _axes_of_tensor(tensor)
             yield from axes_of_index(tile)
+        for constraint in self.graph._tiles.constraints:
+            yield from constraint.axes
+            yield from (axis for tensor in constraint.tensors for axis in _axes_of_tensor(tensor))
 
     def _found_recordings(self) -> list[Any]:
         result = {id(item.recording): item.recording for item in self.graph.compute_sets if item.recording is not None}
@@ -99,6 +102,10 @@ class GraphWriter:
             "families": [self._family(item) for item in self._families],
             "functions": [self._function(item) for item in graph.functions],
             "mappings": [[self.views.tensor(item), self.views.index(tile)] for item, tile in graph._tiles.mappings],
+            "constraints": [
+                [item.is_together, [self.views.tensor(each) for each in item.tensors], self.views.axes(item.axes)]
+                for item in graph._tiles.constraints
+            ],
             "copied": [
                 [constant.source.number, self.programs.side(where)]  # type: ignore[union-attr]
                 for constant, where in graph._variables.copied.values()
