@@ -230,7 +230,7 @@ def test_names_and_lines_are_the_users():
         cl.ops.matmul(graph, x, w, grain=10)
         cl.ops.matmul(graph, x, w)
     names = [compute_set.name for compute_set in graph.compute_sets]
-    assert names[:2] == ["layer/matmul/multiply in 3 parts", "layer/matmul/multiply/add up"]
+    assert names[:2] == ["layer/matmul/multiply", "layer/matmul/multiply/add up"]
     assert all(name.startswith("layer/matmul_2/") for name in names[2:])
     assert {family.lines[0].text for family in graph.families} == {
         "cl.ops.matmul(graph, x, w, grain=10)",

@@ -221,7 +221,7 @@ def _product_in_parts() -> tuple[cl.Graph, dict[str, Any], list[cl.Tensor], cl.T
     graph, values = cl.Graph(cl.IPU(num_tiles=6)), dict[str, Any]()
     x, w = variable(graph, values, "x", 4, 12), variable(graph, values, "w", 12, 5)
     out = _product(graph, x, w)
-    return graph, values, [x, w], out, graph.variable("dot_general/partials")
+    return graph, values, [x, w], out, graph.variable("dot_general/out of multiply")
 
 
 def test_a_product_is_gone_back_through_as_a_whole():

@@ -99,6 +99,7 @@ class Work:
             `partials`, that of partial results, by the first result.
         turns: in how many turns it is done, if that many that each tile keeps pointers to the rows of its blocks.
         counts_edges: whether tiles at the edges are counted too; else it is supposed that they take no longer.
+        tells_parts: whether the name of its compute set tells in how many parts it makes what is summed later.
     """
 
     name: str
@@ -110,6 +111,7 @@ class Work:
     static: tuple[tuple[str, Any], ...] = ()
     turns: int = 0
     counts_edges: bool = True
+    tells_parts: bool = False
 
     @property
     def size(self) -> int:
@@ -141,9 +143,9 @@ class Work:
         return not set(self.summed) <= set(result.axes) and self.num_partials(cuts) > 1
 
     def step_name(self, cuts: Sequence[Cut]) -> str:
-        """Of the compute set: it tells into how many parts, so that those of sums of sums differ."""
+        """Of the compute set: those of sums of sums tell into how many parts, so that they differ."""
         count = self.num_partials(cuts)
-        return self.name if count == 1 else f"{self.name} in {count:,} parts"
+        return self.name if count == 1 or not self.tells_parts else f"{self.name} in {count:,} parts"
 
     def values(self, codelet: Codelet, cuts: Sequence[Cut]) -> dict[str, Any]:
         """The static values of a codelet."""
@@ -151,10 +153,10 @@ class Work:
 
     def values_of(self, codelet: Codelet, is_partial: bool) -> dict[str, Any]:
         """The static values of a codelet that finds parts of the first result, or all of it."""
-        own = dict(self.static)
+        own: dict[str, Any] = {}
         for result in self.results[:1]:
-            own["dtype"], own["partials"] = (result.partials if is_partial else result.dtype).name, result.partials.name
-        return {name: value for name, value in own.items() if name in codelet.static}
+            own = {"dtype": (result.partials if is_partial else result.dtype).name, "partials": result.partials.name}
+        return {name: value for name, value in (own | dict(self.static)).items() if name in codelet.static}
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{axis.name} {axis.extent:,} {axis.role}" for axis in self.axes)
