@@ -110,7 +110,7 @@ def test_what_the_tiles_cannot_hold_is_profiled_all_the_same():
         ("mul_4/map", (NO_LAYER, "forward")),
         ("copy relu/max/out -> relu_call/out0", (COPIES, "forward")),
         ("copy x -> backward/relu_call/out0", (COPIES, "backward")),
-        ("backward/first/own/map_2/x1_2/sum/reduce", ("first", "backward")),
+        ("backward/first/own/map_2/x1_2/sum/reduce in 2 parts", ("first", "backward")),
         ("copy backward/copied -> backward/first/own/map/x1/joined", ("first", "backward")),
         ("copy backward/first/own/out/sum/out -> backward/weights", ("first", "backward")),
         ("copy backward/none/own/out -> backward/last/out", (NO_LAYER, "backward")),

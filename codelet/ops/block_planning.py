@@ -208,7 +208,7 @@ def sum_work(
     axes = Axis("partials", count, "summed"), Axis("outputs", num_outputs, "kept")
     fields = (Field("partials", (0, 1), np.dtype(dtype), home),)
     results = (Result("out", (1,), np.dtype(out_dtype), np.dtype(dtype), codelet),)
-    return Work("add up", axes, fields, results, codelet, tells_parts=True)
+    return Work("add up", axes, fields, results, codelet)
 
 
 @functools.lru_cache(maxsize=1024)

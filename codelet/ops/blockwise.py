@@ -99,7 +99,8 @@ class Work:
             `partials`, that of partial results, by the first result.
         turns: in how many turns it is done, if that many that each tile keeps pointers to the rows of its blocks.
         counts_edges: whether tiles at the edges are counted too; else it is supposed that they take no longer.
-        tells_parts: whether the name of its compute set tells in how many parts it makes what is summed later.
+        tells_parts: whether the name of its compute set tells in how many parts it makes what is summed later, so that
+            those of sums of sums differ.
     """
 
     name: str
@@ -111,7 +112,7 @@ class Work:
     static: tuple[tuple[str, Any], ...] = ()
     turns: int = 0
     counts_edges: bool = True
-    tells_parts: bool = False
+    tells_parts: bool = True
 
     @property
     def size(self) -> int:
@@ -143,7 +144,7 @@ class Work:
         return not set(self.summed) <= set(result.axes) and self.num_partials(cuts) > 1
 
     def step_name(self, cuts: Sequence[Cut]) -> str:
-        """Of the compute set: those of sums of sums tell into how many parts, so that they differ."""
+        """Of the compute set."""
         count = self.num_partials(cuts)
         return self.name if count == 1 or not self.tells_parts else f"{self.name} in {count:,} parts"
 

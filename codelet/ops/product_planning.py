@@ -178,7 +178,17 @@ def work_of(own: Product, codelets: Codelets = CODELETS, turns: int = 1) -> Work
     )
     out = Result("out", own.axes(OUT_ROLES), own.out_dtype, own.partials, codelets.add, own.wanted)
     static = (("numbers", own.numbers),)
-    return Work("multiply", axes, fields, (out,), *codelets.pair, static=static, turns=turns, counts_edges=False)
+    return Work(
+        "multiply",
+        axes,
+        fields,
+        (out,),
+        *codelets.pair,
+        static=static,
+        turns=turns,
+        counts_edges=False,
+        tells_parts=False,
+    )
 
 
 def _grain_of(own: Product, grain: int) -> tuple[int, ...]:
