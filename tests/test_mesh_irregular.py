@@ -77,3 +77,26 @@ def test_an_engine_over_a_mesh_has_the_values_of_one_device():
         engine.run()
         results.append(engine.read("x"))
     np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["power_law", "factors"])
+def test_tiles_over_a_mesh_hold_elements_in_their_order(name):
+    nodes = GRAPHS[name](150).renumbered(seed=2)
+    results = []
+    for execution, mesh in (("fused", None), ("tiles", mesh_of(DEVICES))):
+        graph, program = build_program(nodes, 8)
+        engine = cl.Engine(graph, program, execution=execution, mesh=mesh, placement="breadth_first")
+        random = np.random.default_rng(1)
+        for variable in graph.sources:
+            engine.write(variable.name, random.integers(-4, 4, variable.shape).astype(np.float32))
+        engine.run()
+        state = engine.state
+        results.append({variable.name: np.asarray(engine.read(variable.name)) for variable in graph.sources})
+        engine.run()
+        engine.load_state(state)
+        for variable in graph.sources:
+            np.testing.assert_array_equal(engine.read(variable.name), results[-1][variable.name])
+    assert engine.machine().placement.orders
+    for key, value in results[0].items():
+        np.testing.assert_allclose(results[1][key], value, atol=1e-4)

@@ -150,7 +150,7 @@ def is_irregular(plan: Plan) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class _Touched:
+class _TouchedStretches:
     """Stretches of elements that vertices touch: arrays of one length."""
 
     vertices: np.ndarray
@@ -159,7 +159,7 @@ class _Touched:
     work: int
 
 
-def _touched(touches: Touches, work: int, families: Sequence[Family], *, written: bool) -> list[_Touched]:
+def _touched(touches: Touches, work: int, families: Sequence[Family], *, written: bool) -> list[_TouchedStretches]:
     found, count = [], max(1, touches.num_elements)
     for family in families:
         for field in family.fields:
@@ -168,11 +168,13 @@ def _touched(touches: Touches, work: int, families: Sequence[Family], *, written
             if field.is_written if written else field.is_read:
                 runs = touches.by_family(family, field.tensor)
                 vertices, starts = np.divmod(runs.starts, count)
-                found.append(_Touched(vertices, starts, starts + runs.lengths, work))
+                found.append(_TouchedStretches(vertices, starts, starts + runs.lengths, work))
     return found
 
 
-def _copied(plan: Plan, works: int, vertices: int, cuts: np.ndarray) -> tuple[list[_Touched], list[_Touched], int]:
+def _copied(
+    plan: Plan, works: int, vertices: int, cuts: np.ndarray
+) -> tuple[list[_TouchedStretches], list[_TouchedStretches], int]:
     """Whole variables that are copied, as vertices that read and write a net each: reads, writes, and how many."""
     reads, writes = [], []
     for moment in timeline(plan).moments:
@@ -188,12 +190,14 @@ def _copied(plan: Plan, works: int, vertices: int, cuts: np.ndarray) -> tuple[li
             for variable, found in ((source, reads), (to, writes)):
                 cuts[variable.first_element + ends] = True
                 found.append(
-                    _Touched(numbers, variable.first_element + ends[:-1], variable.first_element + ends[1:], works)
+                    _TouchedStretches(
+                        numbers, variable.first_element + ends[:-1], variable.first_element + ends[1:], works
+                    )
                 )
     return reads, writes, vertices
 
 
-def _pins(touched: Sequence[_Touched], rank: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _pins(touched: Sequence[_TouchedStretches], rank: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Nets, works and vertices of what is touched, each net of a stretch for itself."""
     nets, works, vertices = [], [], []
     for own in touched:
@@ -278,7 +282,7 @@ def _net_sizes(plan: Plan, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
     return (stops - starts) * sizes[np.maximum(np.searchsorted(firsts, starts, side="right") - 1, 0)]
 
 
-def _cuts(plan: Plan, touched: Sequence[_Touched], tiles: np.ndarray, count: int) -> np.ndarray:
+def _cuts(plan: Plan, touched: Sequence[_TouchedStretches], tiles: np.ndarray, count: int) -> np.ndarray:
     """Flags of the elements at which a net begins: where something is touched, or lies, that the one before is not.
 
     Args:

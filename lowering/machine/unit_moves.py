@@ -78,15 +78,15 @@ def measured(model: UnitModel, tiles: np.ndarray) -> Refined:
 
 
 @dataclass(frozen=True, eq=False)
-class _Moves:
+class _UnitMoves:
     """Units that may move: arrays of one length; what the move changes has shape (works, moves)."""
 
     units: np.ndarray
     sources: np.ndarray
     targets: np.ndarray
 
-    def of(self, some: np.ndarray) -> _Moves:
-        return _Moves(self.units[some], self.sources[some], self.targets[some])
+    def of(self, some: np.ndarray) -> _UnitMoves:
+        return _UnitMoves(self.units[some], self.sources[some], self.targets[some])
 
 
 class _Refining:
@@ -129,7 +129,7 @@ class _Refining:
                 hot[chosen[phase[chosen] >= 0.9 * top]] = True
         return np.flatnonzero(hot)
 
-    def _candidates(self, hot: np.ndarray, phases: np.ndarray, round_: int) -> _Moves:
+    def _candidates(self, hot: np.ndarray, phases: np.ndarray, round_: int) -> _UnitMoves:
         model, tiles = self.model, self.tiles
         is_hot = np.zeros(model.num_tiles, bool)
         is_hot[hot] = True
@@ -156,7 +156,7 @@ class _Refining:
         if len(units) > _CANDIDATES:  # those with most in common
             chosen = np.sort(np.argsort(-counts, kind="stable")[:_CANDIDATES])
             units, targets = units[chosen], targets[chosen]
-        return _Moves(units, tiles[units], targets)
+        return _UnitMoves(units, tiles[units], targets)
 
     # --- what they would change -------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class _Refining:
         at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
         return np.where(known[at] == keys, counts[at], 0)
 
-    def _words_moved(self, moves: _Moves) -> tuple[np.ndarray, ...]:
+    def _words_moved(self, moves: _UnitMoves) -> tuple[np.ndarray, ...]:
         """Words received and sent by the sources and the targets of moves, as they would change: four arrays."""
         model, graph = self.model, self.graph
         tiles_, works_ = model.num_tiles, model.num_works
@@ -227,7 +227,7 @@ class _Refining:
         at = np.minimum(np.searchsorted(key, own), max(0, len(key) - 1))
         return (key[at] == own).astype(np.int64) if len(key) else np.zeros(len(own), np.int64)
 
-    def _computed_after(self, moves: _Moves) -> tuple[np.ndarray, np.ndarray]:
+    def _computed_after(self, moves: _UnitMoves) -> tuple[np.ndarray, np.ndarray]:
         """What the sources and the targets of moves compute after them, as `phases` counts it: (works, moves)."""
         model = self.model
         each = model.unit_cycles[:, moves.units]
@@ -235,7 +235,7 @@ class _Refining:
         sources += _EVEN * (self.loads[:, moves.sources] - each)
         return sources, targets + _EVEN * (self.loads[:, moves.targets] + each)
 
-    def _rounds_after(self, moves: _Moves) -> tuple[np.ndarray, np.ndarray]:
+    def _rounds_after(self, moves: _UnitMoves) -> tuple[np.ndarray, np.ndarray]:
         """Cycles of the sources and the targets of moves after them, of shape (works, moves)."""
         model, count = self.model, len(moves.units)
         if self.is_even:
@@ -260,7 +260,7 @@ class _Refining:
             self.by_tile = np.argsort(self.tiles, kind="stable"), np.append(0, np.cumsum(counts))
         return self.by_tile
 
-    def _gains(self, moves: _Moves, phases: np.ndarray) -> np.ndarray:
+    def _gains(self, moves: _UnitMoves, phases: np.ndarray) -> np.ndarray:
         """By how much each move lowers the smooth maximum."""
         model = self.model
         received_from, sent_from, received_to, sent_to = self._words_moved(moves)
@@ -297,7 +297,7 @@ class _Refining:
 
     # --- moving -----------------------------------------------------------------------------------------
 
-    def _apply(self, moves: _Moves) -> float | None:
+    def _apply(self, moves: _UnitMoves) -> float | None:
         """Move units if that lowers the smooth maximum: by how much, or `None`."""
         model, graph = self.model, self.graph
         pins, _ = model.pins_of_unit.of(moves.units)
