@@ -17,7 +17,7 @@ LANGUAGE = {
     "codelets": ("Codelets", "codelet Codelet codelet_from_jaxpr"),
     "programs": ("Programs", "Sequence Execute Copy Repeat RepeatWhile If Switch Call Print AbortOn WriteUndef Revolve "
                  "Program"),
-    "running": ("Running", "lower Lowered LoweredFunction Results interpret Engine Checkpoints"),
+    "running": ("Running", "lower Lowered LoweredFunction Results interpret Engine Checkpoints save load"),
     "tracing": ("Functions of JAX", "trace Traced jit Planning operation describe"),
     "gradients": ("Gradients", "gradient Gradient Recompute check_gradient GradientCheck"),
     "equality": ("Equality of programs", "equal Equality Witness"),

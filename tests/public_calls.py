@@ -53,6 +53,10 @@ class World:
     def traced(self) -> Any:
         return cl.trace(lambda x, scale: x * scale, np.ones(4, np.float32), kwargs={"scale": 2.0}, target=TARGET)
 
+    def saved_file(self) -> Path:
+        cl.save(self.folder / "model.codelet", self.graph)
+        return self.folder / "model.codelet"
+
     def streamed(self) -> cl.Engine:
         stream = self.graph.add_input_stream("in", (8,))
         return cl.Engine(self.graph, [cl.Copy(stream, self.x)])
@@ -214,6 +218,8 @@ CALLS: Mapping[str, Callable[[World], Given]] = {
     ),
     "describe": lambda w: (cl.describe, [w.graph, [w.graph.compute_sets[0]]], {}),
     "equal": lambda w: (cl.equal, [jnp.sin, lambda x: jnp.sin(x), ONES], {"casts": "exact", "seed": 3}),
+    "save": lambda w: (cl.save, [w.folder / "saved.codelet", w.graph], {"exported": False, "platforms": None}),
+    "load": lambda w: (cl.load, [w.saved_file()], {}),
     "lower": lambda w: (
         cl.lower,
         [w.graph, w.body],

@@ -7,6 +7,7 @@ import resource
 import time
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -51,7 +52,7 @@ def written(tmp_path_factory):
     return path, _written(path)
 
 
-def _loaded(path: Path, data: bytes) -> object | None:
+def _loaded(path: Path, data: bytes) -> Any:
     """What a file holds; None where it is refused, as a bad file has to be: soon, and by an error of the library."""
     path.write_bytes(data)
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -473,7 +474,7 @@ def write_golden() -> None:
     own, place = Small(), GOLDEN / f"format_{FORMAT}.codelet"
     assert not place.exists()
     cl.save(place, (own.graph, own.program))
-    results = {name.replace("/", "."): np.asarray(value) for name, value in own.lower()(VALUES).items()}
+    results: Any = {name.replace("/", "."): np.asarray(value) for name, value in own.lower()(VALUES).items()}
     np.savez(place.with_suffix(".npz"), **results)
     place.with_suffix(".txt").write_text(str(own.graph))
 

@@ -173,7 +173,7 @@ def test_the_folder_is_bounded(tmp_path):
     for k in range(20):
         path = tmp_path / f"{k:02}.plan"
         path.write_bytes(bytes(1000))
-        os.utime(path, (time.time() - 1000 + k,) * 2)
+        os.utime(path, (time.time() - 1000 + k, time.time() - 1000 + k))
     (tmp_path / "other").write_bytes(bytes(100_000))
     bound_folder(tmp_path, 20_000)
     assert len([*tmp_path.iterdir()]) == 21
@@ -191,7 +191,7 @@ def test_where_the_folder_is(tmp_path, monkeypatch):
     assert cache_folder() == tmp_path / "a"
     monkeypatch.delenv("CODELET_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "b"))
-    before = jax.config.jax_compilation_cache_dir
+    before = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
     try:
         jax.config.update("jax_compilation_cache_dir", None)
         assert cache_folder() == tmp_path / "b" / "codelet"

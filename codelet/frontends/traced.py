@@ -100,17 +100,7 @@ class Traced(Drawn):
         return self._outputs
 
     @property
-    def flat_arguments(self) -> Flat:
-        """The arguments that it was traced for, taken apart."""
-        return self._arguments
-
-    @property
-    def flat_results(self) -> Flat:
-        """Its results, taken apart."""
-        return self._results
-
-    @property
-    def result_types(self) -> Sequence[Any]:
+    def _result_types(self) -> Sequence[Any]:
         """The types of its results, as JAX has them."""
         return self.jaxpr.out_avals
 
@@ -224,7 +214,7 @@ class Traced(Drawn):
             ArrayError: arguments of other structure, shapes or dtypes than those that were traced.
         """
         results = self.lowered.flat(self._given(arguments, keywords))
-        avals = self.result_types
+        avals = self._result_types
         return self._results.filled([returned(own, aval) for own, aval in zip(results, avals, strict=True)])
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -30,7 +30,7 @@ from codelet.jaxprs.plain import (
     text,
     whole,
 )
-from codelet.jaxprs.primitive_set import FORMS, is_default, primitives, wanted
+from codelet.jaxprs.primitive_set import FORMS, is_default, public_primitives, wanted
 from codelet.jaxprs.sizes import size_from_text
 
 MOST_NESTED = 40
@@ -133,7 +133,7 @@ class JaxprWriter(PlainWriter):
         name = SAME_NAME.get(eqn.primitive.name, eqn.primitive.name)
         if name in STRUCTURED:
             return [name, dict(STRUCTURED[name][0](self, eqn))]
-        if name not in FORMS or primitives().get(name) is not eqn.primitive:
+        if name not in FORMS or public_primitives().get(name) is not eqn.primitive:
             raise NotPlainError(f"the primitive {name}")
         form, params = FORMS[name], {}
         for key, value in eqn.params.items():
@@ -225,7 +225,7 @@ class JaxprReader(PlainReader):
             return list(STRUCTURED[name][1](self, params, operands))
         check_form(name in FORMS, f"the primitive {name!r:.40}")
         form = FORMS[name]
-        if name not in primitives():
+        if name not in public_primitives():
             raise MalformedError(f"the primitive {name!r}, which JAX {jax.__version__} does not have")
         mapped(dict(params), *form.parameters, optional=tuple(form.optional))
         read = {key: self.value(value) for key, value in params.items()}
@@ -235,8 +235,8 @@ class JaxprReader(PlainReader):
                 read.setdefault(key, form.optional[key])
             elif key in read:
                 raise MalformedError(f"{name} with {key}, which JAX {jax.__version__} does not have")
-        results = primitives()[name].bind(*operands, **read)
-        return list(results) if primitives()[name].multiple_results else [results]
+        results = public_primitives()[name].bind(*operands, **read)
+        return list(results) if public_primitives()[name].multiple_results else [results]
 
     def jaxpr(self, plain: Plain) -> jax_core.ClosedJaxpr | jax_core.Jaxpr:
         """A jaxpr, closed or open as it was written."""

@@ -20,7 +20,7 @@ from jax import lax
 from jax.core import Tracer
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.primitive_set import FORMS, primitives
+from codelet.jaxprs.primitive_set import FORMS, public_primitives
 
 Plain = Any
 """None, a truth value, a whole number, text, or a list or dict of plain data."""
@@ -202,7 +202,7 @@ class PlainWriter:
                 return ["m", *([self.value(key), self.value(part)] for key, part in value.items())]
             case tuple():
                 return self._tuple(value)
-            case jax_core.Primitive() if primitives().get(value.name) is value:
+            case jax_core.Primitive() if public_primitives().get(value.name) is value:
                 return ["p", value.name]
         return self.other(value)
 
@@ -302,7 +302,7 @@ class PlainReader:
         """Several values."""
         return [self.value(part) for part in plain]
 
-    def value(self, plain: Plain) -> Any:
+    def value(self, plain: Any) -> Any:
         """A value.
 
         Raises:
@@ -314,7 +314,7 @@ class PlainReader:
             check_form(plain.bit_length() <= MOST_BITS, "a whole number of too many bits")
             return plain
         check_form(type(plain) is list and plain and type(plain[0]) is str, f"{plain!r:.40} for a value")
-        tag, *parts = plain
+        tag, parts = plain[0], plain[1:]
         if tag in ("t", "l", "s"):
             return {"t": tuple, "l": list, "s": frozenset}[tag](self.values(parts))
         if tag == "m":
@@ -353,8 +353,8 @@ class PlainReader:
                 return _ENUMS[kind][name]
             case "k", [name] if name in _KEYS:
                 return _generators()[name]
-            case "p", [name] if name in FORMS and name in primitives():
-                return primitives()[name]
+            case "p", [name] if name in FORMS and name in public_primitives():
+                return public_primitives()[name]
         return self.other(tag, parts)
 
     def other(self, tag: str, parts: list[Plain]) -> Any:

@@ -157,7 +157,7 @@ FORMS: Mapping[str, Form] = {
 
 
 @functools.cache
-def primitives() -> dict[str, jax_core.Primitive]:
+def public_primitives() -> dict[str, jax_core.Primitive]:
     """JAX's primitives that it makes public, by name."""
     public = [*vars(jax.lax).values(), *vars(jax_primitives).values()]
     return {value.name: value for value in public if isinstance(value, jax_core.Primitive)}
@@ -167,7 +167,7 @@ def primitives() -> dict[str, jax_core.Primitive]:
 def wanted(name: str) -> frozenset[str]:
     """The optional parameters of a primitive that the JAX at hand asks for."""
     form = FORMS[name]
-    if form.probe is None or name not in primitives():
+    if form.probe is None or name not in public_primitives():
         return frozenset()
     with jax.enable_x64(False):
         equations = jax.make_jaxpr(form.probe)().eqns

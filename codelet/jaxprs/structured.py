@@ -20,7 +20,7 @@ from jax.extend import core as jax_core
 from codelet.jaxprs.equations import scan_counts
 from codelet.jaxprs.jaxpr_codec import STRUCTURED, JaxprReader, JaxprWriter
 from codelet.jaxprs.plain import NotPlainError, Plain, check_form, mapped, text, whole
-from codelet.jaxprs.primitive_set import primitives
+from codelet.jaxprs.primitive_set import public_primitives
 from codelet.jaxprs.primitives import says_nothing
 
 Params = Mapping[str, Plain]
@@ -88,9 +88,7 @@ def _write_scan(writer: JaxprWriter, eqn: jax_core.JaxprEqn) -> Params:
     split = params.get("_split_transpose")
     if split:
         raise NotPlainError(f"scan with _split_transpose={split!r}")
-    num_consts, num_carry = (params.get("num_consts"), params.get("num_carry"))
-    if num_consts is None:
-        num_consts, num_carry = scan_counts(eqn)
+    num_consts, num_carry = scan_counts(eqn)
     return {
         "jaxpr": writer.jaxpr(params["jaxpr"]),
         "num_consts": int(num_consts),
@@ -111,11 +109,11 @@ def _read_scan(reader: JaxprReader, params: Params, operands: list[Any]) -> Sequ
     accepted = _params_of("scan")
     if {"num_consts", "num_carry"} <= accepted:
         counts = {"num_consts": first, "num_carry": carried, "jaxpr": body}
-        more = {"_split_transpose": False} if "_split_transpose" in accepted else {}
+        more: dict[str, Any] = {"_split_transpose": False} if "_split_transpose" in accepted else {}
         _check_scan(body, operands, first, carried, how["length"])
         if "linear" in accepted:
             more["linear"] = (False,) * len(operands)
-        return primitives()["scan"].bind(*operands, **counts, **how, **more)
+        return public_primitives()["scan"].bind(*operands, **counts, **how, **more)
     function = _as_function(body)
 
     def turn(carry: Any, row: Any) -> tuple[list[Any], list[Any]]:
@@ -159,7 +157,7 @@ def _read_while(reader: JaxprReader, params: Params, operands: list[Any]) -> Seq
     check_form(types(body.in_avals) == kinds[first:], "the body of a loop")
     check_form(types(body.out_avals) == kinds[second:], "what a loop carries")
     check_form(types(condition.out_avals) == [((), np.dtype(bool))], "the condition of a loop")
-    return primitives()["while"].bind(
+    return public_primitives()["while"].bind(
         *operands, cond_jaxpr=condition, body_jaxpr=body, cond_nconsts=first, body_nconsts=second - first
     )
 
@@ -199,7 +197,7 @@ def _read_cond(reader: JaxprReader, params: Params, operands: list[Any]) -> Sequ
     check_form(all(types(own.in_avals) == kinds[1:] for own in branches), "the operands of a choice")
     check_form(all(types(own.out_avals) == types(branches[0].out_avals) for own in branches), "the results of a choice")
     more = {"branches_platforms": None} if "branches_platforms" in _params_of("cond") else {}
-    return primitives()["cond"].bind(*operands, branches=branches, **more)
+    return public_primitives()["cond"].bind(*operands, branches=branches, **more)
 
 
 # --- reductions by a function -------------------------------------------------------------------------------------
@@ -272,7 +270,7 @@ def _read_solve(reader: JaxprReader, params: Params, operands: list[Any]) -> Seq
     record = _solve_record()
     check_form(len(lengths) == len(jaxprs) == len(_SOLVES) and sum(lengths) <= len(operands), "a linear solve")
     made = [record(**dict(zip(_SOLVES, parts, strict=True))) for parts in (lengths, jaxprs)]
-    return primitives()["custom_linear_solve"].bind(*operands, const_lengths=made[0], jaxprs=made[1])
+    return public_primitives()["custom_linear_solve"].bind(*operands, const_lengths=made[0], jaxprs=made[1])
 
 
 def _write_wrap(writer: JaxprWriter, eqn: jax_core.JaxprEqn) -> Params:

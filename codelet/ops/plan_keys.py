@@ -14,12 +14,12 @@ import hashlib
 import inspect
 import json
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 import jax
-import jaxlib
 import numpy as np
 
 from codelet.errors import SavingError
@@ -112,7 +112,7 @@ def described(value: Any) -> Any:
         case np.dtype():
             return ["dtype", str(value)]
         case np.generic() | np.ndarray():
-            return ["array", str(value.dtype), value.shape, hashlib.sha256(np.ascontiguousarray(value)).hexdigest()]
+            return ["array", str(value.dtype), value.shape, hashlib.sha256(value.tobytes()).hexdigest()]
         case enum.Enum():
             return ["enum", str(value)]
         case Codelet():
@@ -146,6 +146,6 @@ def plan_key(planner: str, arguments: Any) -> str | None:
         contents = described(arguments)
     except NoKeyError:
         return None
-    versions = [VERSION, sources_digest(), jax.__version__, jaxlib.__version__, np.__version__]
+    versions = [VERSION, sources_digest(), jax.__version__, version("jaxlib"), np.__version__]
     parts = [planner, versions, described(trace_settings()), contents]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

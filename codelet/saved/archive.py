@@ -12,10 +12,10 @@ import os
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 import jax
-import jaxlib
 import numpy as np
 
 from codelet.errors import FileFormatError
@@ -65,7 +65,7 @@ class Archive:
 
 
 def _libraries() -> dict[str, str]:
-    return {"codelet": VERSION, "jax": jax.__version__, "jaxlib": jaxlib.__version__, "numpy": np.__version__}
+    return {"codelet": VERSION, "jax": jax.__version__, "jaxlib": version("jaxlib"), "numpy": np.__version__}
 
 
 def _digest(parts: Iterable[Any]) -> tuple[int, str]:
@@ -150,7 +150,7 @@ def _stored(archive: zipfile.ZipFile, length: int) -> dict[str, zipfile.ZipInfo]
     return {info.filename: info for info in listing}
 
 
-def _check_version(path: object, manifest: Plain) -> None:
+def _check_version(path: object, manifest: Any) -> None:
     """See that a file needs nothing that this release does not know.
 
     Raises:
@@ -173,7 +173,7 @@ def _check_version(path: object, manifest: Plain) -> None:
 
 
 def _read_manifest(path: object, data: bytes) -> dict[str, Plain]:
-    manifest = parsed_json(data)
+    manifest: Any = parsed_json(data)
     _check_version(path, manifest)
     names = ("format", "least_reader", "needs", "contents", "libraries", "parts", "digest")
     mapped(manifest, *names)
@@ -193,7 +193,7 @@ def read_archive(path: str | os.PathLike[str]) -> Archive:
     try:
         with open(path, "rb") as file:
             data = file.read()
-    except OSError as error:
+    except (OSError, TypeError, ValueError) as error:
         raise FileFormatError(
             "a file cannot be read", given=f"{path!r}: {error}", expected="a file that cl.save wrote"
         ) from error

@@ -6,6 +6,7 @@ Families, functions and operations refer to traces and codelets by number.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
@@ -139,7 +140,7 @@ class CodeletWriter:
                 fields = {own: kind.struct() for own, kind in traced.inputs.items()}
                 kinds = [self.kind(kind) for kind in traced.inputs.values()]
                 try:
-                    number = int(np.ceil(function(**fields, **traced.static)))
+                    number = math.ceil(function(**fields, **traced.static))
                 except Exception:  # one that fails does so when it is profiled, which nobody may do
                     continue
                 said = self._of_codelet[self.codelet(traced.codelet)][name]
@@ -190,7 +191,7 @@ class CodeletReader:
     def kind(self, plain: Plain) -> FieldType:
         """The type of a field."""
         shape, dtype, weak = listed(plain, 3)
-        symbols = dict(zip(LENGTH_NAMES, length_symbols(), strict=True))
+        symbols: dict[str, Any] = dict(zip(LENGTH_NAMES, length_symbols(), strict=True))
         sizes = tuple(symbols.get(n) if type(n) is str else whole(n) for n in listed(shape))
         check_form(None not in sizes and type(weak) is bool, "the type of a field")
         return FieldType(sizes, dtype_named(dtype), weak)  # type: ignore[arg-type]

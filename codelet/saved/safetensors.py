@@ -71,7 +71,7 @@ def _bytes_of(array: np.ndarray) -> Any:
     if not array.size:
         return b""
     flat = np.ascontiguousarray(array).reshape(-1)
-    return memoryview(flat.view(np.uint8)) if flat.dtype.itemsize else b""
+    return flat.view(np.uint8).data if flat.dtype.itemsize else b""
 
 
 def read_arrays(data: memoryview) -> dict[str, np.ndarray]:

@@ -65,8 +65,8 @@ def traced_parts(traced: Traced) -> dict[str, list[Any]]:
     """
 
     def more(writer: GraphWriter) -> dict[str, Plain]:
-        arguments, results = traced.flat_arguments, traced.flat_results
-        types = [[list(aval.shape), dtype_name(aval.dtype), bool(aval.weak_type)] for aval in traced.result_types]
+        arguments, results = traced._arguments, traced._results
+        types = [[list(aval.shape), dtype_name(aval.dtype), bool(aval.weak_type)] for aval in traced._result_types]
         fusion = traced.fusion
         return {
             "program": writer.program(traced.program),
@@ -150,7 +150,7 @@ class SavedTraced(Traced):
         return self._jaxpr
 
     @property
-    def result_types(self) -> Sequence[Any]:
+    def _result_types(self) -> Sequence[Any]:
         return self._types
 
     @property

@@ -170,6 +170,11 @@ def _run_engine(
     return {**{name: np.ma.getdata(own) for name, own in engine.state.items()}, **sent}
 
 
+def _savable(results: Mapping[str, Any]) -> Any:
+    """Results by names that files in an archive may have."""
+    return {name.replace("/", "."): np.asarray(own) for name, own in results.items()}
+
+
 def run_file(
     path: str, inputs: Sequence[str] = (), *, program: str | None = None, output: str | None = None
 ) -> RunResult:
@@ -201,5 +206,5 @@ def run_file(
             results = _run_engine(Engine(graph), None, arrays)
     if output is not None:
         with written_whole(output, binary=True) as file:
-            np.savez(file, **{name.replace("/", "."): np.asarray(own) for name, own in results.items()})
+            np.savez(file, **dict(_savable(results)))
     return RunResult(Path(path).name, {name: np.asarray(own) for name, own in results.items()})

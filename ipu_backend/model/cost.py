@@ -57,9 +57,10 @@ def _tell(traced: TracedCodelet, causes: Iterable[str]) -> None:
     """Warn of what nobody knows of a codelet, at the line that defines it: of each cause once."""
     line = defined_at(traced.codelet)
     where, file, number = "", "codelet", 1
-    if line is not None and isinstance(line.code, CodeType):
-        file, number, where = line.code.co_filename, line.number, f" ({line.place})"
-    told = _TOLD.setdefault(traced.codelet if file == "codelet" else line.code, set())
+    code = line.code if line is not None and isinstance(line.code, CodeType) else None
+    if line is not None and code is not None:
+        file, number, where = code.co_filename, line.number, f" ({line.place})"
+    told = _TOLD.setdefault(traced.codelet if code is None else code, set())
     for cause in causes:
         if cause not in told:
             told.add(cause)
