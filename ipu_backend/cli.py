@@ -117,7 +117,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    from ipu_backend.jobs.saved import run_file
+    from ipu_backend.jobs.file_jobs import run_file
 
     result = run_file(arguments.name, arguments.input, program=arguments.program, output=arguments.output)
     _put(arguments, result, result.as_json)

@@ -32,7 +32,7 @@ def _refused(run: Lowered, error: Exception) -> SavingError:
 
 def _kinds(run: Lowered, batched: Collection[str]) -> dict[str, jax.ShapeDtypeStruct]:
     """The types of the arguments, with a symbol for the size of the batch where there is one."""
-    places = {own.name: own for own in run.arguments}
+    places = {item.name: item for item in run.arguments}
     unknown = sorted({*batched} - {*places})
     if unknown:
         raise SavingError(
@@ -42,7 +42,7 @@ def _kinds(run: Lowered, batched: Collection[str]) -> dict[str, jax.ShapeDtypeSt
         )
     (size,) = jax.export.symbolic_shape("batch") if batched else (None,)
     lead = {name: (size,) if name in batched else () for name in places}
-    return {name: jax.ShapeDtypeStruct((*lead[name], *own.shape), own.dtype) for name, own in places.items()}
+    return {name: jax.ShapeDtypeStruct((*lead[name], *item.shape), item.dtype) for name, item in places.items()}
 
 
 def exported_parts(
@@ -60,7 +60,7 @@ def exported_parts(
         SavingError: a function that calls the host, or a platform that there is not.
     """
     kinds = _kinds(run, batched)
-    keys = [str(key_of(own)) for own in run._compiled.plan.outputs] if names is None else list(names)
+    keys = [str(key_of(item)) for item in run._compiled.plan.outputs] if names is None else list(names)
 
     def function(values: Mapping[str, Any]) -> dict[str, Any]:
         results = run.flat([values[name] for name in kinds])
@@ -76,7 +76,7 @@ def exported_parts(
         raise _refused(run, error) from error
     about: Plain = {
         "platforms": list(exported.platforms),
-        "inputs": [[name, [str(n) for n in own.shape], dtype_name(own.dtype)] for name, own in kinds.items()],
+        "inputs": [[name, [str(n) for n in item.shape], dtype_name(item.dtype)] for name, item in kinds.items()],
         "outputs": keys,
     }
     return {ABOUT: [written_json(about)], FUNCTION: [data]}

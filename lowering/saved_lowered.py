@@ -42,14 +42,14 @@ def lowered_parts(run: Lowered) -> dict[str, list[Any]]:
             fix="cl.save(path, (run.graph, run.program)), or the engine: cl.save(path, engine)",
         )
     same = len(tables) == len(compiled.consts) and all(map(operator.is_, tables, compiled.consts))
-    named = {} if same else {f"{_TABLE}{k}": np.asarray(own) for k, own in enumerate(tables)}
+    named = {} if same else {f"{_TABLE}{k}": np.asarray(item) for k, item in enumerate(tables)}
 
     def more(writer: GraphWriter) -> dict[str, Plain]:
         plan = compiled.plan
         return {
             "program": writer.program(run.program),
-            "inputs": [own.number for own in plan.inputs],
-            "outputs": [writer.views.tensor(own) for own in plan.outputs],
+            "inputs": [item.number for item in plan.inputs],
+            "outputs": [writer.views.tensor(item) for item in plan.outputs],
             "is_flat": compiled.outputs is None,
             "settings": list(compiled.settings),
             "num_tables": None if same else len(tables),
@@ -63,10 +63,11 @@ def read_lowered(archive: Archive) -> Lowered:
     reader = FileReader(archive, *NAMES)
     beside, graphs = reader.beside, reader.reader
     settings = listed(beside["settings"], len(trace_settings()))
-    inputs = tuple(graphs.views.variable(own) for own in listed(beside["inputs"]))
-    outputs = tuple(graphs.tensor(own) for own in listed(beside["outputs"]))
-    check_form(len(set(inputs)) == len(inputs) and all(own.value is None for own in inputs), "the inputs of a function")
-    check_form(not any(own.axes or own.rows is not None for own in outputs), "the outputs of a function")
+    inputs = tuple(graphs.views.variable(item) for item in listed(beside["inputs"]))
+    outputs = tuple(graphs.tensor(item) for item in listed(beside["outputs"]))
+    fits = len(set(inputs)) == len(inputs) and all(item.value is None for item in inputs)
+    check_form(fits, "the inputs of a function")
+    check_form(not any(item.axes or item.rows is not None for item in outputs), "the outputs of a function")
     check_form(type(beside["is_flat"]) is bool, "the outputs of a function")
     names = None if beside["is_flat"] else tuple(map(key_of, outputs))
     with restored(tuple(settings)):
@@ -80,8 +81,8 @@ def _with_tables(run: Lowered, named: Mapping[str, np.ndarray], count: int) -> L
     check_form(count == len(before[0]), "the number of tables")
     tables = [named.get(f"{_TABLE}{k}") for k in range(count)]
     fits = [
-        own is not None and (own.shape, own.dtype) == (np.shape(old), np.asarray(old).dtype)
-        for own, old in zip(tables, before[0], strict=True)
+        item is not None and (item.shape, item.dtype) == (np.shape(old), np.asarray(old).dtype)
+        for item, old in zip(tables, before[0], strict=True)
     ]
     check_form(all(fits), "the tables of a function")
     return Lowered.tree_unflatten(before[1], tables)

@@ -17,8 +17,8 @@ import pytest
 import codelet as cl
 from codelet import files
 from codelet.jaxprs.plain import MalformedError
-from codelet.jaxprs.sizes import parsed_size
 from codelet.jaxprs.strict_json import parsed_json
+from codelet.jaxprs.symbolic_sizes import parsed_size
 from codelet.saved import archive as archives
 from codelet.saved.archive import CODELETS, GRAPH, MANIFEST, TENSORS
 from codelet.saved.safetensors import read_arrays, written_arrays

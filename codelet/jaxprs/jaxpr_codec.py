@@ -31,7 +31,7 @@ from codelet.jaxprs.plain import (
     whole,
 )
 from codelet.jaxprs.primitive_set import FORMS, is_default, public_primitives, wanted
-from codelet.jaxprs.sizes import size_from_text
+from codelet.jaxprs.symbolic_sizes import size_from_text
 
 MOST_NESTED = 40
 """How deep jaxprs in files are nested."""
@@ -107,7 +107,7 @@ class JaxprWriter(PlainWriter):
                 wide = wide or _is_wide(var.aval)
                 numbers[var] = count
                 count += 1
-            wide = wide or any(isinstance(own, jax_core.Literal) and _is_wide(own.aval) for own in eqn.invars)
+            wide = wide or any(isinstance(item, jax_core.Literal) and _is_wide(item.aval) for item in eqn.invars)
         self._depth -= 1
         return {
             "inputs": [self.type_of(var.aval) for var in inner.invars],
@@ -251,12 +251,12 @@ class JaxprReader(PlainReader):
         check_form(self._depth < MOST_NESTED, "jaxprs that are nested too deep")
         self._depth += 1
         check_form(type(plain) is dict and type(plain.get("is_closed")) is bool, "a jaxpr")
-        structs = [self.struct(own) for own in listed(plain.get("inputs"))]
+        structs = [self.struct(item) for item in listed(plain.get("inputs"))]
 
         def run(*inputs: Any) -> list[Any]:
             return self.run(plain, inputs)
 
         run.__name__ = run.__qualname__ = text(plain.get("name"), 1000) or "run"
-        made = jax.make_jaxpr(run)(*structs)
+        built = jax.make_jaxpr(run)(*structs)
         self._depth -= 1
-        return made
+        return built

@@ -91,7 +91,7 @@ def dtype_named(name: Plain) -> Any:
     """The dtype of a name in a file."""
     check_form(type(name) is str, f"{name!r:.40} for a dtype")
     if name.startswith("key "):
-        names = {own: dtype for dtype, own in _key_dtypes().items()}
+        names = {item: dtype for dtype, item in _key_dtypes().items()}
         check_form(name[4:] in names, f"the dtype {name!r:.40}")
         return names[name[4:]]
     check_form(name in DTYPES, f"the dtype {name!r:.40}")
@@ -135,11 +135,11 @@ _PYTHON_TYPES: Mapping[str, type] = {"bool": bool, "int": int, "float": float, "
 @functools.cache
 def _generators() -> dict[str, Any]:
     """What JAX has for each kind of random generator, as it stands in equations."""
-    made = {}
+    built = {}
     for name in _KEYS:
         (eqn,) = jax.make_jaxpr(lambda seed, name=name: jax.random.key(seed, impl=name))(0).eqns[-1:]
-        made[name] = eqn.params["impl"]
-    return made
+        built[name] = eqn.params["impl"]
+    return built
 
 
 # --- writing --------------------------------------------------------------------------------------------------

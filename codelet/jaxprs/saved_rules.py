@@ -54,7 +54,7 @@ class _Rules(NamedTuple):
     @property
     def key(self) -> tuple[str, ...]:
         """Equal for functions that give the same, and whose rules do."""
-        return self.kind, *(_PLACE.sub("", str(own)) for own in (self.value, *self.rules))
+        return self.kind, *(_PLACE.sub("", str(item)) for item in (self.value, *self.rules))
 
 
 def _is_smooth(aval: Any) -> bool:
@@ -85,14 +85,14 @@ def _rules_of(eqn: jax_core.JaxprEqn) -> _Rules:
 
     def pushed(primals: Sequence[Any], directions: Sequence[Any]) -> list[Any]:
         smooth = [primals[k] for k in inputs]
-        results, slopes = jax.jvp(lambda *own: of_smooth(primals, own), smooth, list(directions))
+        results, slopes = jax.jvp(lambda *item: of_smooth(primals, item), smooth, list(directions))
         return [*results, *(slopes[k] for k in outputs)]
 
     trees: list[Any] = []
 
     def forward(primals: Sequence[Any]) -> list[Any]:
-        def smooth_and_rest(*own: Any) -> tuple[list[Any], list[Any]]:
-            results = of_smooth(primals, own)
+        def smooth_and_rest(*item: Any) -> tuple[list[Any], list[Any]]:
+            results = of_smooth(primals, item)
             return [results[k] for k in outputs], results
 
         _, pull, results = jax.vjp(smooth_and_rest, *(primals[k] for k in inputs), has_aux=True)
@@ -107,7 +107,7 @@ def _rules_of(eqn: jax_core.JaxprEqn) -> _Rules:
         first = jax.make_jaxpr(forward)(structs)
         residuals = [_struct_of(aval) for aval in first.out_avals[len(eqn.outvars) :]]
         cotangents = [struct(eqn.outvars[k]) for k in outputs]
-        second = jax.make_jaxpr(lambda saved, given: list(jax.tree.unflatten(trees[-1], saved)(list(given))))(
+        second = jax.make_jaxpr(lambda saved, passed: list(jax.tree.unflatten(trees[-1], saved)(list(passed))))(
             residuals, cotangents
         )
     except NotPlainError:
@@ -202,10 +202,11 @@ class _ReadRules:
         function = jax.custom_jvp(self._plainly())
 
         def jvp(primals: Sequence[Any], directions: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-            made = self._run(self.rules[0], [*primals, *(directions[k] for k in self.inputs)], self.around)
-            count = len(made) - len(self.outputs)
-            slopes, results = iter(made[count:]), made[:count]
-            return results, [next(slopes) if k in self.outputs else _no_direction(own) for k, own in enumerate(results)]
+            built = self._run(self.rules[0], [*primals, *(directions[k] for k in self.inputs)], self.around)
+            count = len(built) - len(self.outputs)
+            slopes, results = iter(built[count:]), built[:count]
+            smooth = self.outputs
+            return results, [next(slopes) if k in smooth else _no_direction(item) for k, item in enumerate(results)]
 
         jvp.__name__ = jvp.__qualname__ = text(self.params["rule"], 1000)
         function.defjvp(jvp)
@@ -215,15 +216,15 @@ class _ReadRules:
         function = jax.custom_vjp(self._plainly())
 
         def forward(*operands: Any) -> tuple[list[Any], Any]:
-            made = self._run(self.rules[0], operands, self.around)
-            count = len(made) - self.num_residuals
-            return made[:count], (made[count:], operands)
+            built = self._run(self.rules[0], operands, self.around)
+            count = len(built) - self.num_residuals
+            return built[:count], (built[count:], operands)
 
         def backward(saved: Any, cotangents: Sequence[Any]) -> tuple[Any, ...]:
             residuals, operands = saved
             smooth = [cotangents[k] for k in self.outputs]
             slopes = iter(self._run(self.rules[1], [*residuals, *smooth], self.around))
-            return tuple(next(slopes) if k in self.inputs else _no_direction(own) for k, own in enumerate(operands))
+            return tuple(next(slopes) if k in self.inputs else _no_direction(item) for k, item in enumerate(operands))
 
         function.defvjp(forward, backward)
         return function

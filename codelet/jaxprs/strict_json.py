@@ -16,10 +16,10 @@ def _refused(word: str) -> NoReturn:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    result = dict(pairs)
+    if len(result) < len(pairs):
         raise MalformedError("a name that stands twice in a mapping of JSON")
-    return found
+    return result
 
 
 def parsed_json(data: bytes) -> Plain:

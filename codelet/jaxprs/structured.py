@@ -194,8 +194,9 @@ def _read_cond(reader: JaxprReader, params: Params, operands: list[Any]) -> Sequ
     kinds = [(tuple(kind.shape), kind.dtype) for kind in map(jax.typeof, operands)]
     types = lambda avals: [(tuple(aval.shape), aval.dtype) for aval in avals]  # noqa: E731
     check_form(kinds[0] == ((), np.dtype(np.int32)), "what chooses a branch")
-    check_form(all(types(own.in_avals) == kinds[1:] for own in branches), "the operands of a choice")
-    check_form(all(types(own.out_avals) == types(branches[0].out_avals) for own in branches), "the results of a choice")
+    check_form(all(types(item.in_avals) == kinds[1:] for item in branches), "the operands of a choice")
+    first = types(branches[0].out_avals)
+    check_form(all(types(item.out_avals) == first for item in branches), "the results of a choice")
     more = {"branches_platforms": None} if "branches_platforms" in _params_of("cond") else {}
     return public_primitives()["cond"].bind(*operands, branches=branches, **more)
 
@@ -269,8 +270,8 @@ def _read_solve(reader: JaxprReader, params: Params, operands: list[Any]) -> Seq
     jaxprs = [None if plain is None else reader.closed(plain) for plain in params["jaxprs"]]
     record = _solve_record()
     check_form(len(lengths) == len(jaxprs) == len(_SOLVES) and sum(lengths) <= len(operands), "a linear solve")
-    made = [record(**dict(zip(_SOLVES, parts, strict=True))) for parts in (lengths, jaxprs)]
-    return public_primitives()["custom_linear_solve"].bind(*operands, const_lengths=made[0], jaxprs=made[1])
+    built = [record(**dict(zip(_SOLVES, parts, strict=True))) for parts in (lengths, jaxprs)]
+    return public_primitives()["custom_linear_solve"].bind(*operands, const_lengths=built[0], jaxprs=built[1])
 
 
 def _write_wrap(writer: JaxprWriter, eqn: jax_core.JaxprEqn) -> Params:

@@ -79,8 +79,8 @@ _STEP = ("num_vertices", "num_tiles", "sync", "exchange", "compute", "tile_bytes
 def _written(plan: Plan | None, writer: PlainWriter) -> Plain:
     if plan is None:
         return None
-    steps = [[own.name, *(writer.value(getattr(own, name)) for name in _STEP)] for own in plan.steps]
-    cuts = [[own.name, *(writer.value(size) for size in (own.extent, own.block, own.grain))] for own in plan.cuts]
+    steps = [[item.name, *(writer.value(getattr(item, name)) for name in _STEP)] for item in plan.steps]
+    cuts = [[item.name, *(writer.value(size) for size in (item.extent, item.block, item.grain))] for item in plan.cuts]
     return [
         plan.operation,
         cuts,
@@ -101,17 +101,17 @@ def _read(plain: Plain, reader: PlainReader, depth: int = 0) -> Plan:
     operation, cuts, steps, details, other, options, parts = listed(plain, 7)
     check_form(depth < 10, "plans that are nested too deep")
     read_cuts, read_steps = [], []
-    for own in listed(cuts):
-        name, *sizes = listed(own, 4)
+    for item in listed(cuts):
+        name, *sizes = listed(item, 4)
         extent, block, grain = (_number(reader.value(size)) for size in sizes)
         check_form(1 <= grain <= block <= max(1, extent), "how a dimension is cut")
         check_form(block % grain == 0 or block >= extent, "how a dimension is cut")
         read_cuts.append(Cut(text(name), extent, block, grain))
-    for own in listed(steps):
-        name, *numbers = listed(own, 1 + len(_STEP))
+    for item in listed(steps):
+        name, *numbers = listed(item, 1 + len(_STEP))
         read_steps.append(StepCost(text(name), *(_number(reader.value(number)) for number in numbers)))
     chosen = reader.value(details)
-    check_form(isinstance(chosen, tuple) and all(type(own) is tuple and len(own) == 2 for own in chosen), "details")
+    check_form(isinstance(chosen, tuple) and all(type(item) is tuple and len(item) == 2 for item in chosen), "details")
     return Plan(
         text(operation),
         tuple(read_cuts),
@@ -186,7 +186,7 @@ def bound_folder(folder: Path, most_bytes: int = MOST_BYTES) -> None:
         most_bytes: of all files together; with no more than these nothing is removed.
     """
     with contextlib.suppress(OSError):
-        files = [(own.stat(), own.path) for own in os.scandir(folder) if own.name.endswith(_SUFFIX)]
+        files = [(item.stat(), item.path) for item in os.scandir(folder) if item.name.endswith(_SUFFIX)]
         total = sum(about.st_size for about, _ in files)
         if total <= most_bytes:
             return

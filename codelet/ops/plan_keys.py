@@ -68,7 +68,7 @@ def _element_function(function: Any) -> Any:
     with restored(function.settings):
         elements = [jax.ShapeDtypeStruct((), dtype) for dtype in function.dtypes if dtype is not None]
         try:
-            closed = jax.make_jaxpr(lambda *given: jax.tree.leaves(function.on(*given)))(*elements)
+            closed = jax.make_jaxpr(lambda *passed: jax.tree.leaves(function.on(*passed)))(*elements)
             saved = saved_jaxpr(closed, function.name)
         except SavingError as error:
             raise NoKeyError(str(error)) from None
@@ -91,7 +91,7 @@ def _codelet(codelet: Codelet) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def _frozen(value: Any) -> Any:
-    return [type(value).__qualname__, *(described(own) for own in _fields(value))]
+    return [type(value).__qualname__, *(described(item) for item in _fields(value))]
 
 
 def _fields(value: Any) -> list[Any]:
@@ -120,9 +120,9 @@ def described(value: Any) -> Any:
         case tuple() | list():
             return [type(value).__name__, *map(described, value)]
         case frozenset() | set():
-            return ["set", *sorted((described(own) for own in value), key=json.dumps)]
+            return ["set", *sorted((described(item) for item in value), key=json.dumps)]
         case Mapping():
-            return ["mapping", *([described(key), described(own)] for key, own in value.items())]
+            return ["mapping", *([described(key), described(item)] for key, item in value.items())]
     if type(value).__name__ == "ElementFunction":
         return _element_function(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

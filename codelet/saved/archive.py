@@ -212,7 +212,7 @@ def _parsed(path: object, data: bytes) -> Archive:
         manifest = _read_manifest(path, archive.read(MANIFEST))
         parts = manifest["parts"]
         check_form({*_NEEDED} <= parts.keys() and {*stored} <= {MANIFEST, *parts}, "the parts that are there")
-        found = {}
+        result = {}
         for name, about in parts.items():
             known = mapped(about, "bytes", "sha256")
             if name not in stored and name not in _NEEDED:
@@ -221,6 +221,6 @@ def _parsed(path: object, data: bytes) -> Archive:
             check_form(stored[name].file_size == whole(known["bytes"]), f"the size of the part {name!r:.60}")
             body = archive.read(name)
             check_form(_digest([body]) == (len(body), known["sha256"]), f"the digest of the part {name!r:.60}")
-            found[name] = memoryview(body)
-    libraries = {text(name, 100): text(own, 100) for name, own in manifest["libraries"].items()}
-    return Archive(text(manifest["contents"], 100), found, libraries)
+            result[name] = memoryview(body)
+    libraries = {text(name, 100): text(item, 100) for name, item in manifest["libraries"].items()}
+    return Archive(text(manifest["contents"], 100), result, libraries)

@@ -137,14 +137,14 @@ class CodeletWriter:
         for name in ("cycles", "trip_count"):
             function = getattr(traced.codelet.hints, name)
             if callable(function):
-                fields = {own: kind.struct() for own, kind in traced.inputs.items()}
+                fields = {item: kind.struct() for item, kind in traced.inputs.items()}
                 kinds = [self.kind(kind) for kind in traced.inputs.values()]
                 try:
                     number = math.ceil(function(**fields, **traced.static))
                 except Exception:  # one that fails does so when it is profiled, which nobody may do
                     continue
                 said = self._of_codelet[self.codelet(traced.codelet)][name]
-                static = [[own, self._values.value(value)] for own, value in traced.static.items()]
+                static = [[item, self._values.value(value)] for item, value in traced.static.items()]
                 if [kinds, static, number] not in said:
                     said.append([kinds, static, number])
 
@@ -173,15 +173,15 @@ class CodeletReader:
     def __init__(self, plain: Plain, arrays: Sequence[np.ndarray], lines: LineReader):
         parts = mapped(plain, "codelets", "traces")
         self._arrays, self._lines, self._values = arrays, lines, _ValueReader(())
-        self._traces = [self._trace(own) for own in listed(parts["traces"])]
+        self._traces = [self._trace(item) for item in listed(parts["traces"])]
         self._of_trace = listed(parts["traces"])
         of_codelet: list[list[SavedTrace]] = [[] for _ in listed(parts["codelets"])]
-        for own, trace in zip(self._of_trace, self._traces, strict=True):
-            number = whole(own["codelet"], 0, len(of_codelet) - 1)
-            if own["jaxpr"] is not None:
+        for item, trace in zip(self._of_trace, self._traces, strict=True):
+            number = whole(item["codelet"], 0, len(of_codelet) - 1)
+            if item["jaxpr"] is not None:
                 of_codelet[number].append(trace)
         pairs = zip(parts["codelets"], of_codelet, strict=True)
-        self.codelets = [self._codelet(own, traces) for own, traces in pairs]
+        self.codelets = [self._codelet(item, traces) for item, traces in pairs]
         self._read: dict[Any, TracedCodelet] = {}
 
     def codelet(self, number: Plain) -> SavedCodelet:
@@ -201,14 +201,14 @@ class CodeletReader:
 
     def _settings(self, plain: Plain) -> Settings:
         check_form(len(listed(plain)) == len(trace_settings()), "the settings of a trace")
-        fits = [type(own) in kinds for own, kinds in zip(plain, _SETTING_TYPES, strict=True)]
+        fits = [type(item) in kinds for item, kinds in zip(plain, _SETTING_TYPES, strict=True)]
         check_form(all(fits), "the settings of a trace")
         return tuple(plain)
 
     def _trace(self, plain: Plain) -> SavedTrace:
         mapped(plain, "codelet", "inputs", "static", "outputs", "settings", "jaxpr")
-        inputs = tuple(self.kind(own) for own in listed(plain["inputs"]))
-        outputs = tuple(text(own, 1000) for own in listed(plain["outputs"]))
+        inputs = tuple(self.kind(item) for item in listed(plain["inputs"]))
+        outputs = tuple(text(item, 1000) for item in listed(plain["outputs"]))
         check_form(len(set(outputs)) == len(outputs) > 0, "the outputs of a codelet")
         return SavedTrace(
             inputs, self._static(plain["static"]), outputs, self._settings(plain["settings"]), plain["jaxpr"]
@@ -218,7 +218,7 @@ class CodeletReader:
         numbers = {}
         for entry in listed(plain):
             kinds, static, number = listed(entry, 3)
-            fields = {own: self.kind(kind).struct() for own, kind in zip(names, listed(kinds), strict=True)}
+            fields = {item: self.kind(kind).struct() for item, kind in zip(names, listed(kinds), strict=True)}
             fields.update(self._static(static))
             numbers[SavedNumbers.key(fields)] = whole(number)
         return SavedNumbers(name, numbers)
@@ -227,12 +227,12 @@ class CodeletReader:
         parts = mapped(
             plain, *("name", "inputs", "static", "workers", "issue", "vectorised", "trip_count", "cycles", "line")
         )
-        name, inputs = text(parts["name"], 1000), [text(own, 1000) for own in listed(parts["inputs"])]
+        name, inputs = text(parts["name"], 1000), [text(item, 1000) for item in listed(parts["inputs"])]
         static = {}
-        for own, default in (listed(pair, 2) for pair in listed(parts["static"])):
+        for item, default in (listed(pair, 2) for pair in listed(parts["static"])):
             values = [self._values.value(value) for value in listed(default)]
             check_form(len(values) <= 1, "the default of a static value")
-            static[text(own, 1000)] = values[0] if values else inspect.Parameter.empty
+            static[text(item, 1000)] = values[0] if values else inspect.Parameter.empty
         check_form(parts["issue"] in (None, *get_args(Issue)) and type(parts["vectorised"]) is bool, "hints")
         turns, cycles = parts["trip_count"], parts["cycles"]
         hints = SavedHints(
@@ -248,20 +248,20 @@ class CodeletReader:
     def trace(self, number: Plain, lengths: Sequence[Lengths] = ()) -> TracedCodelet:
         """A traced codelet by its number; of one with ragged fields, for these lengths."""
         place = whole(number, 0, len(self._traces) - 1)
-        own, codelet = self._traces[place], self.codelet(self._of_trace[place]["codelet"])
-        key = place, tuple(tuple(some.values()) for some in lengths) if own.is_ragged else ()
+        item, codelet = self._traces[place], self.codelet(self._of_trace[place]["codelet"])
+        key = place, tuple(tuple(some.values()) for some in lengths) if item.is_ragged else ()
         if key not in self._read:
-            inputs: Mapping[str, FieldType] = dict(zip(codelet.inputs, own.inputs, strict=True))
-            check_form(own.static.keys() == codelet.static.keys(), "the static values of a trace")
+            inputs: Mapping[str, FieldType] = dict(zip(codelet.inputs, item.inputs, strict=True))
+            check_form(item.static.keys() == codelet.static.keys(), "the static values of a trace")
             try:
-                with restored(own.settings):
-                    if own.is_ragged:
-                        made = trace_ragged(codelet, inputs, own.static, lengths)
+                with restored(item.settings):
+                    if item.is_ragged:
+                        built = trace_ragged(codelet, inputs, item.static, lengths)
                     else:
-                        made = codelet.specialise(inputs, own.static)
+                        built = codelet.specialise(inputs, item.static)
             except CodeletError as error:
                 check_form(False, f"the equations of codelet {codelet.name!r:.60}: {str(error).splitlines()[0]:.200}")
                 raise
-            check_form(tuple(made.outputs) == own.outputs, f"the outputs of codelet {codelet.name!r:.60}")
-            self._read[key] = made
+            check_form(tuple(built.outputs) == item.outputs, f"the outputs of codelet {codelet.name!r:.60}")
+            self._read[key] = built
         return self._read[key]

@@ -62,8 +62,8 @@ class GraphReader:
         self.values = JaxprReader(arrays)
         self._lines = LineReader(plain["lines"])
         self.graph = graph = Graph(read_target(plain["target"]))
-        for own in listed(plain["variables"]):
-            self._add_variable(own)
+        for item in listed(plain["variables"]):
+            self._add_variable(item)
         self.views = ViewReader(plain, self.values, graph, graph.sources)
         self._codelets = CodeletReader(codelets, arrays, self._lines)
         self._add_streams(listed(plain["streams"]))
@@ -72,10 +72,10 @@ class GraphReader:
         self.programs = ProgramReader(
             plain["programs"], self.views, self._lines, self._compute_sets, recordings, graph.streams
         )
-        for own in listed(plain["families"]):
-            graph._vertices.entries.append(self._family(own))
-        for own in listed(plain["functions"]):
-            self._add_function(own)
+        for item in listed(plain["families"]):
+            graph._vertices.entries.append(self._family(item))
+        for item in listed(plain["functions"]):
+            self._add_function(item)
         self._add_tiles(listed(plain["mappings"]), listed(plain["copied"]))
         operations = OperationReader(self.views, self._codelets, self._lines, self._compute_sets, graph.streams)
         graph._operations.outermost.extend(operations.operations(plain["operations"]))
@@ -88,18 +88,18 @@ class GraphReader:
 
     def _add_variable(self, plain: Plain) -> None:
         name, shape, dtype, value, aside = listed(plain, 5)
-        own, sizes, array = dtype_named(dtype), self._shape(shape), None
-        check_form(isinstance(own, np.dtype) and own.itemsize and type(aside) is bool, "the type of a variable")
+        item, sizes, array = dtype_named(dtype), self._shape(shape), None
+        check_form(isinstance(item, np.dtype) and item.itemsize and type(aside) is bool, "the type of a variable")
         check_form(text(name) and name not in self.graph._variables.by_name, f"the name {name!r:.60} of a variable")
         if value is not None:
             array = self.values.array(value)
-            check_form(array.shape == sizes and array.dtype == own, f"the value of the constant {name!r:.60}")
-        self.graph._variables.add(self.graph, name, sizes, own, array, is_aside=aside)
+            check_form(array.shape == sizes and array.dtype == item, f"the value of the constant {name!r:.60}")
+        self.graph._variables.add(self.graph, name, sizes, item, array, is_aside=aside)
         check_form(self.graph._variables.num_elements < 1 << 62, "the number of elements")
 
     def _add_streams(self, plain: list[Plain]) -> None:
-        for own in plain:
-            name, shape, dtype, is_input, depth = listed(own, 5)
+        for item in plain:
+            name, shape, dtype, is_input, depth = listed(item, 5)
             kind = dtype_named(dtype)
             check_form(isinstance(kind, np.dtype) and type(is_input) is bool and text(name), "a stream")
             check_form(name not in self.graph._streams, f"the name {name!r:.60} of a stream")
@@ -107,55 +107,55 @@ class GraphReader:
             self.graph._streams[name] = stream
 
     def _add_compute_sets(self, plain: list[Plain], recordings: list[Plain]) -> list[Recording]:
-        made = []
-        for own in recordings:
-            check_form(type(listed(own, 2)[0]) is bool, "a recording")
-            made.append(Recording(own[0]))
-        for number, own in enumerate(plain):
-            name, recording, line = listed(own, 3)
+        built = []
+        for item in recordings:
+            check_form(type(listed(item, 2)[0]) is bool, "a recording")
+            built.append(Recording(item[0]))
+        for number, item in enumerate(plain):
+            name, recording, line = listed(item, 3)
             check_form(text(name) and name not in self.graph._compute_sets, f"the name {name!r:.60} of a compute set")
-            inside = None if recording is None else made[whole(recording, 0, len(made) - 1)]
+            inside = None if recording is None else built[whole(recording, 0, len(built) - 1)]
             compute_set = ComputeSet(self.graph, name, number, self._lines.line(line), inside)
             self.graph._compute_sets[name] = compute_set
         every = self.graph.compute_sets
-        for own, recording in zip(recordings, made, strict=True):
-            recording.compute_sets.extend(every[whole(k, 0, len(every) - 1)] for k in listed(own[1]))
-        return made
+        for item, recording in zip(recordings, built, strict=True):
+            recording.compute_sets.extend(every[whole(k, 0, len(every) - 1)] for k in listed(item[1]))
+        return built
 
     def _add_function(self, plain: Plain) -> None:
         name, body, parameters, derivative, same = listed(plain, 5)
-        pairs = [listed(own, 2) for own in listed(parameters)]
-        views = {text(key, 1000): self.views.tensor(own) for key, own in pairs}
+        pairs = [listed(item, 2) for item in listed(parameters)]
+        views = {text(key, 1000): self.views.tensor(item) for key, item in pairs}
         check_form(len(views) == len(pairs) and type(same) is bool and text(name), "the parameters of a function")
-        whole_ones = [own.is_whole_variable and own.source.value is None for own in views.values()]  # type: ignore[union-attr]
+        whole_ones = [item.is_whole_variable and item.source.value is None for item in views.values()]  # type: ignore[union-attr]
         check_form(all(whole_ones), "a parameter of a function")
         traced = None if derivative is None else self._codelets.trace(derivative)
         if traced is not None:
-            kinds = {key: (own.shape, own.dtype) for key, own in views.items()}
+            kinds = {key: (item.shape, item.dtype) for key, item in views.items()}
             fields = [*traced.inputs.items(), *traced.outputs.items()]
             check_form(all(kinds.get(key) == tuple(kind)[:2] for key, kind in fields), "the derivative of a function")
-        named = {key: whole_view(own.source) for key, own in views.items()}
+        named = {key: whole_view(item.source) for key, item in views.items()}
         function = Function(self.graph, name, self.programs.program(body), named, traced, same)
         self.graph._functions.append(function)
         self.programs.functions.append(function)
 
     def _add_tiles(self, mappings: list[Plain], copied: list[Plain]) -> None:
         graph = self.graph
-        for own in mappings:
-            tensor, tile = self.views.tensor(listed(own, 2)[0]), self.views.index(own[1])
+        for item in mappings:
+            tensor, tile = self.views.tensor(listed(item, 2)[0]), self.views.index(item[1])
             check_form(tile.shape == tensor.shape and not views_padding(tensor), "a mapping to tiles")
             self.views.check_within(tile, graph.target.num_tiles, "a tile")
             graph._tiles.mappings.append(TileMapping(tensor, tile))
         graph._tiles.num_tiles = graph.target.num_tiles
-        for own in copied:
-            number, where = listed(own, 2)
+        for item in copied:
+            number, where = listed(item, 2)
             constant, value = self.views.variable(number), self.views.variable(number).value
             check_form(value is not None, "a constant that is copied")
             key = (value.dtype.name, value.shape, value.tobytes())  # type: ignore[union-attr]
             graph._variables.copied[key] = whole_view(constant), self.programs.side(where)
 
     def _add_names(self, names: list[Plain], scopes: list[Plain]) -> None:
-        pairs = [listed(own, 2) for own in names]
+        pairs = [listed(item, 2) for item in names]
         self.graph._names.lines.update({text(name): self._lines.line(line) for name, line in pairs})
         self.graph._names._entered.update(map(text, scopes))
         graph = self.graph
@@ -163,7 +163,7 @@ class GraphReader:
             *graph._variables.by_name,
             *graph._streams,
             *graph._compute_sets,
-            *(own.name for own in graph.functions),
+            *(item.name for item in graph.functions),
         ]
         check_form(len(set(every)) == len(every) and {*every} <= graph._names.lines.keys(), "the names of a graph")
 
@@ -173,16 +173,16 @@ class GraphReader:
         number, trace, axes, names, fields, tile, lines, line_of_vertex, inside = listed(plain, 9)
         over = self.views.axes(axes)
         check_form(len(listed(names, len(over))) == len(over), "the names of axes")
-        read = [self._field(own, over) for own in listed(fields)]
+        read = [self._field(item, over) for item in listed(fields)]
         lengths = _lengths_of(read)
         traced = self._codelets.trace(trace, lengths)
-        check_form(tuple(own.name for own in read) == traced.field_names, "the fields of a family")
+        check_form(tuple(item.name for item in read) == traced.field_names, "the fields of a family")
         for field in read:
             self._check_field(field, traced)
-        added = [self._lines.line(own) for own in listed(lines)]
+        added = [self._lines.line(item) for item in listed(lines)]
         check_form(added and None not in added, "the lines of a family")
         compute_set = self._compute_sets[whole(number, 0, len(self._compute_sets) - 1)]
-        pairs = [listed(own, 2) for own in listed(inside)]
+        pairs = [listed(item, 2) for item in listed(inside)]
         family = Family(
             compute_set,
             traced,
@@ -198,8 +198,8 @@ class GraphReader:
         return family
 
     def _field(self, plain: Plain, over: Sequence[Axis]) -> Field:
-        name, kind, type_, own = listed(plain, 4)
-        form, value = listed(own, 2)
+        name, kind, type_, item = listed(plain, 4)
+        form, value = listed(item, 2)
         check_form(kind in get_args(FieldKind), f"the kind of field {kind!r:.40}")
         field_type, tensor, state = self._codelets.kind(type_), None, None
         if form == "view":
@@ -208,9 +208,9 @@ class GraphReader:
         elif form == "index":
             index = self.views.index(value)
             check_form({*index.axes} <= {*over} and index.shape == field_type.shape, "vertex state")
-            ends, held = self.views.bounds(index), field_type.dtype
-            if held.kind in "iu" and ends is not None:
-                info = np.iinfo(held)
+            ends, holding = self.views.bounds(index), field_type.dtype
+            if holding.kind in "iu" and ends is not None:
+                info = np.iinfo(holding)
                 check_form(int(info.min) <= ends[0] and ends[1] <= int(info.max), "vertex state that does not fit")
             state = VertexState(index=index)
         else:
@@ -243,7 +243,7 @@ class GraphReader:
         check_form(tuple(shape) == tensor.index.shape, f"the shape of field {field.name!r:.60}")
         check_form(tensor.source.dtype == field.type.dtype, f"the dtype of field {field.name!r:.60}")
         if field.is_written:
-            constants = [own for own in source_variables(tensor.source) if own.value is not None]
+            constants = [item for item in source_variables(tensor.source) if item.value is not None]
             check_form(not constants and not views_padding(tensor), f"what field {field.name!r:.60} writes")
 
     def _tile(self, plain: Plain, over: Sequence[Axis]) -> Any:

@@ -77,8 +77,8 @@ class GraphWriter:
             yield from axes_of_index(tile)
 
     def _found_recordings(self) -> list[Any]:
-        found = {id(own.recording): own.recording for own in self.graph.compute_sets if own.recording is not None}
-        return [*found.values()]
+        result = {id(item.recording): item.recording for item in self.graph.compute_sets if item.recording is not None}
+        return [*result.values()]
 
     def plain(self, more: Callable[[], dict[str, Plain]]) -> dict[str, Plain]:
         """The graph as plain data.
@@ -89,15 +89,16 @@ class GraphWriter:
         graph = self.graph
         written = {
             "target": written_target(graph.target),
-            "variables": [self._variable(own) for own in graph.sources],
-            "streams": [self._stream(own) for own in graph.streams],
-            "recordings": [[own.is_aside, [each.number for each in own.compute_sets]] for own in self._recordings],
+            "variables": [self._variable(item) for item in graph.sources],
+            "streams": [self._stream(item) for item in graph.streams],
+            "recordings": [[item.is_aside, [each.number for each in item.compute_sets]] for item in self._recordings],
             "compute_sets": [
-                [own.name, self._recording(own.recording), self.lines.number(own.line)] for own in graph.compute_sets
+                [item.name, self._recording(item.recording), self.lines.number(item.line)]
+                for item in graph.compute_sets
             ],
-            "families": [self._family(own) for own in self._families],
-            "functions": [self._function(own) for own in graph.functions],
-            "mappings": [[self.views.tensor(own), self.views.index(tile)] for own, tile in graph._tiles.mappings],
+            "families": [self._family(item) for item in self._families],
+            "functions": [self._function(item) for item in graph.functions],
+            "mappings": [[self.views.tensor(item), self.views.index(tile)] for item, tile in graph._tiles.mappings],
             "copied": [
                 [constant.source.number, self.programs.side(where)]  # type: ignore[union-attr]
                 for constant, where in graph._variables.copied.values()
@@ -110,7 +111,7 @@ class GraphWriter:
         return {**written, **self.views.plain, "programs": self.programs.plain, "lines": self.lines.plain}
 
     def _recording(self, recording: Any) -> int | None:
-        return next((k for k, own in enumerate(self._recordings) if own is recording), None)
+        return next((k for k, item in enumerate(self._recordings) if item is recording), None)
 
     def _variable(self, variable: Any) -> Plain:
         value = None if variable.value is None else self.jaxprs.array(variable.value)
@@ -123,14 +124,14 @@ class GraphWriter:
 
     def _field(self, field: Field) -> Plain:
         state = field.state
-        own: Plain = None
+        item: Plain = None
         if field.tensor is not None:
-            own = ["view", self.views.tensor(field.tensor)]
+            item = ["view", self.views.tensor(field.tensor)]
         elif state is not None and state.index is not None:
-            own = ["index", self.views.index(state.index)]
+            item = ["index", self.views.index(state.index)]
         elif state is not None and state.array is not None:
-            own = ["array", self.jaxprs.array(state.array)]
-        return [field.name, field.kind, self.codelets.kind(field.type), own]
+            item = ["array", self.jaxprs.array(state.array)]
+        return [field.name, field.kind, self.codelets.kind(field.type), item]
 
     def _family(self, family: Family) -> Plain:
         lines = family.line_of_vertex
@@ -139,9 +140,9 @@ class GraphWriter:
             self.codelets.trace(family.codelet, family.lengths),
             self.views.axes(family.axes),
             list(family.axis_names),
-            [self._field(own) for own in family.fields],
+            [self._field(item) for item in family.fields],
             None if family.tile is None else self.views.index(family.tile),
-            [self.lines.number(own) for own in family.lines],
+            [self.lines.number(item) for item in family.lines],
             None if lines is None else self.jaxprs.array(np.asarray(lines, np.int64)),
             [[*self.views.axes([axis]), name] for axis, name in family.inside],
         ]
@@ -150,7 +151,7 @@ class GraphWriter:
         return [
             function.name,
             self.programs.program(function.body),
-            [[name, self.views.tensor(own)] for name, own in function.parameters.items()],
+            [[name, self.views.tensor(item)] for name, item in function.parameters.items()],
             None if function.derivative is None else self.codelets.trace(function.derivative),
             bool(function.same_values),
         ]

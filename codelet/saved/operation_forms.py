@@ -34,7 +34,7 @@ MOST_NESTED = 100
 def _functions() -> Mapping[str, Callable[..., Any]]:
     """The operations of the library that are differentiated as a whole, by name."""
     rules = importlib.import_module("codelet.ops.gradient_rules").RULES
-    return {own.__name__: own for own in rules if str(own.__module__).startswith("codelet.ops.")}
+    return {item.__name__: item for item in rules if str(item.__module__).startswith("codelet.ops.")}
 
 
 _OF_NUMPY = (
@@ -87,7 +87,7 @@ class _ArgumentWriter(PlainWriter):
 
     def argument(self, value: Any) -> Plain:
         """An argument, or what is left of it."""
-        known = next((name for name, own in _known_values().items() if own is value), None)
+        known = next((name for name, item in _known_values().items() if item is value), None)
         if known is not None:
             return ["L", known]
         if isinstance(value, Codelet):
@@ -114,14 +114,14 @@ class OperationWriter:
 
     def operations(self, operations: Sequence[Operation]) -> Plain:
         """Several operations."""
-        return [self._operation(own) for own in operations]
+        return [self._operation(item) for item in operations]
 
     def _operation(self, operation: Operation) -> Plain:
         writer = _ArgumentWriter(self._views, self._codelets, self._programs)
         arguments = [[name, writer.argument(value)] for name, value in operation.arguments.items()]
         result = writer.argument(operation.result)
-        intermediates = [[name, writer.argument(own)] for name, own in operation.intermediates.items()]
-        name = next((name for name, own in _functions().items() if own is operation.function), None)
+        intermediates = [[name, writer.argument(item)] for name, item in operation.intermediates.items()]
+        name = next((name for name, item in _functions().items() if item is operation.function), None)
         return {
             "kind": operation.kind,
             "function": name if writer.is_whole else None,
@@ -130,14 +130,14 @@ class OperationWriter:
             "intermediates": intermediates,
             "scope": operation.scope,
             "line": self._lines.number(operation.line),
-            "compute_sets": [own.number for own in operation.compute_sets],
-            "vertices": [[own.number, int(count)] for own, count in operation.num_vertices.items()],
-            "stages": [[own.number, [self._stage(each) for each in all_]] for own, all_ in operation.stages.items()],
+            "compute_sets": [item.number for item in operation.compute_sets],
+            "vertices": [[item.number, int(count)] for item, count in operation.num_vertices.items()],
+            "stages": [[item.number, [self._stage(each) for each in all_]] for item, all_ in operation.stages.items()],
             "parts": self.operations(operation.parts),
         }
 
     def _stage(self, stage: Stage) -> Plain:
-        cuts = [[own.name, int(own.extent), int(own.block), int(own.grain)] for own in stage.cuts]
+        cuts = [[item.name, int(item.extent), int(item.block), int(item.grain)] for item in stage.cuts]
         along = [[name, list(axes)] for name, axes in stage.along.items()]
         return [self._codelets.codelet(stage.codelet), cuts, along]
 
@@ -187,7 +187,7 @@ class OperationReader:
     def operations(self, plain: Plain, parent: Operation | None = None, depth: int = 0) -> list[Operation]:
         """Several operations."""
         check_form(depth < MOST_NESTED, "operations that are nested too deep")
-        return [self._operation(own, parent, depth) for own in listed(plain)]
+        return [self._operation(item, parent, depth) for item in listed(plain)]
 
     def _set(self, number: Plain) -> ComputeSet:
         return self._compute_sets[whole(number, 0, len(self._compute_sets) - 1)]
@@ -204,27 +204,27 @@ class OperationReader:
         operation = Operation(function, text(plain["kind"], 1000), text(plain["scope"]), line, parent)
         operation.arguments, operation.result = self._named(plain["arguments"]), self._values.value(plain["result"])
         operation.intermediates = self._named(plain["intermediates"])
-        check_form(all(isinstance(own, Tensor) for own in operation.intermediates.values()), "intermediates")
-        operation.compute_sets = [self._set(own) for own in listed(plain["compute_sets"])]
-        pairs = [listed(own, 2) for own in listed(plain["vertices"])]
+        check_form(all(isinstance(item, Tensor) for item in operation.intermediates.values()), "intermediates")
+        operation.compute_sets = [self._set(item) for item in listed(plain["compute_sets"])]
+        pairs = [listed(item, 2) for item in listed(plain["vertices"])]
         operation.num_vertices = {self._set(number): whole(count) for number, count in pairs}
         check_form({*operation.num_vertices} == {*operation.compute_sets}, "the vertices of an operation")
-        stages = [listed(own, 2) for own in listed(plain["stages"])]
-        operation.stages = {self._set(number): [self._stage(own) for own in listed(own)] for number, own in stages}
+        stages = [listed(item, 2) for item in listed(plain["stages"])]
+        operation.stages = {self._set(number): [self._stage(item) for item in listed(item)] for number, item in stages}
         operation.parts = self.operations(plain["parts"], operation, depth + 1)
         return operation
 
     def _stage(self, plain: Plain) -> Stage:
         codelet, cuts, along = listed(plain, 3)
         read = []
-        for own in listed(cuts):
-            name, extent, block, grain = listed(own, 4)
+        for item in listed(cuts):
+            name, extent, block, grain = listed(item, 4)
             sizes = whole(extent), whole(block, 1), whole(grain, 1)
             check_form(sizes[2] <= sizes[1] <= max(1, sizes[0]), "how a dimension is cut")
             check_form(sizes[1] % sizes[2] == 0 or sizes[1] >= sizes[0], "how a dimension is cut")
             read.append(Cut(text(name, 1000), *sizes))
         stage = Stage(self._codelets.codelet(codelet), tuple(read), _no_fields)
-        pairs = [listed(own, 2) for own in listed(along)]
+        pairs = [listed(item, 2) for item in listed(along)]
         stage.__dict__["along"] = {text(name): tuple(map(text, listed(axes))) for name, axes in pairs}
         return stage
 

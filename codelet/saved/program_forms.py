@@ -50,19 +50,19 @@ class ProgramWriter:
         streams: Sequence[Stream],
     ):
         self._views, self._lines = views, lines
-        self._recordings = {id(own): k for k, own in enumerate(recordings)}
-        self._functions = {own: k for k, own in enumerate(functions)}
-        self._streams = {own: k for k, own in enumerate(streams)}
+        self._recordings = {id(item): k for k, item in enumerate(recordings)}
+        self._functions = {item: k for k, item in enumerate(functions)}
+        self._streams = {item: k for k, item in enumerate(streams)}
         self.plain: list[Plain] = []
         self._numbers: dict[int, tuple[int, Program]] = {}
 
     def program(self, program: Program) -> int:
         """The number of a program."""
         if id(program) not in self._numbers:
-            own = self._one(program)
+            item = self._one(program)
             line = None if isinstance(program, Recording) else self._lines.number(program.line)
             self._numbers[id(program)] = len(self.plain), program
-            self.plain.append([*own, line])
+            self.plain.append([*item, line])
         return self._numbers[id(program)][0]
 
     def side(self, side: Tensor | Stream) -> Plain:
@@ -70,7 +70,7 @@ class ProgramWriter:
         return ["stream", self._streams[side]] if isinstance(side, Stream) else ["view", self._views.tensor(side)]
 
     def _one(self, program: Program) -> list[Plain]:
-        own, tensor = self.program, self._views.tensor
+        item, tensor = self.program, self._views.tensor
         match program:
             case Execute(compute_set):
                 return ["execute", [compute_set.number]]
@@ -79,16 +79,16 @@ class ProgramWriter:
             case Copy(source, destination):
                 return ["copy", [self.side(source), self.side(destination)]]
             case ProgramSequence(programs):
-                return ["sequence", list(map(own, programs))]
+                return ["sequence", list(map(item, programs))]
             case Repeat(count, body, index, recompute):
-                kept = ["revolve", recompute.snapshots] if isinstance(recompute, Revolve) else recompute
-                return ["repeat", [count, own(body), None if index is None else tensor(index), kept]]
+                retained = ["revolve", recompute.snapshots] if isinstance(recompute, Revolve) else recompute
+                return ["repeat", [count, item(body), None if index is None else tensor(index), retained]]
             case RepeatWhile(condition, predicate, body, until, most, turns, bound):
-                return ["while", [own(condition), tensor(predicate), own(body), until, most, turns, bound]]
+                return ["while", [item(condition), tensor(predicate), item(body), until, most, turns, bound]]
             case If(predicate, then, otherwise):
-                return ["if", [tensor(predicate), own(then), own(otherwise)]]
+                return ["if", [tensor(predicate), item(then), item(otherwise)]]
             case Switch(control, cases, default):
-                return ["switch", [tensor(control), [[k, own(case)] for k, case in cases.items()], own(default)]]
+                return ["switch", [tensor(control), [[k, item(case)] for k, case in cases.items()], item(default)]]
             case Call(function, arguments):
                 return ["call", [self._functions[function], [[k, tensor(view)] for k, view in arguments.items()]]]
             case Print(view, label):
@@ -178,38 +178,38 @@ class ProgramReader:
 
     def side(self, plain: Plain) -> Tensor | Stream:
         """One side of a copy."""
-        kind, own = listed(plain, 2)
+        kind, item = listed(plain, 2)
         if kind == "stream":
-            return self._streams[whole(own, 0, len(self._streams) - 1)]
+            return self._streams[whole(item, 0, len(self._streams) - 1)]
         check_form(kind == "view", "a side of a copy")
-        return self._views.tensor(own)
+        return self._views.tensor(item)
 
     def _repeat(self, count: Plain, body: Plain, index: Plain, recompute: Plain) -> Program:
-        kept: Any = recompute
+        retained: Any = recompute
         if type(recompute) is list:
             word, number = listed(recompute, 2)
             check_form(word == "revolve", "how a loop is differentiated")
-            kept = Revolve(whole(number))
+            retained = Revolve(whole(number))
         view = None if index is None else self._views.tensor(index)
-        return Repeat(whole(count), self._part(body), index=view, recompute=kept)
+        return Repeat(whole(count), self._part(body), index=view, recompute=retained)
 
     def _while(
         self, condition: Plain, predicate: Plain, body: Plain, until: Plain, most: Plain, turns: Plain, bound: Plain
     ) -> Program:
-        check_form(all(own is None or type(own) is int for own in (most, turns, bound)), "the bounds of a loop")
+        check_form(all(item is None or type(item) is int for item in (most, turns, bound)), "the bounds of a loop")
         condition_, view = self._part(condition), self._views.tensor(predicate)
         loop = RepeatWhile(condition_, view, self._part(body), until=until, max_iterations=most, trip_count=turns)
         return loop.told(bound)
 
     def _switch(self, control: Plain, cases: Plain, default: Plain) -> Program:
-        pairs = [listed(own, 2) for own in listed(cases)]
+        pairs = [listed(item, 2) for item in listed(cases)]
         read = {whole(value, -(1 << 62)): self._part(body) for value, body in pairs}
         check_form(len(read) == len(pairs), "a case that is there twice")
         return Switch(self._views.tensor(control), read, self._part(default))
 
     def _call(self, function: Plain, arguments: Plain) -> Program:
         called = self.functions[whole(function, 0, len(self.functions) - 1)]
-        pairs = [listed(own, 2) for own in listed(arguments)]
+        pairs = [listed(item, 2) for item in listed(arguments)]
         views = {text(name, 1000): self._views.tensor(view) for name, view in pairs}
         check_form(len(views) == len(pairs), "an argument that is there twice")
         return Call(called, **views)

@@ -32,7 +32,7 @@ _NAMES: Mapping[str, str] = {
 }
 """The format's names for dtypes, by NumPy's."""
 
-_DTYPES = {name: DTYPES[own] for own, name in _NAMES.items()}
+_DTYPES = {name: DTYPES[item] for item, name in _NAMES.items()}
 
 _MOST_HEADER = 100_000_000
 """Bytes of a header: safetensors' own limit."""
@@ -55,9 +55,9 @@ def written_arrays(arrays: Mapping[str, np.ndarray]) -> list[Any]:
     (b'{"x":{"dtype":"I16","shape":[2],"data_offs', [0, 1])
     """
     header: dict[str, Any] = {}
-    others = {name: dtype_name(own.dtype) for name, own in arrays.items() if dtype_name(own.dtype) not in _NAMES}
-    if others:
-        header["__metadata__"] = others
+    rest = {name: dtype_name(item.dtype) for name, item in arrays.items() if dtype_name(item.dtype) not in _NAMES}
+    if rest:
+        header["__metadata__"] = rest
     start = 0
     for name, array in arrays.items():
         header[name] = _entry(array, start)
@@ -85,9 +85,9 @@ def read_arrays(data: memoryview) -> dict[str, np.ndarray]:
     check_form(length <= min(_MOST_HEADER, len(data) - 8), "the length of the header of arrays")
     header = parsed_json(bytes(data[8 : 8 + length]))
     check_form(type(header) is dict, "the header of arrays")
-    others = header.pop("__metadata__", {})
-    check_form(type(others) is dict, "the metadata of arrays")
-    body, start, found = data[8 + length :], 0, {}
+    rest = header.pop("__metadata__", {})
+    check_form(type(rest) is dict, "the metadata of arrays")
+    body, start, result = data[8 + length :], 0, {}
     for name, entry in header.items():
         parts = mapped(entry, "dtype", "shape", "data_offsets")
         check_form(text(parts["dtype"]) in _DTYPES, f"the dtype of array {name!r:.40}")
@@ -98,10 +98,10 @@ def read_arrays(data: memoryview) -> dict[str, np.ndarray]:
         check_form(listed(parts["data_offsets"]) == [start, start + size], f"the place of array {name!r:.40}")
         check_form(start + size <= len(body), f"the length of array {name!r:.40}")
         array = np.frombuffer(body[start : start + size], dtype).reshape(shape)
-        found[name] = _of_bytes(array, others[name]) if name in others else array
+        result[name] = _of_bytes(array, rest[name]) if name in rest else array
         start += size
-    check_form(start == len(body) and others.keys() <= header.keys(), "the number of bytes of arrays")
-    return found
+    check_form(start == len(body) and rest.keys() <= header.keys(), "the number of bytes of arrays")
+    return result
 
 
 def _of_bytes(array: np.ndarray, name: Any) -> np.ndarray:

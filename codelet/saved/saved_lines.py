@@ -28,7 +28,7 @@ class LineReader:
     """Reads lines."""
 
     def __init__(self, plain: Plain):
-        entries = [listed(own, 3) for own in listed(plain)]
+        entries = [listed(item, 3) for item in listed(plain)]
         self._lines = [Line(SavedLine(text(place), text(words)), whole(k)) for place, words, k in entries]
 
     def line(self, number: Plain) -> Line | None:

@@ -50,7 +50,7 @@ def read_target(plain: Plain) -> Target:
     Raises:
         MalformedError: of a kind that no form is known for.
     """
-    name, own = listed(plain, 2)
+    name, item = listed(plain, 2)
     if text(name) not in TARGET_FORMS:
         raise MalformedError(f"the kind of machine {name!r:.40}")
-    return TARGET_FORMS[name].read(own)
+    return TARGET_FORMS[name].read(item)

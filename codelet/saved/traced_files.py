@@ -38,10 +38,10 @@ def _flat(writer: GraphWriter, flat: Flat, tensors: Sequence[Tensor]) -> Plain:
     for leaf in flat.leaves:
         if leaf.is_array:
             kind = type_of(leaf.value)
-            own: Plain = ["array", [[int(n) for n in kind.shape], dtype_name(kind.dtype), bool(kind.weak_type)]]
+            item: Plain = ["array", [[int(n) for n in kind.shape], dtype_name(kind.dtype), bool(kind.weak_type)]]
         else:
-            own = _static(writer, leaf.value)
-        leaves.append(own)
+            item = _static(writer, leaf.value)
+        leaves.append(item)
     return {
         "tree": saved_tree(flat).plain,
         "leaves": leaves,
@@ -93,15 +93,15 @@ class _Arguments:
         self.paths = self.tree.paths()
         self.arrays: dict[str, jax.ShapeDtypeStruct] = {}
         self.statics: dict[str, Any] = {}
-        for path, own in zip(self.paths, listed(parts["leaves"], self.tree.count), strict=True):
-            kind, value = listed(own, 2)
+        for path, item in zip(self.paths, listed(parts["leaves"], self.tree.count), strict=True):
+            kind, value = listed(item, 2)
             if kind == "array":
                 self.arrays[path] = _struct(value)
             else:
                 check_form(kind in ("value", "text"), "a leaf of a pytree")
                 self.statics[path] = reader.values.value(value) if kind == "value" else UnsavedValue(text(value))
         check_form(len(set(self.paths)) == len(self.paths), "a path that is there twice")
-        self.tensors = tuple(reader.tensor(own) for own in listed(parts["tensors"], len(self.arrays)))
+        self.tensors = tuple(reader.tensor(item) for item in listed(parts["tensors"], len(self.arrays)))
 
     def filled(self, arrays: Sequence[Any]) -> Any:
         """The pytree of some arrays."""
@@ -129,8 +129,8 @@ class SavedTraced(Traced):
         for tensor in self._own_arguments.tensors:
             check_form(tensor.is_whole_variable, "an argument that is no variable")
         self._inputs, self._outputs = self._own_arguments.tensors, self._own_results.tensors
-        self._types = [_struct(own) for own in listed(beside["result_types"], len(self._outputs))]
-        self.fusion = Saved(*(whole(own, -(1 << 62)) for own in listed(beside["fusion"], 3)))
+        self._types = [_struct(item) for item in listed(beside["result_types"], len(self._outputs))]
+        self.fusion = Saved(*(whole(item, -(1 << 62)) for item in listed(beside["fusion"], 3)))
         self.__name__ = text(beside["name"], 1000)
         self.__doc__ = None
         self.function = self.__call__
@@ -162,24 +162,24 @@ class SavedTraced(Traced):
         return self._own_results.filled(self._outputs)
 
     def _given(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
-        own, given = self._own_arguments, by_path((*arguments, dict(keywords)) if keywords else arguments)
-        if given.keys() != {*own.paths}:
+        item, passed = self._own_arguments, by_path((*arguments, dict(keywords)) if keywords else arguments)
+        if passed.keys() != {*item.paths}:
             raise ArrayError(
                 f"the arguments of the traced function {self.__name__!r} have other paths than it was traced for",
-                given=", ".join([*given][:8]),
-                expected=", ".join(own.paths[:8]),
+                given=", ".join([*passed][:8]),
+                expected=", ".join(item.paths[:8]),
                 fix="pytrees whose leaves have these paths",
             )
-        found = []
-        for path, kind in own.arrays.items():
-            if jnp.shape(given[path]) != kind.shape:
+        result = []
+        for path, kind in item.arrays.items():
+            if jnp.shape(passed[path]) != kind.shape:
                 raise ArrayError(
                     f"an argument of the traced function {self.__name__!r} is of another type than it was traced for",
-                    given=f"{path}: {type_of(given[path])}",
+                    given=f"{path}: {type_of(passed[path])}",
                     expected=f"{kind}",
                 )
-            found.append(as_held(given[path], kind.dtype))
-        return found
+            result.append(as_held(passed[path], kind.dtype))
+        return result
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """Run the graph on arguments of the function.
@@ -192,7 +192,7 @@ class SavedTraced(Traced):
             ArrayError: arguments of other structure or shapes than those that were traced.
         """
         results = self.lowered.flat(self._given(arguments, keywords))
-        return self._own_results.filled([returned(own, kind) for own, kind in zip(results, self._types, strict=True)])
+        return self._own_results.filled([returned(item, kind) for item, kind in zip(results, self._types, strict=True)])
 
 
 def read_traced(path: object, archive: Archive) -> SavedTraced:

@@ -68,7 +68,7 @@ class ViewWriter:
         self._of_grid = [[self._axes[axis] for axis in grid.axes] for grid in grids]
 
     def _add(self, axis: Axis, grids: dict[Grid, int]) -> None:
-        ancestors = [[self._axes[own], self._values.array(positions)] for own, positions in axis.ancestors.items()]
+        ancestors = [[self._axes[item], self._values.array(positions)] for item, positions in axis.ancestors.items()]
         self._axes[axis] = len(self._of_axis)
         range_ = [axis.values.start, axis.values.stop, axis.values.step]
         self._of_axis.append([grids[axis.grid], axis.sort_key[1], range_, axis.name, ancestors])
@@ -95,7 +95,7 @@ class ViewWriter:
         ]
         symbols = [[self._axes[axis], int(coefficient)] for axis, coefficient in index.symbols]
         shape, strides = [int(n) for n in index.shape], [int(n) for n in index.strides]
-        return [int(index.offset), shape, strides, symbols, [[*own[:2], int(own[2])] for own in tables]]
+        return [int(index.offset), shape, strides, symbols, [[*item[:2], int(item[2])] for item in tables]]
 
     def rows(self, rows: Rows | None) -> int | None:
         """The number of rows, if there are any."""
@@ -136,19 +136,19 @@ class ViewWriter:
 
 def _with_ancestors(axes: Iterable[Axis]) -> list[Axis]:
     """Axes with those that they stand for, and with the rest of all their grids: ancestors first."""
-    found: dict[Axis, None] = {}
+    result: dict[Axis, None] = {}
     waiting = sorted(set(axes), key=lambda axis: axis.sort_key, reverse=True)
     while waiting:
         axis = waiting.pop()
-        before = [own for own in axis.ancestors if own not in found]
-        if axis in found:
+        before = [item for item in axis.ancestors if item not in result]
+        if axis in result:
             continue
         if before:
             waiting += [axis, *before]
             continue
-        found[axis] = None
-        waiting += [own for own in axis.grid.axes if own not in found]
-    return [*found]
+        result[axis] = None
+        waiting += [item for item in axis.grid.axes if item not in result]
+    return [*result]
 
 
 def axes_of_index(index: Any) -> Iterable[Axis]:
@@ -179,14 +179,14 @@ class ViewReader:
     def __init__(self, plain: dict[str, Plain], values: PlainReader, graph: Graph, variables: Sequence[Variable]):
         self._values, self._graph, self._variables = values, graph, variables
         self._axes = self._read_axes(listed(plain["axes"]), listed(plain["grids"]))
-        self._rows = [self._read_rows(own) for own in listed(plain["rows"])]
+        self._rows = [self._read_rows(item) for item in listed(plain["rows"])]
         self._patchworks: list[Patchwork] = []
-        for own in listed(plain["patchworks"]):
-            self._patchworks.append(self._patchwork(own))
+        for item in listed(plain["patchworks"]):
+            self._patchworks.append(self._patchwork(item))
 
     def _read_axes(self, axes: list[Plain], grids: list[Plain]) -> list[Axis]:
-        made = [Grid([]) for _ in grids]
-        found: list[Axis] = []
+        built = [Grid([]) for _ in grids]
+        result: list[Axis] = []
         for plain in axes:
             grid, place, ends, name, ancestors = listed(plain, 5)
             start, stop, step = (whole(n, -_LARGEST, _LARGEST) for n in listed(ends, 3))
@@ -194,17 +194,17 @@ class ViewReader:
             check_form(name is None or text(name, 1000) is not None, "the name of an axis")
             values, positions = range(start, stop, step), {}
             for pair in listed(ancestors):
-                older = found[whole(listed(pair, 2)[0], 0, len(found) - 1)]
+                older = result[whole(listed(pair, 2)[0], 0, len(result) - 1)]
                 positions[older] = self._positions(pair[1], len(values), older.extent)
             check_form(not positions or values == range(len(values)), "the range of a combined axis")
-            owner = made[whole(grid, 0, len(made) - 1)]
-            found.append(Axis(owner, whole(place, 0, 1 << 20), values, name, positions))
-        for grid, numbers in zip(made, grids, strict=True):
-            own = tuple(found[whole(n, 0, len(found) - 1)] for n in listed(numbers))
-            check_form(all(axis.grid is grid for axis in own), "the axes of a grid")
-            grid.axes = own
-        check_form(all(axis in axis.grid.axes or axis.ancestors for axis in found), "an axis without a grid")
-        return found
+            owner = built[whole(grid, 0, len(built) - 1)]
+            result.append(Axis(owner, whole(place, 0, 1 << 20), values, name, positions))
+        for grid, numbers in zip(built, grids, strict=True):
+            item = tuple(result[whole(n, 0, len(result) - 1)] for n in listed(numbers))
+            check_form(all(axis.grid is grid for axis in item), "the axes of a grid")
+            grid.axes = item
+        check_form(all(axis in axis.grid.axes or axis.ancestors for axis in result), "an axis without a grid")
+        return result
 
     def _positions(self, number: Plain, length: int, extent: int) -> np.ndarray:
         array = self._integers(number)
@@ -223,21 +223,22 @@ class ViewReader:
 
     def axes(self, plain: Plain) -> tuple[Axis, ...]:
         """Axes by their numbers, each once and in order, none of which another stands for."""
-        found = tuple(self.axis(own) for own in listed(plain))
-        keys = [axis.sort_key for axis in found]
+        result = tuple(self.axis(item) for item in listed(plain))
+        keys = [axis.sort_key for axis in result]
         check_form(all(a < b for a, b in itertools.pairwise(keys)), "the order of axes")
-        check_form(not {older for axis in found for older in axis.ancestors} & {*found}, "an axis that is there twice")
-        return found
+        older = {before for axis in result for before in axis.ancestors}
+        check_form(not older & {*result}, "an axis that is there twice")
+        return result
 
     def index(self, plain: Plain) -> Index:
         """An index."""
         offset, shape, strides, symbols, tables = listed(plain, 5)
         sizes = _shape(shape)
         steps = tuple(whole(n, -_LARGEST, _LARGEST) for n in listed(strides, len(sizes)))
-        pairs = [listed(own, 2) for own in listed(symbols)]
+        pairs = [listed(item, 2) for item in listed(symbols)]
         coefficients = {self.axis(axis): whole(number, -_LARGEST, _LARGEST) for axis, number in pairs}
         check_form(len(coefficients) == len(pairs), "a symbol that is there twice")
-        read = tuple(self._table(own, sizes) for own in listed(tables))
+        read = tuple(self._table(item, sizes) for item in listed(tables))
         index = Index(whole(offset, -_LARGEST, _LARGEST), sizes, steps, sorted_symbols(coefficients), read)
         axes = {*index.axes}
         check_form(not {older for axis in axes for older in axis.ancestors} & axes, "a symbol that is there twice")
@@ -246,8 +247,8 @@ class ViewReader:
     def _table(self, plain: Plain, shape: tuple[int, ...]) -> Table:
         keys, number, scale = listed(plain, 3)
         named: list[Key] = []
-        for own in listed(keys):
-            place = whole(own, -_LARGEST, len(shape) - 1)
+        for item in listed(keys):
+            place = whole(item, -_LARGEST, len(shape) - 1)
             named.append(place if place >= 0 else self.axis(-1 - place))
         array = self._integers(number)
         extents = tuple(shape[key] if isinstance(key, int) else key.extent for key in named)
@@ -270,10 +271,10 @@ class ViewReader:
 
     def _read_rows(self, plain: Plain) -> Rows:
         axes, number = listed(plain, 2)
-        own, counts = self.axes(axes), self._values.array(number)
+        item, counts = self.axes(axes), self._values.array(number)
         check_form(counts.dtype.kind == "u" and counts.ndim == 1, "the lengths of rows")
-        check_form(len(counts) == math.prod(axis.extent for axis in own), "the number of rows")
-        return Rows(own, counts)
+        check_form(len(counts) == math.prod(axis.extent for axis in item), "the number of rows")
+        return Rows(item, counts)
 
     def rows(self, number: Plain) -> Rows | None:
         """Rows by their number, if there are any."""
@@ -286,8 +287,8 @@ class ViewReader:
     def _patchwork(self, plain: Plain) -> Patchwork:
         dtype, shape, patches = listed(plain, 3)
         sizes, read = _shape(shape), []
-        for own in listed(patches):
-            variable, value, index, places = listed(own, 4)
+        for item in listed(patches):
+            variable, value, index, places = listed(item, 4)
             source = None if variable is None else self.variable(variable)
             number = self._values.value(value)
             patch = Patch(source, number, self.index(index), self.index(places))
@@ -312,11 +313,11 @@ class ViewReader:
     def tensor(self, plain: Plain) -> Tensor:
         """A view, of elements that are there."""
         source, index, rows, dimension = listed(plain, 4)
-        viewed, own = self.source(source), self.index(index)
-        self.check_within(own, viewed.size, "a view")
+        viewed, item = self.source(source), self.index(index)
+        self.check_within(item, viewed.size, "a view")
         lengths = self.rows(rows)
-        place = whole(dimension, 0, max(0, own.ndim - 1))
+        place = whole(dimension, 0, max(0, item.ndim - 1))
         if lengths is not None:
-            check_form(own.ndim > place and own.shape[place] == lengths.total, "the rows of a view")
-            check_form(not {*own.axes} & {*lengths.axes}, "the axes of rows")
-        return Tensor(viewed, own, lengths, place)
+            check_form(item.ndim > place and item.shape[place] == lengths.total, "the rows of a view")
+            check_form(not {*item.axes} & {*lengths.axes}, "the axes of rows")
+        return Tensor(viewed, item, lengths, place)

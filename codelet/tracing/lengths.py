@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import jax.export
 import numpy as np
 
-from codelet.jaxprs.sizes import parsed_size
+from codelet.jaxprs.symbolic_sizes import parsed_size
 from codelet.tracing.cases import greatest, least
 from codelet.views.rows import LENGTH_NAMES
 

@@ -81,7 +81,7 @@ class SavedNumbers:
     @staticmethod
     def key(fields: Mapping[str, Any]) -> Hashable:
         """What tells fields apart."""
-        return tuple((name, _types_key([own])) for name, own in fields.items() if hasattr(own, "dtype"))
+        return tuple((name, _types_key([item])) for name, item in fields.items() if hasattr(item, "dtype"))
 
     def __call__(self, **fields: Any) -> int:
         """The number.
@@ -127,16 +127,16 @@ class SavedCodelet(Codelet):
         arrays: Sequence[np.ndarray],
         line: Line | None = None,
     ):
-        kinds = [(own, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty) for own in inputs]
-        kinds += [(own, inspect.Parameter.KEYWORD_ONLY, default) for own, default in static.items()]
-        parameters = [inspect.Parameter(own, kind, default=default) for own, kind, default in kinds]
+        kinds = [(item, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty) for item in inputs]
+        kinds += [(item, inspect.Parameter.KEYWORD_ONLY, default) for item, default in static.items()]
+        parameters = [inspect.Parameter(item, kind, default=default) for item, kind, default in kinds]
         signature = inspect.Signature(parameters)
         own_inputs = tuple(inputs)
 
         def run(*args: Any, **kwargs: Any) -> dict[str, Any]:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
-            return self._run([bound.arguments[own] for own in own_inputs], bound.kwargs)
+            return self._run([bound.arguments[item] for item in own_inputs], bound.kwargs)
 
         run.__signature__ = signature  # type: ignore[attr-defined]
         run.__name__ = run.__qualname__ = name
@@ -151,12 +151,12 @@ class SavedCodelet(Codelet):
         return ()
 
     def _run(self, fields: Sequence[Any], static: Mapping[str, Any]) -> dict[str, Any]:
-        kinds = [jax.typeof(own) for own in fields]
+        kinds = [jax.typeof(item) for item in fields]
         trace, lengths = self._fitting(kinds, static)
         reader = JaxprReader(self._arrays, lengths)
         operands = [
-            jax.lax.convert_element_type(own, kind.dtype) if is_plain else own
-            for own, kind, is_plain in zip(fields, trace.inputs, map(_is_plain_number, fields), strict=True)
+            jax.lax.convert_element_type(item, kind.dtype) if is_plain else item
+            for item, kind, is_plain in zip(fields, trace.inputs, map(_is_plain_number, fields), strict=True)
         ]
         return dict(zip(trace.outputs, reader.run(trace.jaxpr, operands), strict=True))
 
@@ -166,11 +166,11 @@ class SavedCodelet(Codelet):
         Raises:
             CodeletTraceError: the file has none.
         """
-        key, settings = {name: static_key(own) for name, own in static.items()}, trace_settings()
-        same = lambda own: {name: static_key(part) for name, part in own.static.items()} == key  # noqa: E731
-        exact = [own for own in self._by_types.get(_types_key(kinds), ()) if same(own)]
+        key, settings = {name: static_key(item) for name, item in static.items()}, trace_settings()
+        same = lambda item: {name: static_key(part) for name, part in item.static.items()} == key  # noqa: E731
+        exact = [item for item in self._by_types.get(_types_key(kinds), ()) if same(item)]
         weak = [bool(getattr(kind, "weak_type", False)) for kind in kinds]
-        exact.sort(key=lambda own: (own.settings != settings, [kind.weak for kind in own.inputs] != weak))
+        exact.sort(key=lambda item: (item.settings != settings, [kind.weak for kind in item.inputs] != weak))
         if exact:
             return exact[0], {}
         for trace in self.traces:
@@ -195,14 +195,14 @@ def _is_plain_number(value: Any) -> bool:
 
 def _lengths(expected: Sequence[FieldType], kinds: Sequence[Any]) -> Mapping[str, Any] | None:
     """What symbols in types stand for, given fields of other types; None where these do not fit."""
-    found: dict[str, Any] = {}
-    for own, kind in zip(expected, kinds, strict=True):
-        if len(own.shape) != len(kind.shape) or own.dtype != kind.dtype:
+    result: dict[str, Any] = {}
+    for item, kind in zip(expected, kinds, strict=True):
+        if len(item.shape) != len(kind.shape) or item.dtype != kind.dtype:
             return None
-        for size, given in zip(own.shape, kind.shape, strict=True):
+        for size, passed in zip(item.shape, kind.shape, strict=True):
             if isinstance(size, int):
-                if size is not given and size != given:
+                if size is not passed and size != passed:
                     return None
-            elif found.setdefault(str(size), given) is not given and found[str(size)] != given:
+            elif result.setdefault(str(size), passed) is not passed and result[str(size)] != passed:
                 return None
-    return found
+    return result

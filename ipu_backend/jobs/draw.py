@@ -10,7 +10,7 @@ from codelet.draw.paths import check_path
 from codelet.draw.picture import Picture
 from codelet.target import Target
 from ipu_backend.jobs.adjoint import asked_step, profile_of, stages_of
-from ipu_backend.jobs.saved import is_file, step_of_file
+from ipu_backend.jobs.file_jobs import is_file, step_of_file
 
 
 def draw_function(

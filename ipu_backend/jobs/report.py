@@ -6,7 +6,7 @@ from codelet.files import check_writable, written_whole
 from codelet.frontends.layers import layer_of
 from codelet.target import Target
 from ipu_backend.jobs.adjoint import asked_step, profile_of, stages_of
-from ipu_backend.jobs.saved import is_file, step_of_file
+from ipu_backend.jobs.file_jobs import is_file, step_of_file
 from ipu_backend.model.profile import Profile
 from ipu_backend.model.report.advice import advice_of
 from ipu_backend.model.report.page import page_of

@@ -22,7 +22,7 @@ def _number(value: Any) -> Plain | None:
     if isinstance(value, Route):
         return ["route", value.cycles, value.row_cycles, value.rows]
     if isinstance(value, Tables):
-        return next((["tables", name] for name, own in _TABLES.items() if own is value), None)
+        return next((["tables", name] for name, item in _TABLES.items() if item is value), None)
     return ["number", PlainWriter().value(value)]
 
 
@@ -31,7 +31,7 @@ def _write(target: Target) -> Plain | None:
     if name is None or not isinstance(target, Machine):
         return None
     numbers = {field.name: _number(getattr(target, field.name)) for field in fields(Machine)}
-    return None if None in numbers.values() else [name, [[key, own] for key, own in numbers.items()]]
+    return None if None in numbers.values() else [name, [[key, item] for key, item in numbers.items()]]
 
 
 def _read_number(plain: Plain) -> Any:
@@ -41,8 +41,8 @@ def _read_number(plain: Plain) -> Any:
             return Route(*listed(numbers, 3))
         case ["tables", str(name)] if name in _TABLES:
             return _TABLES[name]
-        case ["number", own]:
-            return PlainReader(()).value(own)
+        case ["number", item]:
+            return PlainReader(()).value(item)
     check_form(False, f"{plain!r:.40} for a number of a machine")
 
 
@@ -56,8 +56,8 @@ def _read(plain: Plain) -> Machine:
     check_form(kind == "IPU", f"the machine {kind!r:.40}")
     name = numbers.pop("name")
     usual = IPU(name, num_chips=1)
-    machine = IPU(name, **{key: own for key, own in numbers.items() if own != getattr(usual, key)})
-    check_form(all(getattr(machine, key) == own for key, own in numbers.items()), "the numbers of an IPU")
+    machine = IPU(name, **{key: item for key, item in numbers.items() if item != getattr(usual, key)})
+    check_form(all(getattr(machine, key) == item for key, item in numbers.items()), "the numbers of an IPU")
     return machine
 
 

@@ -64,7 +64,7 @@ def engine_parts(engine: Engine) -> dict[str, list[Any]]:
         return {
             "named_programs": [[name, writer.program(loaded.program)] for name, loaded in engine._programs.items()],
             "options": {name: options[name] for name in ("check_finite", "stream_bytes", "execution", "placement")},
-            "ends": None if ends is None else [writer.views.tensor(own) for own in ends],
+            "ends": None if ends is None else [writer.views.tensor(item) for item in ends],
         }
 
     return graph_parts(engine.graph, more, named)
@@ -72,26 +72,26 @@ def engine_parts(engine: Engine) -> dict[str, list[Any]]:
 
 def _state(named: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """The values of variables, by name, masked where some have none."""
-    found = {}
+    result = {}
     for name, array in named.items():
         if name.startswith(_STATE):
             flags = named.get(_HAS_VALUE + name.removeprefix(_STATE))
             check_form(
                 flags is None or (flags.shape, flags.dtype) == (array.shape, np.dtype(bool)), "values of a state"
             )
-            own = array if flags is None else np.ma.MaskedArray(array, mask=~flags)
-            found[name.removeprefix(_STATE)] = own
+            item = array if flags is None else np.ma.MaskedArray(array, mask=~flags)
+            result[name.removeprefix(_STATE)] = item
         else:
             check_form(name.startswith(_HAS_VALUE), f"the array {name!r:.60}")
             check_form(_STATE + name.removeprefix(_HAS_VALUE) in named, f"the array {name!r:.60}")
-    return found
+    return result
 
 
 def read_engine(archive: Archive) -> Engine:
     """The engine of a file, which goes on where it was."""
     reader = FileReader(archive, *NAMES)
     beside, graphs = reader.beside, reader.reader
-    pairs = [listed(own, 2) for own in listed(beside["named_programs"])]
+    pairs = [listed(item, 2) for item in listed(beside["named_programs"])]
     programs = {text(name): graphs.program(number) for name, number in pairs}
     check_form(programs and len(programs) == len(pairs), "the programs of an engine")
     options = mapped(beside["options"], "check_finite", "stream_bytes", "execution", "placement")
@@ -100,7 +100,7 @@ def read_engine(archive: Archive) -> Engine:
     alone = len(programs) == 1 and "main" in programs
     engine = Engine(graphs.graph, programs["main"] if alone else programs, **options)
     if beside["ends"] is not None:
-        engine._ends = tuple(graphs.tensor(own) for own in listed(beside["ends"]))
+        engine._ends = tuple(graphs.tensor(item) for item in listed(beside["ends"]))
     state = _state(reader.named)
     for name, value in state.items():
         variable = graphs.graph._variables.by_name.get(name)

@@ -67,7 +67,7 @@ def _exported(what: Any, platforms: Sequence[str] | None, batched: Sequence[str]
         SavingError: something that is no function.
     """
     if isinstance(what, Traced):
-        paths = [path or "result" for path, own in by_path(what.outputs).items() if isinstance(own, Tensor)]
+        paths = [path or "result" for path, item in by_path(what.outputs).items() if isinstance(item, Tensor)]
         return exported_parts(what.lowered, platforms, batched, paths)
     if isinstance(what, Lowered):
         return exported_parts(what, platforms, batched)

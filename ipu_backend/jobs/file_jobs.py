@@ -50,7 +50,7 @@ def step_of_file(path: str, program: str | None = None) -> Step:
         case Traced() as traced:
             return step_of(traced)
         case Lowered() as run:
-            inputs = [run.graph.variable(own.name) for own in run._compiled.plan.inputs]
+            inputs = [run.graph.variable(item.name) for item in run._compiled.plan.inputs]
             return Step(run.graph, run.program, inputs, run._compiled.plan.outputs)
         case Engine() as engine:
             chosen = chosen_program(engine._programs, program).program
@@ -86,10 +86,10 @@ class RunResult:
 
 
 def _text(array: np.ndarray) -> str:
-    told = type_text(array.dtype, array.shape)
+    said = type_text(array.dtype, array.shape)
     if array.size == 1:
-        return f"{told} = {array.reshape(-1)[0]}"
-    return f"{told}, from {array.min()} to {array.max()}" if array.size and array.dtype.kind in "biuf" else told
+        return f"{said} = {array.reshape(-1)[0]}"
+    return f"{said}, from {array.min()} to {array.max()}" if array.size and array.dtype.kind in "biuf" else said
 
 
 def read_arrays_of_files(named: Sequence[str]) -> list[tuple[str | None, np.ndarray]]:
@@ -98,18 +98,18 @@ def read_arrays_of_files(named: Sequence[str]) -> list[tuple[str | None, np.ndar
     Raises:
         BuildError: a file that holds no array.
     """
-    found = []
+    result = []
     for entry in named:
         name, equals, path = entry.rpartition("=")
         try:
-            found.append((name if equals else None, np.load(path, allow_pickle=False)))
+            result.append((name if equals else None, np.load(path, allow_pickle=False)))
         except (OSError, ValueError, EOFError) as error:
             raise BuildError(
                 "an input is no array", given=f"{path}: {error}", expected="a file of numpy.save, x.npy or name=x.npy"
             ) from error
-        if not isinstance(found[-1][1], np.ndarray):
+        if not isinstance(result[-1][1], np.ndarray):
             raise BuildError("an input is no array", given=path, expected="a file of numpy.save: x.npy")
-    return found
+    return result
 
 
 def _by_name(arrays: Sequence[tuple[str | None, np.ndarray]], names: Sequence[str]) -> dict[str, np.ndarray]:
@@ -120,59 +120,60 @@ def _by_name(arrays: Sequence[tuple[str | None, np.ndarray]], names: Sequence[st
     """
     taken = [name for name, _ in arrays if name is not None]
     left = iter([name for name in names if name not in taken])
-    found: dict[str, np.ndarray] = {}
+    result: dict[str, np.ndarray] = {}
     for name, array in arrays:
         chosen = next(left, None) if name is None else name
-        if chosen is None or chosen not in names or chosen in found:
+        if chosen is None or chosen not in names or chosen in result:
             raise ArrayError(
                 "there is nothing that an input is for",
                 given=f"{name or 'an input without a name'}, of {type_text(array.dtype, array.shape)}",
                 expected=f"--input NAME=FILE, for {', '.join(names) or 'nothing: it takes no inputs'}",
             )
-        found[chosen] = array
-    return found
+        result[chosen] = array
+    return result
 
 
 def _results_of(run: Lowered, arrays: Sequence[tuple[str | None, np.ndarray]]) -> list[Any]:
     """What a lowered function gives, in order."""
     places = run.arguments
-    given = _by_name(arrays, [own.name for own in places])
-    if len(given) < len(places):
-        missing = [f"{own.name}: {type_text(own.dtype, own.shape)}" for own in places if own.name not in given]
+    passed = _by_name(arrays, [item.name for item in places])
+    if len(passed) < len(places):
+        left = [item for item in places if item.name not in passed]
+        missing = [f"{item.name}: {type_text(item.dtype, item.shape)}" for item in left]
         raise ArrayError(
-            "a function is given too few inputs", given=", ".join(given) or "none", expected=", ".join(missing)
+            "a function is given too few inputs", given=", ".join(passed) or "none", expected=", ".join(missing)
         )
-    return jax.jit(run.flat)([as_array(given[own.name], own) for own in places])
+    return jax.jit(run.flat)([as_array(passed[item.name], item) for item in places])
 
 
 def _run_lowered(run: Lowered, arrays: Sequence[tuple[str | None, np.ndarray]]) -> Mapping[str, Any]:
-    keys = [str(key_of(own)) for own in run._compiled.plan.outputs]
+    keys = [str(key_of(item)) for item in run._compiled.plan.outputs]
     return dict(zip(keys, _results_of(run, arrays), strict=False))
 
 
 def _run_traced(traced: Traced, arrays: Sequence[tuple[str | None, np.ndarray]]) -> Mapping[str, Any]:
-    paths = [path or "result" for path, own in by_path(traced.outputs).items() if isinstance(own, Tensor)]
+    paths = [path or "result" for path, item in by_path(traced.outputs).items() if isinstance(item, Tensor)]
     return dict(zip(paths, _results_of(traced.lowered, arrays), strict=False))
 
 
 def _run_engine(
     engine: Engine, program: str | None, arrays: Sequence[tuple[str | None, np.ndarray]]
 ) -> Mapping[str, Any]:
-    variables = [own.name for own in engine.graph.variables if own.source.value is None]  # type: ignore[union-attr]
-    streams = [own.name for own in engine.graph.streams if own.is_input]
+    variables = [item.name for item in engine.graph.variables if item.source.value is None]  # type: ignore[union-attr]
+    streams = [item.name for item in engine.graph.streams if item.is_input]
     for name, array in _by_name(arrays, [*variables, *streams]).items():
         if name in streams:
             engine.connect(name, array)
         else:
             engine.write({name: array})
     engine.run(program, wait=True)
-    sent = {own.name: engine.read(own) for own in engine.graph.streams if not own.is_input}
-    return {**{name: np.ma.getdata(own) for name, own in engine.state.items()}, **sent}
+    sent = {item.name: engine.read(item) for item in engine.graph.streams if not item.is_input}
+    return {**{name: np.ma.getdata(item) for name, item in engine.state.items()}, **sent}
 
 
 def _savable(results: Mapping[str, Any]) -> Any:
     """Results by names that files in an archive may have."""
-    return {name.replace("/", "."): np.asarray(own) for name, own in results.items()}
+    return {name.replace("/", "."): np.asarray(item) for name, item in results.items()}
 
 
 def run_file(
@@ -207,4 +208,4 @@ def run_file(
     if output is not None:
         with written_whole(output, binary=True) as file:
             np.savez(file, **dict(_savable(results)))
-    return RunResult(Path(path).name, {name: np.asarray(own) for name, own in results.items()})
+    return RunResult(Path(path).name, {name: np.asarray(item) for name, item in results.items()})

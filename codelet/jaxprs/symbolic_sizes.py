@@ -133,7 +133,7 @@ def size_from_text(text: str, lengths: Mapping[str, Any]) -> Any:
         lengths: by name what each symbol stands for: numbers, or symbols of one trace.
     """
     size = parsed_size(text)
-    symbols = [own for own in lengths.values() if not isinstance(own, int)]
+    symbols = [item for item in lengths.values() if not isinstance(item, int)]
     if symbols:
         (symbolic,) = jax.export.symbolic_shape(f"{text},", scope=symbols[0].scope)
         return symbolic
