@@ -3,7 +3,8 @@
 Graphs, programs and plans can be copied by `copy.deepcopy` and written by `pickle`. A copy is independent of the
 original; what never changes is shared by both, codelets too. In a file a codelet is a name: of the module and of
 itself there, as a function is to `pickle`. It is traced anew when the file is read. A codelet without a
-function is its equations there, as far as these can be written (`tracing/saved_jaxprs.py`).
+name, or without a function, is its equations there, as far as these can be written (`jaxprs/saved_jaxprs.py`).
+Pickles are for copies and processes of one version; what lasts is a file of `cl.save` (`codelet/saved`).
 """
 
 from __future__ import annotations

@@ -153,14 +153,56 @@ def test_what_has_no_name_is_told():
 
     for codelet in (cl.codelet(lambda x: x), cl.codelet(local)):
         assert copy.deepcopy(codelet) is codelet
-        graph = cl.Graph()
-        graph.add_vertex("a", codelet, x=graph.add_variable("x", ()))
-        assert str(copy.deepcopy(graph)) == str(graph)
-        for value in (codelet, graph, cl.lower(local)):
+        for value in (codelet, cl.lower(local)):
             with pytest.raises(cl.SavingError, match=r"define it there, with `def`") as caught:
                 saved(value)
             assert isinstance(caught.value, pickle.PicklingError)
             assert "test_saving.py" in str(caught.value)
+
+
+def test_a_graph_of_codelets_without_names_is_its_equations():
+    by = 3.0
+    codelet = cl.codelet(lambda x, *, k: jax.nn.relu(x * by) + k, cycles=lambda x, k: 10 * x.size + k, workers=2)
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    x, i = graph.add_variable("x", (4, 3)), cl.grid(4)
+    y = graph.add_vertex("a", codelet, x=x[i], k=1)
+    z = graph.add_vertex("b", codelet, x=x[i, 0], k=2)
+    again, view = saved((graph, y))
+    assert str(again) == str(graph)
+    assert view.graph is again
+    first, second = (family.codelet.codelet for family in again.families)
+    assert first is second
+    assert str(cl.Engine(again).profile()) == str(cl.Engine(graph).profile())
+    runs = [cl.lower(own, inputs=["x"], outputs=[y.name, z.name]) for own in (graph, again)]
+    values = {"x": jnp.linspace(-1, 1, 12).reshape(4, 3)}
+    slopes = [jax.grad(lambda v, run=run: run({"x": v})["a/out"].sum())(values["x"]) for run in runs]
+    np.testing.assert_array_equal(*slopes)
+    np.testing.assert_array_equal(*(run(values)["b/out"] for run in runs))
+    with pytest.raises(cl.CodeletTraceError, match="has no equations for these fields"):
+        again.add_vertex("c", first, x=again.variable("x"), k=1)
+    callback = cl.codelet(lambda x: (jax.debug.callback(print, x), x)[1])
+    graph.add_vertex("c", callback, x=x[i])
+    with pytest.raises(cl.SavingError, match="the primitive debug_callback"):
+        saved(graph)
+
+
+def test_a_traced_function_comes_back():
+    traced = cl.trace(lambda p, x: {"y": jnp.tanh(p["w"] * x)}, {"w": jnp.ones(3)}, jnp.ones(3))
+    again = saved(traced)
+    assert isinstance(again, cl.Traced)
+    assert (
+        again({"w": jnp.arange(3.0)}, jnp.ones(3))["y"].tolist()
+        == traced({"w": jnp.arange(3.0)}, jnp.ones(3))["y"].tolist()
+    )
+    assert str(copy.deepcopy(traced).graph) == str(traced.graph)
+
+
+def test_a_pickle_of_another_version_is_refused(monkeypatch):
+    data = pickle.dumps(cl.Graph())
+    assert pickle.loads(data).num_vertices == 0
+    monkeypatch.setattr("codelet.graphs.graph.VERSION", "99.0")
+    with pytest.raises(cl.SavingError, match=r"written by another version(.|\n)*cl.save"):
+        pickle.loads(data)
 
 
 def test_a_function_of_an_engine_is_told():

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from codelet.errors import ArrayError, SavingError, TraceError
+from codelet.errors import ArrayError, TraceError
 from codelet.frontends.arguments import Convention, Flat, flatten
 from codelet.frontends.layers import layer_of
 from codelet.frontends.passes.fuse_elementwise import Saved
@@ -218,11 +219,9 @@ class Traced(Drawn):
         return self._results.filled([returned(own, aval) for own, aval in zip(results, avals, strict=True)])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise SavingError(
-            "a traced function cannot be pickled or copied, as the function itself and its trace cannot",
-            given=self.__name__,
-            fix="pickle traced.graph and traced.program together, or cl.lower(traced); cl.trace it again",
-        )
+        # As a file of `cl.save`, since the function itself and its trace cannot be.
+        files = importlib.import_module("codelet.saved.traced_files")
+        return files.traced_of_bytes, (files.bytes_of_traced(self),)
 
     def __repr__(self) -> str:
         graph = self.graph

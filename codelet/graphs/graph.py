@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from codelet.deprecated import old_attribute, warn_old
-from codelet.errors import Line, ProgramError, VariableError
+from codelet.errors import Line, ProgramError, SavingError, VariableError
 from codelet.graphs.connect import own_tensor
 from codelet.graphs.declared import checked_constant, checked_depth, checked_dtype, checked_shape
 from codelet.graphs.drawn import Drawn
@@ -42,6 +42,7 @@ from codelet.programs.walk import check_program
 from codelet.schema import FLAG, accepts
 from codelet.target import Target, checked_target, default_target
 from codelet.tracing.codelets import Codelet
+from codelet.version import VERSION
 from codelet.views.index import Index
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor, whole_view
@@ -86,9 +87,17 @@ class Graph(Drawn):
         self._lock = threading.RLock()  # around all that counts, or looks for a name and then takes it
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: held for name, held in self.__dict__.items() if name != "_lock"}
+        return {"version": VERSION, **{name: held for name, held in self.__dict__.items() if name != "_lock"}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        version = state.pop("version", "an older one")
+        if version != VERSION:
+            raise SavingError(
+                "a pickle was written by another version of codelet",
+                given=f"a graph of codelet {version}",
+                expected=f"one of codelet {VERSION}: pickles are for copies and processes of one version",
+                fix="cl.save(path, graph), and cl.load(path), which reads files of older versions",
+            )
         self.__dict__.update(state, _lock=threading.RLock())
 
     # --- names ----------------------------------------------------------------------------------------

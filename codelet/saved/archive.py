@@ -86,16 +86,13 @@ def needs() -> list[str]:
     return [f"format {FORMAT}", f"primitives {SET_NUMBER}"]
 
 
-def write_archive(path: str | os.PathLike[str], contents: str, parts: Mapping[str, Sequence[Any]]) -> None:
-    """Write a file: all of it or nothing.
+def _write_zip(file: Any, contents: str, parts: Mapping[str, Sequence[Any]]) -> None:
+    """Write the bytes of a file.
 
     Args:
-        path: where.
+        file: where to.
         contents: what it holds.
         parts: by name, their bytes, piece by piece.
-
-    Raises:
-        FileError: a path at which no file can be written.
     """
     digests = {name: _digest(pieces) for name, pieces in parts.items()}
     manifest = _with_digest(
@@ -108,13 +105,35 @@ def write_archive(path: str | os.PathLike[str], contents: str, parts: Mapping[st
             "parts": {name: {"bytes": size, "sha256": digest} for name, (size, digest) in digests.items()},
         }
     )
-    with written_whole(path, binary=True) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, pieces in {MANIFEST: [written_json(manifest)], **parts}.items():
             info = zipfile.ZipInfo(name, _DATE)
             info.external_attr = 0o644 << 16
             with archive.open(info, "w", force_zip64=sum(map(len, pieces)) >= 1 << 31) as part:
                 for piece in pieces:
                     part.write(piece)
+
+
+def write_archive(path: str | os.PathLike[str], contents: str, parts: Mapping[str, Sequence[Any]]) -> None:
+    """Write a file: all of it or nothing.
+
+    Args:
+        path: where.
+        contents: what it holds.
+        parts: by name, their bytes, piece by piece.
+
+    Raises:
+        FileError: a path at which no file can be written.
+    """
+    with written_whole(path, binary=True) as file:
+        _write_zip(file, contents, parts)
+
+
+def archive_bytes(contents: str, parts: Mapping[str, Sequence[Any]]) -> bytes:
+    """The bytes of a file, for a pickle."""
+    file = io.BytesIO()
+    _write_zip(file, contents, parts)
+    return file.getvalue()
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -197,6 +216,19 @@ def read_archive(path: str | os.PathLike[str]) -> Archive:
         raise FileFormatError(
             "a file cannot be read", given=f"{path!r}: {error}", expected="a file that cl.save wrote"
         ) from error
+    return parsed_archive(path, data)
+
+
+def parsed_archive(path: object, data: bytes) -> Archive:
+    """The parts of the bytes of a file.
+
+    Args:
+        path: of the file, for errors.
+        data: all of it.
+
+    Raises:
+        FileFormatError: as `read_archive` does.
+    """
     try:
         return _parsed(path, data)
     except (MalformedError, zipfile.BadZipFile, NotImplementedError, ValueError, EOFError, OverflowError) as error:

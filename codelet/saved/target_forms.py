@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -26,13 +27,19 @@ TARGET_FORMS: dict[str, TargetForm] = {}
 """The kinds of machines that files may have, by name."""
 
 
+def _forms() -> dict[str, TargetForm]:
+    """The forms there are: those of the library's own machines register themselves when they are first asked for."""
+    importlib.import_module("ipu_backend.model.saved_machines")
+    return TARGET_FORMS
+
+
 def written_target(target: Target) -> Plain:
     """A machine as plain data.
 
     Raises:
         SavingError: a machine of a kind that no form is known for.
     """
-    for name, form in TARGET_FORMS.items():
+    for name, form in _forms().items():
         plain = form.write(target)
         if plain is not None:
             return [name, plain]
@@ -51,6 +58,6 @@ def read_target(plain: Plain) -> Target:
         MalformedError: of a kind that no form is known for.
     """
     name, item = listed(plain, 2)
-    if text(name) not in TARGET_FORMS:
+    if text(name) not in _forms():
         raise MalformedError(f"the kind of machine {name!r:.40}")
     return TARGET_FORMS[name].read(item)

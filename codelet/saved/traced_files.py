@@ -14,7 +14,7 @@ from codelet.frontends.passes.fuse_elementwise import Saved
 from codelet.frontends.traced import Traced, as_held
 from codelet.frontends.values import returned
 from codelet.jaxprs.plain import NotPlainError, Plain, check_form, dtype_name, dtype_named, listed, mapped, text, whole
-from codelet.saved.archive import Archive
+from codelet.saved.archive import Archive, archive_bytes, parsed_archive
 from codelet.saved.graph_files import FileReader, graph_parts, read_safely
 from codelet.saved.graph_writer import GraphWriter
 from codelet.saved.tree_forms import SavedTree, by_path, read_tree, saved_tree
@@ -211,3 +211,22 @@ def read_traced(path: object, archive: Archive) -> SavedTraced:
         return read_safely(path, lambda: reader.reader.values.closed(plain))
 
     return SavedTraced(reader, read_jaxpr)
+
+
+# --- pickles ----------------------------------------------------------------------------------------------------
+
+
+def bytes_of_traced(traced: Traced) -> bytes:
+    """A traced function as the bytes of a file, for a pickle.
+
+    Raises:
+        SavingError: something that files have no form for.
+    """
+    return archive_bytes("traced", traced_parts(traced))
+
+
+def traced_of_bytes(data: bytes) -> SavedTraced:
+    """The traced function of a pickle."""
+    place = "of a pickle"
+    archive = parsed_archive(place, data)
+    return read_safely(place, lambda: read_traced(place, archive))

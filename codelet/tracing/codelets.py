@@ -382,6 +382,15 @@ class Codelet(Unchanging, Capturing):
                 )
 
     def __reduce__(self) -> tuple[Any, ...]:
+        """How it is pickled: by the name of its function, or else by the equations that it was traced to."""
+        try:
+            return self._by_name()
+        except SavingError:
+            if not self._traced:
+                raise
+            return importlib.import_module("codelet.tracing.saved_codelets").twin_of(self).__reduce__()
+
+    def _by_name(self) -> tuple[Any, ...]:
         if self._origin is not None:
             if self._origin.frozen() is not self:
                 raise SavingError(

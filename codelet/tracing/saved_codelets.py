@@ -7,7 +7,10 @@ ragged fields the equations have symbols for lengths, and stand for every length
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import math
+import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -15,14 +18,15 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from codelet.errors import CodeletTraceError, Line
-from codelet.jaxprs import saved_jaxprs  # noqa: F401 (it registers primitives)
-from codelet.jaxprs.jaxpr_codec import JaxprReader
-from codelet.jaxprs.plain import Plain
+from codelet.errors import CodeletTraceError, Line, SavingError
+from codelet.jaxprs import saved_jaxprs
+from codelet.jaxprs.jaxpr_codec import JaxprReader, JaxprWriter
+from codelet.jaxprs.plain import NotPlainError, Plain
 from codelet.tracing.codelets import Codelet
 from codelet.tracing.field_types import FieldType
 from codelet.tracing.hints import Hints, Issue
 from codelet.tracing.statics import Settings, static_key, trace_settings
+from codelet.tracing.traced_codelet import TracedCodelet
 
 
 @dataclass(frozen=True)
@@ -187,6 +191,56 @@ class SavedCodelet(Codelet):
     def __reduce__(self) -> tuple[Any, ...]:
         parts = (self.name, self.inputs, self.static, self._saved_hints, self.traces, self._arrays, self.line)
         return SavedCodelet, parts
+
+
+def _numbers(codelet: Codelet, hint: str, traces: Sequence[TracedCodelet]) -> Any:
+    """What a hint says of each trace, where it is a function; else the hint."""
+    function = getattr(codelet.hints, hint)
+    if not callable(function):
+        return function
+    numbers = {}
+    for traced in traces:
+        fields = {**{name: kind.struct() for name, kind in traced.inputs.items()}, **traced.static}
+        with contextlib.suppress(Exception):  # one that fails does so where it is profiled
+            numbers[SavedNumbers.key(fields)] = math.ceil(function(**fields))
+    return SavedNumbers(codelet.name, numbers)
+
+
+_TWINS: weakref.WeakKeyDictionary[Codelet, tuple[int, SavedCodelet]] = weakref.WeakKeyDictionary()
+"""Codelets by those that they stand for in pickles, each with how many traces it has."""
+
+
+def twin_of(codelet: Codelet) -> SavedCodelet:
+    """A codelet of the equations that another was traced to, which stands for it where it has no name.
+
+    Raises:
+        SavingError: equations that cannot be written.
+    """
+    traces = [traced for traced in codelet._traced.values() if not any(k.is_ragged for k in traced.inputs.values())]
+    if len(traces) < len(codelet._traced):
+        raise SavingError(
+            f"codelet {codelet.name!r} cannot be pickled: it has ragged fields, and no name to import",
+            given=f"{len(codelet._traced) - len(traces)} traces for lengths of every kind",
+            expected="a function at the top of a module",
+            fix="define it there, with `def`; or cl.save, which writes the equations of its vertices",
+        )
+    before = _TWINS.get(codelet)
+    if before is not None and before[0] == len(traces):
+        return before[1]
+    writer = JaxprWriter()
+    try:
+        saved = [
+            SavedTrace(tuple(t.inputs.values()), t.static, tuple(t.outputs), t.settings, writer.jaxpr(t.jaxpr))
+            for t in traces
+        ]
+    except NotPlainError as error:
+        raise saved_jaxprs.refused_codelet(codelet.name, str(error)) from None
+    hints = codelet.hints
+    turns, cycles = (_numbers(codelet, name, traces) for name in ("trip_count", "cycles"))
+    said = SavedHints(hints.workers, hints.issue, hints.vectorised, turns, cycles)
+    twin = SavedCodelet(codelet.name, codelet.inputs, codelet.static, said, saved, tuple(writer.arrays))
+    _TWINS[codelet] = len(traces), twin
+    return twin
 
 
 def _is_plain_number(value: Any) -> bool:

@@ -18,7 +18,6 @@ from codelet.saved.traced_files import read_traced, traced_parts
 from codelet.saved.tree_forms import by_path
 from codelet.schema import FLAG, accepts
 from codelet.views.tensor import Tensor
-from ipu_backend.model import saved_machines  # noqa: F401 (it registers machines)
 from ipu_backend.running.engine import Engine
 from ipu_backend.running.engine_files import engine_parts, read_engine
 from lowering.exported import exported_parts
