@@ -313,8 +313,9 @@ class PlainReader:
         if type(plain) is int:
             check_form(plain.bit_length() <= MOST_BITS, "a whole number of too many bits")
             return plain
-        check_form(type(plain) is list and plain and type(plain[0]) is str, f"{plain!r:.40} for a value")
-        tag, parts = plain[0], plain[1:]
+        entries: list[Any] = listed(plain)
+        check_form(entries and type(entries[0]) is str, f"{plain!r:.40} for a value")
+        tag, parts = str(entries[0]), entries[1:]
         if tag in ("t", "l", "s"):
             return {"t": tuple, "l": list, "s": frozenset}[tag](self.values(parts))
         if tag == "m":
