@@ -219,6 +219,11 @@ class PlainWriter:
         array = np.asarray(value)
         return ["n", dtype_name(array.dtype), array.tobytes().hex()]
 
+    def array_apart(self, value: np.ndarray) -> int:
+        """The number of an array that stays another than all that are equal to it."""
+        self.arrays.append(value)
+        return len(self.arrays) - 1
+
     def values(self, values: Iterable[Any]) -> list[Plain]:
         """Several values."""
         return [self.value(value) for value in values]
