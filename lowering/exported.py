@@ -18,6 +18,9 @@ from codelet.jaxprs.plain import Plain, dtype_name
 from codelet.jaxprs.strict_json import written_json
 from lowering.lower import Lowered
 
+PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+"""Where exported functions may run; JAX itself takes any name."""
+
 ABOUT, FUNCTION = "exported.json", "exported/function"
 
 
@@ -59,6 +62,12 @@ def exported_parts(
     Raises:
         SavingError: a function that calls the host, or a platform that there is not.
     """
+    if platforms is not None and not (platforms and {*platforms} <= {*PLATFORMS}):
+        raise SavingError(
+            "a function cannot be exported for platforms that there are not",
+            given=f"platforms={platforms!r:.80}",
+            expected=f"some of {', '.join(PLATFORMS)}",
+        )
     kinds = _kinds(run, batched)
     keys = [str(key_of(item)) for item in run._compiled.plan.outputs] if names is None else list(names)
 

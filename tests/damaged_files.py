@@ -79,7 +79,8 @@ def _value(chance: random.Random, value: Any, every: list[tuple[Any, Any]]) -> A
         return value + chance.choice([-1, 1, 7, 1000, 2**40, -value, value])
     if chance.random() < 0.3:
         container, key = chance.choice(every)
-        return copy.deepcopy(container[key])
+        there = key in container if isinstance(container, dict) else key < len(container)  # after what changed before
+        return copy.deepcopy(container[key]) if there else None
     return copy.deepcopy(chance.choice(_STRANGE))
 
 

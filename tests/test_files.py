@@ -126,6 +126,15 @@ def test_very_many_graphs_give_the_same_bits(tmp_path_factory, case):
     check_same(arrived(dict(before(case.inputs))), arrived(dict(cl.load(path)(case.inputs))))
 
 
+def test_symbols_print_as_they_did(path):
+    graph, i = cl.Graph(cl.IPU(num_tiles=8)), cl.grid(4)
+    j = cl.grid(i)  # whose positions are equal to a table that is another
+    table = cl.table(np.repeat(np.arange(4), np.arange(4)))
+    x = graph.add_variable("x", (4, 4))
+    graph.add_vertex("a", cl.codelet(lambda x, k: x * k), x=x[i, j], k=table[i * (i - 1) // 2 + j], tile=j)
+    assert str(again(path, graph)) == str(graph)
+
+
 def test_a_graph_that_was_read_is_built_on(small, path):
     graph, _ = again(path, (small.graph, small.program))
     with pytest.raises(cl.DuplicateNameError, match=r"test_saving\.py"):

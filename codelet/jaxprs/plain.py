@@ -219,6 +219,11 @@ class PlainWriter:
         array = np.asarray(value)
         return ["n", dtype_name(array.dtype), array.tobytes().hex()]
 
+    def array_apart(self, value: np.ndarray) -> int:
+        """The number of an array that stays another than all that are equal to it."""
+        self.arrays.append(value)
+        return len(self.arrays) - 1
+
     def values(self, values: Iterable[Any]) -> list[Plain]:
         """Several values."""
         return [self.value(value) for value in values]
@@ -313,8 +318,9 @@ class PlainReader:
         if type(plain) is int:
             check_form(plain.bit_length() <= MOST_BITS, "a whole number of too many bits")
             return plain
-        check_form(type(plain) is list and plain and type(plain[0]) is str, f"{plain!r:.40} for a value")
-        tag, parts = plain[0], plain[1:]
+        entries: list[Any] = listed(plain)
+        check_form(entries and type(entries[0]) is str, f"{plain!r:.40} for a value")
+        tag, parts = str(entries[0]), entries[1:]
         if tag in ("t", "l", "s"):
             return {"t": tuple, "l": list, "s": frozenset}[tag](self.values(parts))
         if tag == "m":

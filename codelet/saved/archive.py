@@ -20,7 +20,7 @@ import numpy as np
 
 from codelet.errors import FileFormatError
 from codelet.files import written_whole
-from codelet.jaxprs.plain import MalformedError, Plain, check_form, mapped, text, whole
+from codelet.jaxprs.plain import MalformedError, Plain, check_form, listed, mapped, text, whole
 from codelet.jaxprs.primitive_set import SET_NUMBER
 from codelet.jaxprs.strict_json import parsed_json, written_json
 from codelet.version import VERSION
@@ -175,8 +175,8 @@ def _check_version(path: object, manifest: Any) -> None:
     Raises:
         FileFormatError: it needs more, by name.
     """
-    check_form(type(manifest) is dict and type(manifest.get("needs")) is list, "a manifest without needs")
-    wanted = [text(need, 100) for need in manifest["needs"][:100]]
+    check_form(isinstance(manifest, dict), "a manifest")
+    wanted = [text(need, 100) for need in listed(manifest.get("needs"))[:100]]
     check_form(all(need.rpartition(" ")[2].isdecimal() for need in wanted), "the needs of a manifest")
     known = {need.rpartition(" ")[0]: int(need.rpartition(" ")[2]) for need in needs()}
     missing = [n for n in wanted if int(n.rpartition(" ")[2]) > known.get(n.rpartition(" ")[0], 0)]

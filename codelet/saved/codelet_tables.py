@@ -135,12 +135,13 @@ class CodeletWriter:
     def _note_numbers(self, traced: TracedCodelet) -> None:
         """Write what functions among the hints of a codelet say of some fields."""
         for name in ("cycles", "trip_count"):
-            function = getattr(traced.codelet.hints, name)
+            function: Any = getattr(traced.codelet.hints, name)
             if callable(function):
                 fields = {item: kind.struct() for item, kind in traced.inputs.items()}
                 kinds = [self.kind(kind) for kind in traced.inputs.values()]
                 try:
-                    number = math.ceil(function(**fields, **traced.static))
+                    value: Any = function(**fields, **traced.static)
+                    number = math.ceil(value)
                 except Exception:  # one that fails does so when it is profiled, which nobody may do
                     continue
                 said = self._of_codelet[self.codelet(traced.codelet)][name]

@@ -56,6 +56,7 @@ class ViewWriter:
         self._values = values
         self._axes: dict[Axis, int] = {}
         self._of_axis: list[Plain] = []
+        self._positions: dict[int, tuple[int, np.ndarray]] = {}
         self._of_patchwork: list[Plain] = []
         self._patchworks: dict[int, int] = {}
         self._of_rows: list[Plain] = []
@@ -67,8 +68,18 @@ class ViewWriter:
             self._add(axis, numbers)
         self._of_grid = [[self._axes[axis] for axis in grid.axes] for grid in grids]
 
+    def _position(self, positions: np.ndarray) -> int:
+        """The number of the positions of a symbol, which its tables are told by: they are not equal but the same."""
+        if id(positions) not in self._positions:
+            self._positions[id(positions)] = self._values.array_apart(positions), positions
+        return self._positions[id(positions)][0]
+
+    def _table(self, values: np.ndarray) -> int:
+        known = self._positions.get(id(values))
+        return self._values.array(values) if known is None else known[0]
+
     def _add(self, axis: Axis, grids: dict[Grid, int]) -> None:
-        ancestors = [[self._axes[item], self._values.array(positions)] for item, positions in axis.ancestors.items()]
+        ancestors = [[self._axes[item], self._position(positions)] for item, positions in axis.ancestors.items()]
         self._axes[axis] = len(self._of_axis)
         range_ = [axis.values.start, axis.values.stop, axis.values.step]
         self._of_axis.append([grids[axis.grid], axis.sort_key[1], range_, axis.name, ancestors])
@@ -90,7 +101,7 @@ class ViewWriter:
     def index(self, index: Any) -> Plain:
         """An index."""
         tables = [
-            [[key if isinstance(key, int) else -1 - self._axes[key] for key in keys], self._values.array(values), scale]
+            [[key if isinstance(key, int) else -1 - self._axes[key] for key in keys], self._table(values), scale]
             for keys, values, scale in index.tables
         ]
         symbols = [[self._axes[axis], int(coefficient)] for axis, coefficient in index.symbols]

@@ -195,14 +195,15 @@ class SavedCodelet(Codelet):
 
 def _numbers(codelet: Codelet, hint: str, traces: Sequence[TracedCodelet]) -> Any:
     """What a hint says of each trace, where it is a function; else the hint."""
-    function = getattr(codelet.hints, hint)
+    function: Any = getattr(codelet.hints, hint)
     if not callable(function):
         return function
     numbers = {}
     for traced in traces:
         fields = {**{name: kind.struct() for name, kind in traced.inputs.items()}, **traced.static}
         with contextlib.suppress(Exception):  # one that fails does so where it is profiled
-            numbers[SavedNumbers.key(fields)] = math.ceil(function(**fields))
+            value: Any = function(**fields)
+            numbers[SavedNumbers.key(fields)] = math.ceil(value)
     return SavedNumbers(codelet.name, numbers)
 
 
