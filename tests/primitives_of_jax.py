@@ -23,6 +23,7 @@ import codelet as cl
 from codelet.errors import OneVertexWarning
 
 BY_RULES, ONE_VERTEX, REFUSED, NOT_BY_JAX = "by rules", "by one vertex", "refused", "not by JAX itself"
+LOADED = "loaded"
 
 
 class Outcome(NamedTuple):
@@ -41,7 +42,7 @@ class Outcome(NamedTuple):
     @property
     def is_wrong(self) -> bool:
         """Whether the values are others, or an error is no own one."""
-        return self.what not in (BY_RULES, ONE_VERTEX, REFUSED, NOT_BY_JAX)
+        return self.what not in (BY_RULES, ONE_VERTEX, LOADED, REFUSED, NOT_BY_JAX)
 
 
 def groups() -> dict[str, list[Any]]:
@@ -99,6 +100,27 @@ def outcome(harness: Any) -> Outcome:
     if difference:
         return Outcome(name, "other values", difference)
     return Outcome(name, ONE_VERTEX if any(issubclass(own.category, OneVertexWarning) for own in told) else BY_RULES)
+
+
+def outcome_of_exported(harness: Any) -> Outcome:
+    """What becomes of a program that JAX has exported, and that is loaded again."""
+    name = harness.fullname
+    with jax.enable_x64(True), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        given = harness.dyn_args_maker(np.random.RandomState(0))
+        try:
+            function = jax.jit(harness.dyn_fun)
+            exported, expected = jax.export.export(function)(*given), function(*given)
+        except Exception as error:
+            return Outcome(name, NOT_BY_JAX, f"{type(error).__name__}: {error}"[:200])
+        try:
+            found = jax.jit(cl.stablehlo.load(exported))(*given)
+        except cl.CodeletError as error:
+            return Outcome(name, REFUSED, f"{error}"[:400])
+        except Exception as error:
+            return Outcome(name, f"a foreign error, {type(error).__name__}", str(error)[:400])
+        difference = _differs(found, expected)
+    return Outcome(name, "other values", difference) if difference else Outcome(name, LOADED)
 
 
 def outcomes(group: str) -> list[Outcome]:

@@ -1,5 +1,7 @@
 """ONNX: all cases of its backend tests, and the networks that its package ships, beside another runtime."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,15 +15,23 @@ from tests.onnx_cases import check_case, model_cases, node_cases
 
 pytestmark = pytest.mark.slow
 
-LEAST_SHARE = 0.94
-"""Of ONNX's tests of operators, what passes through vertices: 95.0 % when this was written."""
+LEAST_SHARE = 0.965
+"""Of ONNX's tests of operators, what passes through vertices: 96.9 % when this was written, with and without the twins
+that are written in other operators. Its public scoreboards have 1,265 of 1,437 of onnxruntime's, 1,646 of 1,827 of burn's.
+"""
+
+RANDOM = ("test_bernoulli", "test_training_dropout")
+ROUNDED = ("test_attention_4d", "test_dft", "test_dynamicquantizelinear")
+"""By the generator; in 16 bits, near zero in transforms, and where XLA multiplies by an inverse instead of dividing."""
+
+REASONS = r"of (strings|maps|files of pictures)\b"
 
 
 def _outcome(case):
     try:
         check_case(case)
     except cl.ModelError as error:
-        return "refused" if "computes some of its operators" in str(error) or "strings" in str(error) else str(error)
+        return "refused" if re.search(REASONS, str(error)) else str(error)
     except AssertionError:
         return "differs"
     finally:
@@ -30,18 +40,19 @@ def _outcome(case):
 
 
 def test_nearly_all_cases_of_operators_pass_through_vertices():
-    """Others are refused by name; what differs is random, or rounds otherwise in 16 bits or in transforms."""
+    """Others are refused by name and reason; what differs is random, or rounds otherwise."""
     outcomes = {name: _outcome(case) for name, case in node_cases().items()}
-    for chosen in (list(outcomes), [name for name in outcomes if "_expanded" not in name]):
-        assert sum(outcomes[name] == "passes" for name in chosen) >= (LEAST_SHARE - 0.02) * len(chosen)
-    assert sum(outcome == "passes" for outcome in outcomes.values()) >= LEAST_SHARE * len(outcomes)
-    assert set(outcomes.values()) <= {"passes", "refused", "differs"}, set(outcomes.values())
+    for chosen in (list(outcomes), [name for name in outcomes if not name.endswith("_expanded")]):
+        assert sum(outcomes[name] == "passes" for name in chosen) >= LEAST_SHARE * len(chosen)
+    others = {name: outcome for name, outcome in outcomes.items() if outcome not in ("passes", "refused")}
+    assert set(others.values()) <= {"differs"}, others
+    assert all(name.startswith((*RANDOM, *ROUNDED)) for name in others), others
 
 
-def test_all_stored_models_pass_but_those_of_strings_and_of_gradients():
+def test_all_stored_models_pass_but_those_of_strings():
     outcomes = {name: _outcome(case) for name, case in model_cases().items()}
     others = {name for name, outcome in outcomes.items() if outcome != "passes"}
-    assert all(name.startswith(("test_strnorm", "test_gradient")) for name in others), others
+    assert all(outcomes[name] == "refused" and name.startswith("test_strnorm") for name in others), others
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -39,6 +39,18 @@ class HloOperation:
             list(region.blocks[0].arguments) if len(region.blocks) else [] for region in operation.regions
         ]
 
+    def made_by(self, k: int) -> tuple[str, int]:
+        """The operation that gives an operand, and its dimension where it has one; "" and -1 of an argument."""
+        owner = self._own.operands[k].owner
+        if not hasattr(owner, "name"):
+            return "", -1
+        dimension = owner.attributes.get("iota_dimension")
+        return str(owner.name), -1 if dimension is None else read.number(dimension)
+
+    def is_read(self, k: int) -> bool:
+        """Whether anything reads a result."""
+        return any(True for _ in self._own.results[k].uses)
+
     def constant(self) -> np.ndarray:
         """The elements of a constant."""
         return read.constant_of(self._own)

@@ -141,6 +141,8 @@ def load(source: Any) -> Module:
         source: its text; the bytes of a portable artifact, or of a text; or a `jax.export.Exported`, whose structure of
             arguments and results is kept.
 
+    Known weakness: jaxlib reads artifacts, and a broken one may end the process. Load those that you trust, or texts.
+
     Returns:
         A `Module`: `module(*arguments)`.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -67,6 +69,73 @@ def _is_neutral(value: Any, how: str) -> bool:
     return isinstance(value, np.ndarray) and np.array_equal(value, _neutral(how, value.dtype))
 
 
+# --- places of the greatest and the least -------------------------------------------------------------------
+
+_ORDERS = tuple(itertools.product((-1.0, 0.0, 1.0, np.nan), (-1.0, 0.0, 1.0, np.nan), (0, 1), (0, 1)))
+"""Two values and two places in every order: all that tells a region that only compares and selects."""
+
+_OF_ORDER = ("compare", "select", "and", "or", "xor", "not")
+
+
+def _only_compares(item: HloOperation) -> bool:
+    """Whether what a region gives depends on the order of what it is given, and on nothing else."""
+    block, inside = [one.operation for one in item.blocks[0]], set(item.arguments[0])
+    for one in block[:-1]:
+        name, reads = str(one.name).removeprefix("stablehlo."), set(one.operands)
+        whole = name in ("maximum", "minimum") and reads.issubset(item.arguments[0][1::2])
+        if not (name in _OF_ORDER or whole) or not reads.issubset(inside):
+            return False
+        inside.update(one.results)
+    return set(block[-1].operands).issubset(inside)
+
+
+def _is_first(result: tuple[float, int], given: tuple[float, float, int, int], sign: int) -> bool:
+    """Whether a value with its place comes before the other: NaN before any, of equal ones that at the lower place."""
+    (value, place), (a, b, i, k) = result, given
+    if np.isnan(a) and np.isnan(b):
+        return bool(np.isnan(value)) and place in (i, k)
+    first = np.isnan(a) or (not np.isnan(b) and (sign * a > sign * b or (a == b and i < k)))
+    return np.array_equal((value, place), (a, i) if first else (b, k), equal_nan=True)
+
+
+def _is_place_of(item: HloOperation, dtypes: Sequence[np.dtype]) -> int:
+    """1 for a region that finds the greatest value and its place, -1 for the least, 0 for any other."""
+    if not _only_compares(item):
+        return 0
+    found = []
+    with jax.ensure_compile_time_eval():
+        for a, b, i, k in _ORDERS:
+            if not jnp.issubdtype(dtypes[0], jnp.floating) and np.isnan(a + b):
+                continue
+            given = (a, i, b, k)
+            value, place = item.regions[0](*(np.asarray(one, dtypes[n % 2]) for n, one in enumerate(given)))
+            found.append(((a, b, i, k), (float(value), int(place))))
+    for sign in (1, -1):
+        if all(_is_first(result, given, sign) for given, result in found):
+            return sign
+    return 0
+
+
+def _place_of(operation: HloOperation, operands: Any, dimensions: Sequence[int]) -> Any:
+    """The greatest or least along a dimension and its place; None where that is not what is reduced."""
+    x, places, first, zero = operands
+    signed = x.dtype.kind != "u" and x.dtype.kind != "b" and not jnp.issubdtype(x.dtype, jnp.complexfloating)
+    if len(dimensions) != 1 or not signed or not jnp.issubdtype(places.dtype, jnp.integer):
+        return None
+    if operation.made_by(1) != ("stablehlo.iota", dimensions[0]) or not (_is_zero(zero) and x.shape[dimensions[0]]):
+        return None
+    sign = _is_place_of(operation, (x.dtype, places.dtype))
+    if not sign or not _is_neutral(first, "maximum" if sign > 0 else "minimum"):
+        return None
+    place = (lax.argmax if sign > 0 else lax.argmin)(x, dimensions[0], places.dtype)
+    value = jnp.take_along_axis(x, jnp.expand_dims(place, dimensions[0]), dimensions[0])
+    return jnp.squeeze(value, dimensions[0]), place
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and not value.any()
+
+
 @computes("stablehlo.reduce", keeps_constants=True)
 def reduce(operation: HloOperation, *operands: Any) -> Any:
     """Reduced along dimensions."""
@@ -77,6 +146,9 @@ def reduce(operation: HloOperation, *operands: Any) -> Any:
         whole, two = _REDUCERS[how]
         result = whole(arrays[0], dimensions)
         return result if _is_neutral(firsts[0], how) else two(result, lax.broadcast(firsts[0], result.shape))
+    placed = _place_of(operation, operands, dimensions) if count == 2 else None
+    if placed is not None:
+        return placed
     return tuple(lax.reduce(tuple(arrays), tuple(firsts), lambda a, b: tuple(operation.regions[0](*a, *b)), dimensions))
 
 
