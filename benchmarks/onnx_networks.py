@@ -122,7 +122,7 @@ def cost(name: str) -> Cost:
         profile.total_cycles,
         int(np.sum(held)),
         int(np.sum(held > profile.target.bytes_per_tile)),
-        tuple(np.diff(times).tolist()),
+        (times[1] - times[0], times[2] - times[1], times[3] - times[2]),
         peak_bytes(),
     )
 

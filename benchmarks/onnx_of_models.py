@@ -81,7 +81,7 @@ def of_alexnet(network: AlexNet, shape: tuple[int, ...]) -> onnx.ModelProto:
     for k in (6, 7):
         x = writer.node("Relu", f"relu{k}", writer.dense(f"fc{k}", x, getattr(network, f"fc{k}")))
     y = writer.dense("fc8", x, network.fc8)
-    return writer.model("x", shape, y, network.fc8.out_features)
+    return writer.model("x", shape, y, int(network.fc8.out_features))
 
 
 def of_resnet(network: ResNet, state: list[eqx.nn.State], shape: tuple[int, ...]) -> onnx.ModelProto:
@@ -116,7 +116,7 @@ def of_resnet(network: ResNet, state: list[eqx.nn.State], shape: tuple[int, ...]
         for number, layers in enumerate(blocks, 1):
             x = block(f"stage{stage}/block{number}", x, layers, next(rest))
     x = writer.node("Flatten", "flatten", writer.node("GlobalAveragePool", "mean", x))
-    return writer.model("x", shape, writer.dense("dense", x, network.dense), network.dense.out_features)
+    return writer.model("x", shape, writer.dense("dense", x, network.dense), int(network.dense.out_features))
 
 
 class StoredNorm(eqx.Module):
@@ -140,7 +140,8 @@ def for_inference(network: ResNet, state: list[eqx.nn.State]) -> ResNet:
     blocks = [network.stem, *(layers for blocks in network.stages for layers in blocks)]
 
     def stored(norm: Any, statistics: eqx.nn.State) -> StoredNorm:
-        return StoredNorm(norm.weight, norm.bias, *statistics.get(norm.batch_state_index), norm.eps)
+        mean, variance = statistics.get(norm.batch_state_index)
+        return StoredNorm(norm.weight, norm.bias, mean, variance, norm.eps)
 
     def replaced(layers: Any, statistics: eqx.nn.State) -> Any:
         is_norm = lambda item: isinstance(item, eqx.nn.BatchNorm)  # noqa: E731

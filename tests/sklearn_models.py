@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parent / "stored_models"
 MODELS = ("boosted_trees", "forest", "linear", "logistic", "perceptron", "two_classes")
 
 
-def _models() -> Mapping[str, tuple[Any, bool]]:
+def _models() -> Mapping[str, tuple[Any, int]]:
     """Each model, and whether it is trained on three classes, on two, or on numbers."""
     of = lambda name: importlib.import_module(f"sklearn.{name}")  # noqa: E731
     pipeline, scaler = of("pipeline").make_pipeline, of("preprocessing").StandardScaler

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 LEAST_SHARE = 0.965
 """Of ONNX's tests of operators, what passes through vertices: 96.9 % when this was written, with and without the twins
-that are written in other operators. Its public scoreboards have 1,265 of 1,437 of onnxruntime's, 1,646 of 1,827 of burn's.
+that are written in other operators. Public scoreboards have 1,265 of 1,437 of onnxruntime's, 1,646 of 1,827 of burn's.
 """
 
 RANDOM = ("test_bernoulli", "test_training_dropout")

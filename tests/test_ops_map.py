@@ -264,10 +264,8 @@ F32 = np.dtype(np.float32)
 def test_the_choice_is_near_the_best(extents, other):
     target, works = cl.IPU(num_tiles=12), []
     graph = cl.Graph(target)
-    operands = (
-        graph.add_variable("x", extents),
-        graph.add_variable("b", [extents[d] if d in other else 1 for d in (0, 1)]),
-    )
+    row = tuple(extent if d in other else 1 for d, extent in enumerate(extents))
+    operands = graph.add_variable("x", extents), graph.add_variable("b", row)
 
     def recorded(target, work, *options):
         works.append((work, block_planning.plan_work(target, work, *options)))
