@@ -55,7 +55,7 @@ class GraphWriter:
         """A dense layer of Equinox."""
         return self.node("Gemm", name, x, layer.weight, layer.bias, transB=1)
 
-    def model(self, x: str, shape: tuple[int, ...], y: str, classes: int) -> onnx.ModelProto:
+    def model(self, x: str, shape: tuple[int, ...], y: str, classes: Any) -> onnx.ModelProto:
         """The model from an input to a result."""
         kinds = [
             helper.make_tensor_value_info(name, TensorProto.FLOAT, extents)
@@ -140,7 +140,8 @@ def for_inference(network: ResNet, state: list[eqx.nn.State]) -> ResNet:
     blocks = [network.stem, *(layers for blocks in network.stages for layers in blocks)]
 
     def stored(norm: Any, statistics: eqx.nn.State) -> StoredNorm:
-        return StoredNorm(norm.weight, norm.bias, *statistics.get(norm.batch_state_index), norm.eps)
+        mean, variance = statistics.get(norm.batch_state_index)
+        return StoredNorm(norm.weight, norm.bias, mean, variance, norm.eps)
 
     def replaced(layers: Any, statistics: eqx.nn.State) -> Any:
         is_norm = lambda item: isinstance(item, eqx.nn.BatchNorm)  # noqa: E731

@@ -19,8 +19,8 @@ FOLDER = Path(__file__).parent / "stored_models"
 MODELS = ("boosted_trees", "forest", "linear", "logistic", "perceptron", "two_classes")
 
 
-def _models() -> Mapping[str, tuple[Any, bool]]:
-    """Each model, and whether it is trained on three classes, on two, or on numbers."""
+def _models() -> Mapping[str, tuple[Any, int]]:
+    """Each model, and on how many classes it is trained; 0 for numbers."""
     of = lambda name: importlib.import_module(f"sklearn.{name}")  # noqa: E731
     pipeline, scaler = of("pipeline").make_pipeline, of("preprocessing").StandardScaler
     logistic = of("linear_model").LogisticRegression

@@ -287,8 +287,8 @@ def test_boxes_that_overlap_better_ones_are_left_out(seed):
         "boxes": random.uniform(0, 1, (2, 9, 4)).astype(np.float32),
         "scores": np.round(random.uniform(0, 1, (2, 3, 9)), 1).astype(np.float32),  # some are equal
         "most": np.array([int(random.integers(1, 6))]),
-        "overlap": np.float32([0.3]),
-        "least": np.float32([0.2]),
+        "overlap": np.array([0.3], np.float32),
+        "least": np.array([0.2], np.float32),
     }
     node = helper.make_node("NonMaxSuppression", list(inputs), ["y"], center_point_box=seed % 2)
     _check_beside_runtime(node, inputs, [(TensorProto.INT64, [None, 3])], constants=tuple(inputs))
@@ -305,15 +305,15 @@ def test_trees_put_their_leaves_together_in_each_way(how):
         aggregate_function=how,
         tree_roots=[0, 2],
         nodes_featureids=[0, 1, 2],
-        nodes_splits=numpy_helper.from_array(np.float32([0.1, -0.2, 0.0])),
-        nodes_modes=numpy_helper.from_array(np.uint8([0, 3, 1])),
+        nodes_splits=numpy_helper.from_array(np.array([0.1, -0.2, 0.0], np.float32)),
+        nodes_modes=numpy_helper.from_array(np.array([0, 3, 1], np.uint8)),
         nodes_truenodeids=[1, 0, 3],
         nodes_trueleafs=[0, 1, 1],
         nodes_falsenodeids=[1, 2, 4],
         nodes_falseleafs=[1, 1, 1],
         nodes_missing_value_tracks_true=[1, 0, 0],
         leaf_targetids=[0, 1, 0, 1, 0],
-        leaf_weights=numpy_helper.from_array(np.float32([1.5, -2, 0.25, 3, -1])),
+        leaf_weights=numpy_helper.from_array(np.array([1.5, -2, 0.25, 3, -1], np.float32)),
     )
     x = np.random.default_rng(0).standard_normal((7, 3), np.float32)
     x[2, 0] = np.nan
@@ -350,7 +350,7 @@ def test_a_gradient_of_a_gradient_and_one_by_a_value_between():
     ]
     model = model_of(nodes, {"x": (3,)}, {"slope": (3,), "bend": (3,), "part": (3,)})
     model.opset_import.append(helper.make_opsetid(training, 1))
-    x = np.float32([1, -2, 3])
+    x = np.array([1, -2, 3], np.float32)
     slope, bend, part = cl.trace(cl.onnx.load(model), {}, x)({}, x)
     np.testing.assert_allclose(slope, 3 * x * x)
     np.testing.assert_allclose(bend, 6 * x)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -106,7 +107,8 @@ class NodeRunner:
             operands = [scope[name] if name else None for name in proto.input]
             node = self.node(proto, scope, attributes or {})
             if (node.domain, node.operator) == _GRADIENT:
-                node.attributes["function"] = self._function_of(node, several, scope)
+                function = self._function_of(node, several, scope)
+                node = replace(node, attributes={**node.attributes, "function": function})
             results = self.results(node, proto, operands)
             for name, result in zip(proto.output, results, strict=False):
                 if name:

@@ -4,7 +4,7 @@ from codelet.stablehlo.operations import (  # noqa: F401 (they enter themselves 
     array_moves,
     contractions,
     element_wise,
-    libraries,
+    library_calls,
     module_calls,
     places,
     reducing,
