@@ -98,7 +98,7 @@ class Cost(NamedTuple):
     cycles: int
     tile_bytes: int
     full_tiles: int
-    seconds: tuple[float, float, float]
+    seconds: tuple[float, ...]
     peak: int
 
 

@@ -55,7 +55,7 @@ class GraphWriter:
         """A dense layer of Equinox."""
         return self.node("Gemm", name, x, layer.weight, layer.bias, transB=1)
 
-    def model(self, x: str, shape: tuple[int, ...], y: str, classes: int) -> onnx.ModelProto:
+    def model(self, x: str, shape: tuple[int, ...], y: str, classes: Any) -> onnx.ModelProto:
         """The model from an input to a result."""
         kinds = [
             helper.make_tensor_value_info(name, TensorProto.FLOAT, extents)

@@ -20,7 +20,7 @@ MODELS = ("boosted_trees", "forest", "linear", "logistic", "perceptron", "two_cl
 
 
 def _models() -> Mapping[str, tuple[Any, int]]:
-    """Each model, and whether it is trained on three classes, on two, or on numbers."""
+    """Each model, and on how many classes it is trained; 0 for numbers."""
     of = lambda name: importlib.import_module(f"sklearn.{name}")  # noqa: E731
     pipeline, scaler = of("pipeline").make_pipeline, of("preprocessing").StandardScaler
     logistic = of("linear_model").LogisticRegression

@@ -15,9 +15,10 @@ from tests.onnx_cases import check_case, model_cases, node_cases
 
 pytestmark = pytest.mark.slow
 
-LEAST_SHARE = 0.965
-"""Of ONNX's tests of operators, what passes through vertices: 96.9 % when this was written, with and without the twins
-that are written in other operators. Public scoreboards have 1,265 of 1,437 of onnxruntime's, 1,646 of 1,827 of burn's.
+LEAST_SHARE = 0.96
+"""Of ONNX's tests of operators, what passes through vertices: 1,825 of 1,884 when this was written; without the twins
+that are written in other operators, 1,352 of 1,404. Public scoreboards have 1,265 of 1,437 for onnxruntime, and 1,646 of
+1,827 for burn.
 """
 
 RANDOM = ("test_bernoulli", "test_training_dropout")
@@ -42,7 +43,7 @@ def _outcome(case):
 def test_nearly_all_cases_of_operators_pass_through_vertices():
     """Others are refused by name and reason; what differs is random, or rounds otherwise."""
     outcomes = {name: _outcome(case) for name, case in node_cases().items()}
-    for chosen in (list(outcomes), [name for name in outcomes if not name.endswith("_expanded")]):
+    for chosen in (list(outcomes), [name for name in outcomes if "_expanded" not in name]):
         assert sum(outcomes[name] == "passes" for name in chosen) >= LEAST_SHARE * len(chosen)
     others = {name: outcome for name, outcome in outcomes.items() if outcome not in ("passes", "refused")}
     assert set(others.values()) <= {"differs"}, others

@@ -96,8 +96,8 @@ def label_encoder(node: OnnxNode, x: Any) -> Any:
     default = node.attribute("default_tensor", node.attribute(name, -1 if is_whole else -0.0))
     known = as_array(np.asarray(keys), node).astype(x.dtype)
     hits = (x[..., None] == known) | (jnp.isnan(x[..., None]) & jnp.isnan(known))
-    found = as_array(table, node)[jnp.argmax(hits, -1)]
-    return jnp.where(jnp.any(hits, -1), found, as_array(np.asarray(default, table.dtype).reshape(()), node))
+    values_of_hits = as_array(table, node)[jnp.argmax(hits, -1)]
+    return jnp.where(jnp.any(hits, -1), values_of_hits, as_array(np.asarray(default, table.dtype).reshape(()), node))
 
 
 @operator("OneHotEncoder", domain=_DOMAIN)

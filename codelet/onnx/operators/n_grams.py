@@ -45,7 +45,7 @@ def tf_idf(node: OnnxNode, x: Any) -> Any:
         fits = np.all(rows.astype(x.dtype) == rows, 1)  # others are in no array of this dtype
         rows, numbers = rows[fits], numbers[fits]
         skips = 1 if rows.shape[1] == 1 else min(node.attribute("max_skip_count") + 1, max(1, tokens.shape[1]))
-        counts = jnp.asarray(sum(_counts(tokens, rows, skip) for skip in range(1, skips + 1)))
+        counts = sum(_counts(tokens, rows, skip) for skip in range(1, skips + 1))
         share = jnp.asarray(counts > 0 if node.attribute("mode") == "IDF" else counts, np.float32)
         if node.attribute("mode") != "TF" and weights:
             share = share * np.asarray(weights, np.float32)[numbers]

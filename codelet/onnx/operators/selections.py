@@ -33,14 +33,14 @@ def _corners(boxes: np.ndarray, centred: bool) -> np.ndarray:
     return np.sort(halves, 1)
 
 
-def _overlaps(corners: np.ndarray, box: int, others: np.ndarray) -> np.ndarray:
-    """The intersection of a box with each of others, divided by their union; 0 where either has no area."""
-    low = np.maximum(corners[box, 0], corners[others, 0])
-    high = np.minimum(corners[box, 1], corners[others, 1])
+def _overlaps(corners: np.ndarray, box: int, rest: np.ndarray) -> np.ndarray:
+    """The intersection of a box with each of the rest, divided by their union; 0 where either has no area."""
+    low = np.maximum(corners[box, 0], corners[rest, 0])
+    high = np.minimum(corners[box, 1], corners[rest, 1])
     common = np.prod(np.maximum(high - low, 0), 1)
     areas = np.prod(corners[:, 1] - corners[:, 0], 1)
-    union = areas[box] + areas[others] - common
-    counts = (areas[box] > 0) & (areas[others] > 0) & (union > 0)
+    union = areas[box] + areas[rest] - common
+    counts = (areas[box] > 0) & (areas[rest] > 0) & (union > 0)
     return np.divide(common, union, out=np.zeros_like(common), where=counts)
 
 
@@ -53,7 +53,7 @@ def non_max_suppression(node: OnnxNode, boxes: Any, scores: Any, *limits: Any) -
         None if limit is None else node.known(limit, name).reshape(-1)[0]
         for name, limit in zip(names, (*limits, None, None, None), strict=False)
     )
-    found = []
+    chosen = []
     for image, classes in enumerate(scores):
         corners = _corners(boxes[image], bool(node.attribute("center_point_box", 0)))
         for number, each in enumerate(classes):
@@ -62,7 +62,7 @@ def non_max_suppression(node: OnnxNode, boxes: Any, scores: Any, *limits: Any) -
             for _ in range(max(0, int(most or 0))):
                 if not left.size:
                     break
-                found.append((image, number, left[0]))
+                chosen.append((image, number, left[0]))
                 rest = left[1:]
                 left = rest[_overlaps(corners, left[0], rest) <= (overlap or 0)]
-    return np.array(found, np.int64).reshape(-1, 3)
+    return np.array(chosen, np.int64).reshape(-1, 3)

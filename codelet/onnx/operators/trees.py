@@ -92,12 +92,12 @@ def summed(node: OnnxNode, trees: Trees, x: Any, how: str) -> Any:
             jnp.asarray(trees.next_false)[leaf_of(at)],
         )
         at = jnp.where(at < inner, follows, at)
-    given = jnp.asarray(trees.weights.astype(x.dtype))[at - inner]
-    there = ~jnp.isnan(given)
+    of_leaves = jnp.asarray(trees.weights.astype(x.dtype))[at - inner]
+    there = ~jnp.isnan(of_leaves)
     if how in ("MIN", "MAX"):
         edge, reduce = (np.inf, jnp.min) if how == "MIN" else (-np.inf, jnp.max)
-        return jnp.where(jnp.any(there, 1), reduce(jnp.where(there, given, edge), 1), 0)
-    total = jnp.sum(jnp.where(there, given, 0), 1)
+        return jnp.where(jnp.any(there, 1), reduce(jnp.where(there, of_leaves, edge), 1), 0)
+    total = jnp.sum(jnp.where(there, of_leaves, 0), 1)
     return total / len(trees.roots) if how == "AVERAGE" else total
 
 

@@ -19,10 +19,10 @@ _UNCHANGED = ("Sharding", "xla.sdy.FuncResultSharding", "annotate_device_placeme
 def _option(operation: HloOperation, name: str) -> str:
     """An option of the call, as the text has it."""
     config = str(operation.attribute("mhlo.backend_config"))
-    found = re.search(rf"\b{name} = ([^:,}}]+)", config)
-    if found is None:
+    match = re.search(rf"\b{name} = ([^:,}}]+)", config)
+    if match is None:
         raise operation.error(f"it has no option {name!r}", given=config[:200], expected="that of JAX's own calls")
-    return found[1].strip()
+    return match[1].strip()
 
 
 def _letter(operation: HloOperation, name: str) -> str:
@@ -130,7 +130,7 @@ def _approximate_top_k(operation: HloOperation, x: Any, places: Any, *_first: An
         )
     chosen = lax.approx_max_k if order[1] == "gt" else lax.approx_min_k
     dimension = int(_option(operation, "reduction_dim"))
-    values, found = chosen(
+    values, chosen_places = chosen(
         x,
         int(_option(operation, "top_k")),
         reduction_dimension=dimension,
@@ -138,7 +138,7 @@ def _approximate_top_k(operation: HloOperation, x: Any, places: Any, *_first: An
         reduction_input_size_override=int(_option(operation, "reduction_input_size_override")),
         aggregate_to_topk=_option(operation, "aggregate_to_topk") == "true",
     )
-    return values, jnp.take_along_axis(places, found, dimension)
+    return values, jnp.take_along_axis(places, chosen_places, dimension)
 
 
 def _top_k(operation: HloOperation, x: Any) -> Any:
@@ -153,9 +153,9 @@ def custom_call(operation: HloOperation, *operands: Any) -> Any:
     target = operation.text("call_target_name")
     if target in _UNCHANGED:
         return operands[0] if len(operands) == 1 else tuple(operands)
-    others = {"mhlo.topk": _top_k, "mhlo.erf": lambda _, x: lax.erf(x), "ApproxTopK": _approximate_top_k}
+    by_name = {"mhlo.topk": _top_k, "mhlo.erf": lambda _, x: lax.erf(x), "ApproxTopK": _approximate_top_k}
     routine = _ROUTINE.fullmatch(target)
-    function = others.get(target) or (_LAPACK.get(routine[1]) if routine is not None else None)
+    function = by_name.get(target) or (_LAPACK.get(routine[1]) if routine is not None else None)
     if function is None:
         raise operation.error("it calls what is compiled elsewhere", given=target, expected="an operation of StableHLO")
     return function(operation, *(operands[:2] if function is _solved else operands))

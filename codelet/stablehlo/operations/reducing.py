@@ -78,7 +78,7 @@ _OF_ORDER = ("compare", "select", "and", "or", "xor", "not")
 
 
 def _only_compares(item: HloOperation) -> bool:
-    """Whether what a region gives depends on the order of what it is given, and on nothing else."""
+    """Whether what a region gives depends on the order of its arguments, and on nothing else."""
     block, inside = [one.operation for one in item.blocks[0]], set(item.arguments[0])
     for one in block[:-1]:
         name, reads = str(one.name).removeprefix("stablehlo."), set(one.operands)
@@ -89,9 +89,9 @@ def _only_compares(item: HloOperation) -> bool:
     return set(block[-1].operands).issubset(inside)
 
 
-def _is_first(result: tuple[float, int], given: tuple[float, float, int, int], sign: int) -> bool:
+def _is_first(result: tuple[float, int], arguments: tuple[float, float, int, int], sign: int) -> bool:
     """Whether a value with its place comes before the other: NaN before any, of equal ones that at the lower place."""
-    (value, place), (a, b, i, k) = result, given
+    (value, place), (a, b, i, k) = result, arguments
     if np.isnan(a) and np.isnan(b):
         return bool(np.isnan(value)) and place in (i, k)
     first = np.isnan(a) or (not np.isnan(b) and (sign * a > sign * b or (a == b and i < k)))
@@ -102,16 +102,16 @@ def _is_place_of(item: HloOperation, dtypes: Sequence[np.dtype]) -> int:
     """1 for a region that finds the greatest value and its place, -1 for the least, 0 for any other."""
     if not _only_compares(item):
         return 0
-    found = []
+    outcomes = []
     with jax.ensure_compile_time_eval():
         for a, b, i, k in _ORDERS:
             if not jnp.issubdtype(dtypes[0], jnp.floating) and np.isnan(a + b):
                 continue
-            given = (a, i, b, k)
-            value, place = item.regions[0](*(np.asarray(one, dtypes[n % 2]) for n, one in enumerate(given)))
-            found.append(((a, b, i, k), (float(value), int(place))))
+            arguments = (a, i, b, k)
+            value, place = item.regions[0](*(np.asarray(one, dtypes[n % 2]) for n, one in enumerate(arguments)))
+            outcomes.append(((a, b, i, k), (float(value), int(place))))
     for sign in (1, -1):
-        if all(_is_first(result, given, sign) for given, result in found):
+        if all(_is_first(result, arguments, sign) for arguments, result in outcomes):
             return sign
     return 0
 
