@@ -569,6 +569,7 @@ def test_functions_that_call_one_another_again_and_again_are_refused_in_bounded_
         jax.eval_shape(cl.onnx.load(model), {}, np.ones(1, np.float32))
 
 
+@pytest.mark.slow
 def test_names_of_a_file_are_no_markup_in_a_report(tmp_path):
     bad = "</script><script>alert(1)</script>"
     nodes = [
