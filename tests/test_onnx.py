@@ -569,6 +569,23 @@ def test_functions_that_call_one_another_again_and_again_are_refused_in_bounded_
         jax.eval_shape(cl.onnx.load(model), {}, np.ones(1, np.float32))
 
 
+@pytest.mark.slow
+def test_names_of_a_file_are_no_markup_in_a_report(tmp_path):
+    bad = "</script><script>alert(1)</script>"
+    nodes = [
+        helper.make_node("Mul", [f"{bad}x", f"{bad}w"], ["h"], name=f"../../{bad}"),
+        helper.make_node("Tanh", ["h"], ["y"], name="../up/Tanh"),
+    ]
+    arrays = {f"{bad}w": np.ones(4, np.float32)}
+    model = cl.onnx.load(model_of(nodes, {f"{bad}x": (4,)}, {"y": (4,)}, arrays))
+    traced = cl.trace(model, model.parameters, *model.inputs.values(), target=cl.IPU(num_tiles=4))
+    traced.profile().write_report(tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    assert "alert(1)" in text
+    assert "<script>alert" not in text
+    assert "</script>alert" not in text
+
+
 @pytest.mark.parametrize(
     ("operator", "inputs", "attributes"),
     [

@@ -16,9 +16,10 @@ from tests.onnx_cases import check_case, model_cases, node_cases
 pytestmark = pytest.mark.slow
 
 LEAST_SHARE = 0.96
-"""Of ONNX's tests of operators, what passes through vertices: 1,825 of 1,884 when this was written; without the twins
-that are written in other operators, 1,352 of 1,404. Public scoreboards have 1,265 of 1,437 for onnxruntime, and 1,646
-of 1,827 for burn.
+"""Of ONNX's tests of operators, what passes through vertices: 1,825 of 1,884 when this was written.
+
+Without the twins that are written in other operators they are 1,352 of 1,404. Public scoreboards have 1,265 of 1,437
+for onnxruntime, and 1,646 of 1,827 for burn.
 """
 
 RANDOM = ("test_bernoulli", "test_training_dropout")
