@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 
 import codelet as cl
+from codelet.graphs.stages import Cut
 from codelet.ops import plan_cache, plan_keys
+from codelet.ops.blockwise import Axis, Field, Result, Work
 from codelet.ops.plan_cache import bound_folder, cache_folder
 from codelet.ops.plan_keys import plan_key
 
@@ -145,6 +147,23 @@ def test_keys_tell_what_plans_depend_on(monkeypatch):
         assert plan_key("planner", (target, 3)) != key
     monkeypatch.setattr(plan_keys, "sources_digest", lambda: "other sources")
     assert plan_key("planner", (target, 3)) != key
+
+
+def test_keys_and_plans_do_not_depend_on_equal_values_that_were_asked_for_before():
+    codelet = cl.codelet(lambda x, *, scale: x * scale)
+    target, axes = cl.IPU(num_tiles=8), (Axis("elements", 64, "kept"),)
+    fields, results = (Field("x", (0,), np.dtype("f4")),), (Result("out", (0,), np.dtype("f4"), np.dtype("f4")),)
+
+    def work(scale):
+        return Work("scale", axes, fields, results, codelet, static=(("scale", scale),))
+
+    values = [1, 1.0, True, 0.0, -0.0, np.float32(1)]
+    works = [work(value) for value in values]
+    assert all((a == b) == (j == k) for j, a in enumerate(works) for k, b in enumerate(works))
+    pairs = [(target, ("a", Cut("x", 4, 1, 1))), (target, ("a", Cut("x", 4, True, 1)))]
+    first = [plan_key("planner", own) for own in pairs]
+    assert first[0] != first[1]
+    assert [plan_key("planner", own) for own in reversed(pairs)] == first[::-1]
 
 
 def test_functions_are_told_by_what_they_compute():

@@ -77,7 +77,7 @@ def _finished(target: Target, work: Work, ways: Sequence[Sequence[Cut]], steps: 
 def _least_of_sums(target: Target, work: Work, ways: Ways) -> Any:
     """What those steps take at least: columns."""
     count, moves = product_of(ways.vertices, work.summed), product_of(ways.parts, work.summed) > 1
-    partial = [each for each in work.results if not set(work.summed) <= set(each.axes) and each.add is not None]
+    partial = [each for each in work.results if work.may_be_partial(each) and each.add is not None]
     outputs = [math.prod(work.axes[a].extent for a in each.axes) for each in partial]
     pairs = ((each.add or add_up, n, (each.partials, each.dtype)) for each, n in zip(partial, outputs, strict=True))
     return sum(least_of_sums(target, count, n, dtypes, add, moves) for add, n, dtypes in pairs)

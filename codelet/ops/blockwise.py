@@ -9,8 +9,8 @@ chooses the blocks.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +21,7 @@ from codelet.ops.blocks import add_blocks
 from codelet.ops.homes import Home
 from codelet.ops.pairs import Pair
 from codelet.tracing.codelets import Codelet
+from codelet.tracing.statics import static_key
 from codelet.views.tensor import Tensor
 
 Role = Literal["kept", "summed", "whole"]
@@ -101,6 +102,7 @@ class Work:
         counts_edges: whether tiles at the edges are counted too; else it is supposed that they take no longer.
         tells_parts: whether the name of its compute set tells in how many parts it makes what is summed later, so that
             those of sums of sums differ.
+        static_keys: tells static values apart that `==` does not, as 1 and 1.0.
     """
 
     name: str
@@ -113,6 +115,10 @@ class Work:
     turns: int = 0
     counts_edges: bool = True
     tells_parts: bool = True
+    static_keys: Hashable = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "static_keys", static_key(self.static))
 
     @property
     def size(self) -> int:
@@ -136,12 +142,16 @@ class Work:
     @property
     def is_for_all_sizes(self) -> bool:
         """Whether its codelet is the same for all sizes, so that one trace tells what vertices of any of them take."""
-        ranks = [len(field.axes) for field in self.fields]
+        ranks = [len(own.axes) for own in self.fields]
         return self.codelet.size_names(dict(self.static), ranks) is not None
+
+    def may_be_partial(self, result: Result) -> bool:
+        """Whether vertices find parts of a result where an axis that is summed is cut."""
+        return not set(self.summed) <= set(result.axes)
 
     def is_partial(self, result: Result, cuts: Sequence[Cut]) -> bool:
         """Whether vertices find parts of a result."""
-        return not set(self.summed) <= set(result.axes) and self.num_partials(cuts) > 1
+        return self.may_be_partial(result) and self.num_partials(cuts) > 1
 
     def step_name(self, cuts: Sequence[Cut]) -> str:
         """Of the compute set."""
@@ -241,8 +251,8 @@ def add_work(
 
     def fields(*blocks: Block) -> dict[str, Any]:
         own: dict[str, Any] = dict(static)
-        for field in work.fields:
-            own[field.name] = tensors[field.name][tuple(blocks[a].elements for a in field.axes)]
+        for read in work.fields:
+            own[read.name] = tensors[read.name][tuple(blocks[a].elements for a in read.axes)]
         for result in work.results:
             place: tuple[Any, ...] = tuple(blocks[a].elements for a in result.axes)
             if result.name in parts:

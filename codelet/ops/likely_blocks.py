@@ -38,7 +38,6 @@ _ALONE = 64
 _SHORT = 4
 """How long what is summed is at least then."""
 
-
 _OF_SUM, _ADDED_BYTES = 260, 6
 """About what it takes a vertex that adds up partials besides, and how many bytes of these it adds in a cycle."""
 
@@ -71,15 +70,22 @@ def _computed(target: Target, work: Work, blocks: np.ndarray) -> Any:
     cycles = np.atleast_1d(vertex.tile_cycles(target.num_workers))
     if work.codelet.hints.workers == 1:  # all workers do as much at once
         cycles = cycles / target.num_workers
+    along = [_along(*own) for own in zip(blocks, work.axes, ends, strict=True)]
     computed: Any = 0.0
     for corner, taken in zip(corners, cycles, strict=True):
-        for own, axis, (short, long), end in zip(blocks, work.axes, ends, corner, strict=True):
-            if short < long:
-                together = np.where(own < 4 * axis.multiple, own, -(-own // axis.multiple) * axis.multiple)
-                along = (together - short) / (long - short)
-                taken = taken * (along if end else 1 - along)
+        for own, end in zip(along, corner, strict=True):
+            taken = taken * (own if end else 1 - own)
         computed = computed + taken
     return np.maximum(computed, cycles.min())
+
+
+def _along(block: np.ndarray, axis: Axis, ends: tuple[int, int]) -> Any:
+    """How far from the short end of an axis to the long one blocks are; 1 where both are the same."""
+    short, long = ends
+    if short == long:
+        return 1
+    together = np.where(block < 4 * axis.multiple, block, -(-block // axis.multiple) * axis.multiple)
+    return (together - short) / (long - short)
 
 
 def _ends(axis: Axis) -> tuple[int, int]:
@@ -93,7 +99,6 @@ def _ends(axis: Axis) -> tuple[int, int]:
 def _moved(work: Work, blocks: np.ndarray, parts: np.ndarray) -> Any:
     """About the bytes that the fullest tile moves, with what results cost that are made elsewhere than wanted."""
     moved, every = 0, range(len(parts))
-    one = np.ones((), np.int64)
     for field in work.fields:
         num_bytes = product_of(blocks, field.axes) * field.dtype.itemsize
         away = product_of(parts, (a for a in every if a not in field.axes)) > 1
@@ -104,7 +109,7 @@ def _moved(work: Work, blocks: np.ndarray, parts: np.ndarray) -> Any:
         moved = moved + np.where(away, np.maximum(num_bytes, sent), 0)
     for result in work.results:
         if result.wanted:
-            num_bytes = math.prod(result.wanted) * result.dtype.itemsize * one
+            num_bytes = math.prod(result.wanted) * result.dtype.itemsize
             moved = moved + np.where(_lies(blocks, result.axes, result.wanted), 0, num_bytes)
     return moved
 
@@ -127,7 +132,7 @@ def _estimates(
     count, held = product_of(parts, work.summed), np.int64(0)
     for result in work.results:
         itemsize = result.dtype.itemsize
-        if not set(work.summed) <= set(result.axes):
+        if work.may_be_partial(result):
             outputs, itemsize = math.prod(extents[a] for a in result.axes), result.partials.itemsize
             estimate = estimate + (0 if result.add is None else _likely_of_sums(target, count, outputs, itemsize))
         held = held + product_of(blocks, result.axes) * itemsize
@@ -188,7 +193,7 @@ def likely_blocks(
     ]
     rough = [_sizes(target, *own) for own in zip(work.axes, together, homes, strict=True)]
     every = [sorted({*a, *b}, reverse=True) for a, b in zip(fine, rough, strict=True)]
-    some = _thinned(every, [{*a, *b} for a, b in zip(homes, rough, strict=True)])
+    some = _thinned(every, [set(own) for own in rough])
     blocks, estimates = _estimates(target, work, some, memory)
     if some != every:
         near = _thinned(_between(every, some, blocks[:, estimates.argmin()].tolist()), [set() for _ in axes])

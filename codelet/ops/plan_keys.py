@@ -24,6 +24,7 @@ import numpy as np
 
 from codelet.errors import SavingError
 from codelet.jaxprs.saved_jaxprs import saved_jaxpr
+from codelet.ops.element_functions import ElementFunction
 from codelet.tracing.codelets import Codelet
 from codelet.tracing.statics import restored, trace_settings
 from codelet.version import VERSION
@@ -63,7 +64,7 @@ def _function(function: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=4096)
-def _element_function(function: Any) -> Any:
+def _element_function(function: ElementFunction) -> Any:
     """A function of elements, by its equations for single ones."""
     with restored(function.settings):
         elements = [jax.ShapeDtypeStruct((), dtype) for dtype in function.dtypes if dtype is not None]
@@ -89,13 +90,26 @@ def _codelet(codelet: Codelet) -> Any:
     return ["codelet", *rest, _function(origin)]
 
 
-@functools.lru_cache(maxsize=256)
-def _frozen(value: Any) -> Any:
-    return [type(value).__qualname__, *(described(item) for item in _fields(value))]
+_KNOWN: dict[int, tuple[Any, Any]] = {}
+"""Data that do not change, by identity, with what they are described as: `==` does not tell 1 from 1.0."""
+
+_MOST_KNOWN = 256
+
+
+def _data(value: Any) -> Any:
+    """An instance of a dataclass: by its class and its fields."""
+    known, plain = _KNOWN.get(id(value), (None, None))
+    if known is not value:
+        plain = [type(value).__qualname__, *map(described, _fields(value))]
+        if value.__dataclass_params__.frozen:
+            while len(_KNOWN) >= _MOST_KNOWN:
+                del _KNOWN[next(iter(_KNOWN))]
+            _KNOWN[id(value)] = value, plain
+    return plain
 
 
 def _fields(value: Any) -> list[Any]:
-    return [getattr(value, field.name) for field in dataclasses.fields(value) if field.compare]
+    return [getattr(value, field.name) for field in dataclasses.fields(value) if field.compare and field.init]
 
 
 def described(value: Any) -> Any:
@@ -123,13 +137,10 @@ def described(value: Any) -> Any:
             return ["set", *sorted((described(item) for item in value), key=json.dumps)]
         case Mapping():
             return ["mapping", *([described(key), described(item)] for key, item in value.items())]
-    if type(value).__name__ == "ElementFunction":
+    if isinstance(value, ElementFunction):
         return _element_function(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        try:
-            return _frozen(value)
-        except TypeError:  # one that cannot be hashed
-            return [type(value).__qualname__, *map(described, _fields(value))]
+        return _data(value)
     if isinstance(value, type):
         return ["type", value.__module__, value.__qualname__]
     return _function(value)

@@ -46,7 +46,7 @@ def work_price(
     """
     moves = moves or [moved_elements(field.home, ways, field.axes) for field in work.fields]
     parts = product_of(ways.vertices, work.summed) > 1
-    is_partial = [parts & (not set(work.summed) <= set(result.axes)) for result in work.results]
+    is_partial = [parts & work.may_be_partial(result) for result in work.results]
     costs = functools.cache(lambda group: work_costs(target, work, work.pair[group // 2], bool(group % 2)))
     received = sent = there = 0
     held = _pointers(work, ways)

@@ -73,9 +73,8 @@ class UnitModel:
         self.pins_of_net = Grouping.by(graph.pin_nets, len(graph.homes))
         self.pins_of_unit = Grouping.by(graph.pin_units, graph.num_units)
         (written,) = np.nonzero(graph.homes >= 0)
-        self.nets_of_unit = Grouping(written[np.argsort(graph.homes[written], kind="stable")], np.zeros(0, np.int64))
-        counts = np.bincount(graph.homes[written], minlength=graph.num_units)
-        self.nets_of_unit = Grouping(self.nets_of_unit.order, np.append(0, np.cumsum(counts)))
+        nets = Grouping.by(graph.homes[written], graph.num_units)
+        self.nets_of_unit = Grouping(written[nets.order], nets.offsets)
         self._vertices = [self._vertices_of(k) for k in range(self.num_works)]
         self._rows = [Grouping.by(units, graph.num_units) for units, _ in self._vertices]
         self.fixed_bytes = self._unit_bytes()
