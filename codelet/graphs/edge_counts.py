@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -10,6 +11,9 @@ from codelet.graphs.family import Family, Field
 from codelet.graphs.vertices import has_same_steps, over_axes, starts_by_vertex, starts_of_runs
 from codelet.views.sources import Variable, source_elements
 from codelet.views.tensor import Tensor
+
+_KNOWN: WeakKeyDictionary[Field, np.ndarray] = WeakKeyDictionary()
+"""Counts of fields whose elements had to be listed, over the axes of their indices."""
 
 
 def edges_by_vertex(family: Family) -> np.ndarray:
@@ -30,7 +34,7 @@ def edges_of_field(family: Family, field: Field) -> np.ndarray | int:
     if field.tensor.rows is not None:
         return _ragged_edges(family, field.tensor)
     is_element = not field.type.shape and isinstance(field.tensor.source, Variable)
-    return 1 if is_element else _field_edges(family, field.tensor)
+    return 1 if is_element else _field_edges(family, field, field.tensor)
 
 
 def count_edges(family: Family) -> int:
@@ -39,7 +43,7 @@ def count_edges(family: Family) -> int:
     return int(each.sum()) * (family.num_vertices // max(1, each.size))
 
 
-def _field_edges(family: Family, tensor: Tensor) -> np.ndarray | int:
+def _field_edges(family: Family, field: Field, tensor: Tensor) -> np.ndarray | int:
     index = tensor.index
     if has_same_steps(tensor):
         # When dimension d moves on, the steps within it start again.
@@ -51,9 +55,11 @@ def _field_edges(family: Family, tensor: Tensor) -> np.ndarray | int:
             within += stride * (extent - 1)
         return runs
     axes = index.axes
-    elements = source_elements(tensor.source)
-    counts = [starts_of_runs(elements[block].reshape(len(block), -1)).sum(axis=1) for _, block in index.blocks(axes)]
-    return over_axes(np.concatenate(counts), axes, family.axes)
+    if field not in _KNOWN:
+        elements = source_elements(tensor.source)
+        listed = (elements[block].reshape(len(block), -1) for _, block in index.blocks(axes))
+        _KNOWN[field] = np.concatenate([starts_of_runs(each).sum(axis=1) for each in listed])
+    return over_axes(_KNOWN[field], axes, family.axes)
 
 
 def _ragged_edges(family: Family, tensor: Tensor) -> np.ndarray:

@@ -18,11 +18,11 @@ import numpy as np
 from codelet.graphs.family import Family
 from codelet.graphs.vertices import free_axes, vertex_numbers
 from codelet.views.index import Index
-from codelet.views.sources import Source, Variable, source_elements, source_variables
+from codelet.views.sources import Patch, Patchwork, Source, Variable, source_variables
 from codelet.views.tensor import Tensor
 from lowering.machine.multicast import Multicast, leading_tiles, merged
 from lowering.machine.placement import Placement
-from lowering.plan.pieces import Pieces, pieces_of
+from lowering.plan.pieces import Pieces, pieces_of, side_by_side
 from lowering.plan.runs import NONE, Runs, stretches, union, union_of
 from lowering.plan.steps import CopyStep, ExecuteStep
 
@@ -130,11 +130,20 @@ def touched_runs(index: Index, pattern: TilePattern, space: int) -> Runs:
 # --- what each tile touches of the graph --------------------------------------------------------------
 
 
-def _pieces(source: Source) -> Pieces:
+def _pieces(source: Patchwork) -> Pieces:
     """The elements at the positions of a source of several variables or with padding, which is none."""
-    numbers = source_elements(source)
-    (own,) = np.nonzero(numbers >= 0)
-    return pieces_of(own, numbers[own], 1)
+    return side_by_side([_patch_pieces(patch, patch.variable) for patch in source.patches if patch.variable])
+
+
+def _patch_pieces(patch: Patch, variable: Variable) -> Pieces:
+    """The elements at the places of a patch: those along its last dimensions together, where both run on."""
+    places, index, length = patch.places, patch.index, 1
+    while places.ndim and all(
+        own.is_strided and (own.strides[-1] == length or own.shape[-1] == 1) for own in (places, index)
+    ):
+        length *= places.shape[-1]
+        places, index = places[..., 0], index[..., 0]
+    return pieces_of(places.values(), index.values() + variable.first_element, length)
 
 
 def _touched_by(step: ExecuteStep, *, written: bool) -> list[tuple[Family, Tensor]]:
