@@ -1,5 +1,6 @@
 """StableHLO as functions of JAX: what it computes, how it is called, and what is refused."""
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -11,9 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.extend.mlir import ir
 
 import codelet as cl
 from benchmarks.fresh import peak_bytes
+from codelet.stablehlo import artifact_text
+from codelet.stablehlo.artifact_text import read_artifact
 from tests import tensorflow_functions
 from tests.primitives_of_jax import LOADED, NOT_BY_JAX, groups, outcome_of_exported
 
@@ -260,22 +264,48 @@ def test_texts_that_were_changed_are_loaded_or_refused_in_bounded_memory_and_tim
     assert slowest < 30
 
 
-def _load_changed_artifacts(first, last):
-    """Print the seed of each changed artifact before it is loaded: jaxlib's reader ends the process on a few."""
-    artifacts = [_exported(FUNCTIONS[name], X).mlir_module_serialized for name in CHANGED]
+def _artifacts():
+    return [_exported(FUNCTIONS[name], X).mlir_module_serialized for name in CHANGED]
+
+
+def _read_changed_artifacts(first, last):
+    """Print the seed of each changed artifact before it is read: jaxlib's reader ends the process on a few."""
+    artifacts = _artifacts()
     for seed in range(first, last):
         print(seed, flush=True)
-        _outcome_of_changed(_changed(artifacts[seed % len(artifacts)], seed))
+        with contextlib.suppress(ir.MLIRError, ValueError, RuntimeError):
+            read_artifact(_changed(artifacts[seed % len(artifacts)], seed))
 
 
 @pytest.mark.slow
-def test_artifacts_that_were_changed_are_loaded_or_refused_where_the_reader_of_jaxlib_survives():
-    first, ended, count = 0, 0, 2_000
+def test_artifacts_that_were_changed_are_loaded_or_refused():
+    first, harmful, count = 0, [], 2_000
     while first < count:
-        code = f"from tests.test_stablehlo import _load_changed_artifacts as load; load({first}, {count})"
+        code = f"from tests.test_stablehlo import _read_changed_artifacts as read; read({first}, {count})"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, errors="replace", check=False)
         assert done.returncode <= 0, done.stderr  # an error of Python's is none of the reader's
         if done.returncode == 0:
             break
-        ended, first = ended + 1, int(done.stdout.split()[-1]) + 1
-    assert ended <= 0.02 * count
+        harmful.append(int(done.stdout.split()[-1]))
+        first = harmful[-1] + 1
+    artifacts = _artifacts()
+    outcomes = {seed: _outcome_of_changed(_changed(artifacts[seed % len(artifacts)], seed)) for seed in harmful}
+    assert outcomes == dict.fromkeys(harmful, "refused")
+    others = Counter(_outcome_of_changed(_changed(artifacts[k % len(artifacts)], k)) for k in range(0, count, 20))
+    assert min(others["refused"], others["runs"]) > 5, others
+
+
+def test_an_artifact_that_ends_the_process_which_reads_it_is_refused(monkeypatch, tmp_path):
+    script = tmp_path / "reader.py"
+    artifact = _exported(FUNCTIONS[CHANGED[0]], X).mlir_module_serialized
+    assert _outcome_of_changed(artifact) == "runs"
+    monkeypatch.setattr(artifact_text, "__file__", str(script))
+    for code, said in [
+        ("import os; os.abort()", "it is damaged: reading it ends with SIGABRT"),
+        ("import time; time.sleep(60)", "reading it takes longer than 1 s"),
+        ("import sys; sys.exit('a reason')", "a reason"),
+    ]:
+        script.write_text(code)
+        monkeypatch.setattr(artifact_text, "LONGEST_SECONDS", 0.9)
+        with pytest.raises(cl.ModelError, match=said):
+            cl.stablehlo.load(artifact)
