@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import codelet as cl
 from codelet.models.alexnet import AlexNet
 from codelet.models.resnet import ResNet
+from codelet.models.training import AXIS
 
 
 class GraphWriter:
@@ -85,7 +86,7 @@ def of_alexnet(network: AlexNet, shape: tuple[int, ...]) -> onnx.ModelProto:
 
 
 def of_resnet(network: ResNet, state: list[eqx.nn.State], shape: tuple[int, ...]) -> onnx.ModelProto:
-    """A residual network for inference, its batch norms by running statistics.
+    """A residual network for inference, its batch norms by running statistics, divided by their weight as Equinox does.
 
     Args:
         network: with its parameters.
@@ -95,11 +96,12 @@ def of_resnet(network: ResNet, state: list[eqx.nn.State], shape: tuple[int, ...]
     writer = GraphWriter()
 
     def normalised(name: str, x: str, layer: Any, statistics: eqx.nn.State) -> str:
-        norm = layer.norm
-        mean, variance = statistics.get(norm.batch_state_index)
+        norm, module = layer.norm, f"{name}/norm"
         x = writer.conv(f"{name}/conv", x, layer.conv)
-        arrays = (norm.weight, norm.bias, mean, variance)
-        return writer.node("BatchNormalization", f"{name}/norm", x, *arrays, epsilon=norm.eps)
+        steps = int(statistics.get(norm.batch_counter))
+        weight = np.float32(1 - norm.momentum**steps if steps else 1)
+        running = [writer.node("Div", module, own, weight) for own in statistics.get(norm.batch_state_index)]
+        return writer.node("BatchNormalization", module, x, norm.weight, norm.bias, *running, epsilon=norm.eps)
 
     def block(name: str, x: str, layers: Any, statistics: eqx.nn.State) -> str:
         short = x if layers.shortcut is None else normalised(f"{name}/shortcut", x, layers.shortcut, statistics)
@@ -119,40 +121,6 @@ def of_resnet(network: ResNet, state: list[eqx.nn.State], shape: tuple[int, ...]
     return writer.model("x", shape, writer.dense("dense", x, network.dense), int(network.dense.out_features))
 
 
-class StoredNorm(eqx.Module):
-    """Batch norm for inference as Equinox computes it, of statistics that are no running ones."""
-
-    weight: Any
-    bias: Any
-    mean: Any
-    variance: Any
-    eps: float = eqx.field(static=True)
-
-    @jax.named_scope("BatchNorm")  # as Equinox's
-    def __call__(self, x: Any, state: Any) -> Any:
-        by_channel = lambda item: item[:, None, None]  # noqa: E731
-        out = (x - by_channel(self.mean)) / jnp.sqrt(by_channel(self.variance) + self.eps)
-        return out * by_channel(self.weight) + by_channel(self.bias), state
-
-
-def for_inference(network: ResNet, state: list[eqx.nn.State]) -> ResNet:
-    """A residual network whose batch norms have their statistics; Equinox's divide running ones by their weight."""
-    blocks = [network.stem, *(layers for blocks in network.stages for layers in blocks)]
-
-    def stored(norm: Any, statistics: eqx.nn.State) -> StoredNorm:
-        mean, variance = statistics.get(norm.batch_state_index)
-        return StoredNorm(norm.weight, norm.bias, mean, variance, norm.eps)
-
-    def replaced(layers: Any, statistics: eqx.nn.State) -> Any:
-        is_norm = lambda item: isinstance(item, eqx.nn.BatchNorm)  # noqa: E731
-        return jax.tree.map(lambda item: stored(item, statistics) if is_norm(item) else item, layers, is_leaf=is_norm)
-
-    stem, *others = map(replaced, blocks, state)
-    rest = iter(others)
-    stages = [[next(rest) for _ in blocks] for blocks in network.stages]
-    return eqx.tree_at(lambda item: (item.stem, item.stages), network, (stem, stages))
-
-
 def beside_equinox(network: Any, state: list[eqx.nn.State] | None, shape: tuple[int, ...]) -> tuple[Any, Any]:
     """A network as Equinox computes it and as ONNX does: each a function of parameters and a batch, with parameters.
 
@@ -161,13 +129,14 @@ def beside_equinox(network: Any, state: list[eqx.nn.State] | None, shape: tuple[
         state: the statistics of a residual network.
         shape: of a batch of pictures.
     """
-    inference = network if state is None else for_inference(network, state)
-    parameters, rest = eqx.partition(inference, eqx.is_inexact_array)
+    parameters, rest = eqx.partition((eqx.nn.inference_mode(network), state), eqx.is_inexact_array)
 
     def logits(parameters: Any, pictures: Any) -> Any:
-        each = eqx.combine(parameters, rest)
+        each, state = eqx.combine(parameters, rest)
         with jax.disable_jit():  # blocks are no functions in the file either
-            return jax.vmap(each if state is None else lambda picture: each(picture, state)[0])(pictures)
+            if state is None:
+                return jax.vmap(each)(pictures)
+            return jax.vmap(each, axis_name=AXIS, in_axes=(0, None), out_axes=(0, None))(pictures, state)[0]
 
     model = cl.onnx.load(of_alexnet(network, shape) if state is None else of_resnet(network, state, shape))
     return (logits, parameters), (lambda parameters, pictures: model(parameters, pictures)[0], model.parameters)

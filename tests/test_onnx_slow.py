@@ -128,10 +128,7 @@ def test_a_network_is_trained_as_by_plain_jax(name):
 
 @pytest.mark.parametrize("name", ["alexnet", "resnet50"])
 def test_a_network_of_the_project_costs_what_it_does_in_equinox(name):
-    """Vertices and cycles are within 5 %: 0.3 and 0.5 % of AlexNet, 3.3 and 4.4 % of ResNet-50.
-
-    Batch norm multiplies by an inverse root where Equinox divides by a root, which costs more.
-    """
+    """Vertices and cycles are within 5 %: 0.3 and 0.5 % of AlexNet; of ResNet-50 as many, and 3.4 % more."""
     network, state = NETWORKS_OF_PROJECT[name].make(jax.random.key(0))
     shape = (1, *NETWORKS_OF_PROJECT[name].shape)
     pictures = jax.ShapeDtypeStruct(shape, np.float32)

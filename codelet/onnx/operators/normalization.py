@@ -21,7 +21,7 @@ def _by_channel(item: Any, x: Any) -> Any:
 def _normalized(x: Any, scale: Any, bias: Any, mean: Any, variance: Any, epsilon: float) -> Any:
     item = (_by_channel(each, x) for each in (scale, bias, mean, variance))
     scale, bias, mean, variance = item
-    return ((x - mean) * lax.rsqrt(variance + np.asarray(epsilon, variance.dtype)) * scale + bias).astype(x.dtype)
+    return ((x - mean) / lax.sqrt(variance + np.asarray(epsilon, variance.dtype)) * scale + bias).astype(x.dtype)
 
 
 @operator("BatchNormalization")
