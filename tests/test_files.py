@@ -15,6 +15,8 @@ import pytest
 from hypothesis import given
 
 import codelet as cl
+from benchmarks.traced_steps import draw_arguments, traced_step
+from codelet.models.networks import NETWORKS
 from tests.examples import examples
 from tests.strategies import arrived, cases
 from tests.test_saving import VALUES, Small
@@ -350,6 +352,29 @@ def test_a_traced_function_is_called_as_it_was(path):
     engine.write(after.arrays(PARAMETERS, x, scale=2.0))
     engine.run()
     check_same(engine.read(after.outputs)["y"], cl.Engine(before) and before(PARAMETERS, x, scale=2.0)["y"])
+
+
+@pytest.mark.parametrize(
+    "name", [name if name == "mnist" else pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS]
+)
+def test_the_step_of_a_network_is_read_as_it_was(path, name):
+    """What is compiled is the same text, which gives the same bits; profiles are compared where they take seconds."""
+    before = traced_step(name, 1, None)
+    after = again(path, before)
+    assert str(after.graph) == str(before.graph)
+    assert (after.graph.num_vertices, after.graph.num_edges) == (before.graph.num_vertices, before.graph.num_edges)
+    here = f"{Path(cl.__file__).parents[1]}/"  # files say where lines are from there on
+    assert str(after.graph.operations) == str(before.graph.operations).replace(here, "")
+    assert str(after.lowered.jaxpr) == str(before.lowered.jaxpr)
+    for left, right in zip(after.lowered.jaxpr.consts, before.lowered.jaxpr.consts, strict=True):
+        check_same(left, right)
+    if name in ("mnist", "strain", "alexnet"):
+        profiles = [own.profile(allow_out_of_memory=True) for own in (after, before)]
+        assert str(profiles[0]) == str(profiles[1])
+        assert profiles[0].total_cycles == profiles[1].total_cycles
+    if name in ("mnist", "strain"):
+        arguments = draw_arguments(name, 1, np.random.default_rng(0))
+        check_same(after(*arguments), before(*arguments))
 
 
 def test_keys_and_plain_numbers_come_back_as_what_they_are(path):
