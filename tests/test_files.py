@@ -6,7 +6,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +40,12 @@ def check_same(a, b) -> None:
     for left, right in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         left, right = np.asarray(left), np.asarray(right)
         assert (left.dtype, left.shape, left.tobytes()) == (right.dtype, right.shape, right.tobytes())
+
+
+def leaves_by_name(tree) -> dict[str, Any]:
+    """The leaves of a pytree by their paths, the same for a class and for the dict that a file has in its place."""
+    leaves = jax.tree.leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
 
 
 # --- graphs and programs ------------------------------------------------------------------------------------
@@ -374,7 +380,25 @@ def test_the_step_of_a_network_is_read_as_it_was(path, name):
         assert profiles[0].total_cycles == profiles[1].total_cycles
     if name in ("mnist", "strain"):
         arguments = draw_arguments(name, 1, np.random.default_rng(0))
-        check_same(after(*arguments), before(*arguments))
+        check_same(*(leaves_by_name(own(*arguments)) for own in (after, before)))
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+    third: Any = ()
+
+
+def test_classes_come_back_as_dicts_of_their_fields_whatever_they_hold(path):
+    function = lambda pair: Pair(None, Pair(pair.first + 1, [None, pair.second[0]]), {"a": None})  # noqa: E731
+    given = Pair(jnp.arange(3.0), (jnp.ones(2), None))
+    before = cl.trace(function, given, target=cl.IPU(num_tiles=4))
+    found = again(path, before)({"first": given.first, "second": given.second, "third": ()})
+    assert jax.tree.map(lambda leaf: leaf.tolist(), found) == {
+        "first": None,
+        "second": {"first": [1.0, 2.0, 3.0], "second": [None, [1.0, 1.0]], "2": ()},
+        "third": {"a": None},
+    }
 
 
 def test_keys_and_plain_numbers_come_back_as_what_they_are(path):

@@ -65,10 +65,17 @@ def _key(entry: Any) -> str | int:
     return key if type(key) in (str, int) else jax.tree_util.keystr((entry,), simple=True)
 
 
+def _num_ends(tree: Any) -> int:
+    """The number of leaves and of `None`."""
+    data = tree.node_data()
+    return 1 if data is None or data[0] is type(None) else sum(map(_num_ends, tree.children()))
+
+
 def saved_tree(flat: Flat) -> SavedTree:
     """The structure of a pytree that was taken apart."""
     numbered = jax.tree.unflatten(flat.tree, range(len(flat.leaves)))
-    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(numbered)[0]]
+    ends, _ = jax.tree_util.tree_flatten_with_path(numbered, is_leaf=lambda part: part is None)
+    paths = [path for path, _ in ends]
 
     def structure(tree: Any, first: int, depth: int) -> SavedTree:
         data = tree.node_data()
@@ -76,9 +83,10 @@ def saved_tree(flat: Flat) -> SavedTree:
             return SavedTree(_LEAF) if tree.num_leaves else SavedTree("none")
         children, keys, start = [], [], first
         for number, child in enumerate(tree.children()):
-            keys.append(_key(paths[start][depth]) if child.num_leaves else f"{number}")
+            count = _num_ends(child)
+            keys.append(_key(paths[start][depth]) if count else f"{number}")
             children.append(structure(child, start, depth + 1))
-            start += child.num_leaves
+            start += count
         kind = {tuple: "tuple", list: "list", dict: "dict", type(None): "none"}.get(data[0], "dict")
         if data[0] is dict:
             keys = [key if type(key) in (str, int) else str(key) for key in data[1]]
