@@ -35,9 +35,22 @@ class Nodes:
 
     def renumbered(self, seed: int) -> Nodes:
         """The same with nodes numbered at random; of factor graphs variables stay before factors."""
-        random = np.random.default_rng(seed)
+        return self._in_order(np.random.default_rng(seed).permutation(self.count))
+
+    def breadth_first(self) -> Nodes:
+        """The same with nodes numbered breadth first, by Cuthill and McKee's order; of factor graphs as above."""
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+        ends = np.append(self.readers, self.read), np.append(self.read, self.readers)
+        links = csr_array((np.ones(len(ends[0]), np.int8), ends), shape=(self.count, self.count))
+        return self._in_order(reverse_cuthill_mckee(links, symmetric_mode=True))
+
+    def _in_order(self, order: np.ndarray) -> Nodes:
+        """The same with nodes numbered in an order; of factor graphs variables stay before factors."""
         first = self.readers.min() if self.program == "factors" else 0
-        numbers = np.concatenate([random.permutation(first), first + random.permutation(self.count - first)])
+        numbers = np.empty(self.count, np.int64)
+        numbers[np.concatenate([order[order < first], order[order >= first]])] = np.arange(self.count)
         return replace(self, readers=numbers[self.readers], read=numbers[self.read])
 
     @property

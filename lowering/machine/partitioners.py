@@ -35,6 +35,9 @@ _ALONE = 6
 _COMPONENTS = 4
 """So many components for each part can be dealt out whole."""
 
+_SMOOTHED = 20
+"""How often the distances are smoothed by which a part is halved: the border between the halves becomes shorter."""
+
 _MOST_LINKED = 1 << 12
 """Nets with more pins than this join nothing: wherever their units are, many tiles receive them."""
 
@@ -262,12 +265,18 @@ def _firsts(parts: np.ndarray, rank: np.ndarray) -> np.ndarray:
 
 
 def _far_ends(links: LinkedNodes, parts: np.ndarray) -> np.ndarray:
-    """A node at the rim of each part: the last that is reached from the last that is reached from its first."""
+    """A node at the rim of the largest component of each part: the last reached from the last reached from one."""
     degrees = np.diff(links.offsets)
-    found = _firsts(parts, -degrees)
+    owners = np.repeat(np.arange(links.num_nodes), degrees)
+    inside = parts[owners] == parts[links.neighbours]
+    labels = components(owners[inside], links.neighbours[inside], links.num_nodes)
+    sizes, scale = np.bincount(labels, minlength=links.num_nodes)[labels], int(degrees.max(initial=0)) + 1
+    found = _firsts(parts, sizes * scale - degrees)
     for _ in range(2):
         distance = _distances(links, found, parts)
-        found = _firsts(parts, distance * (int(degrees.max(initial=0)) + 1) - degrees)
+        own = np.zeros(int(parts.max(initial=-1)) + 1, np.int64)
+        own[parts[found]] = labels[found]
+        found = _firsts(parts, np.where(labels == own[parts], distance * scale - degrees, -scale))
     return found
 
 
@@ -334,6 +343,19 @@ def parts_in_order(order: np.ndarray, loads: np.ndarray, parts: int) -> np.ndarr
     return found
 
 
+def _smoothed(links: LinkedNodes, values: np.ndarray, parts: np.ndarray) -> np.ndarray:
+    """Values of nodes, each the mean of itself and of the mean of its neighbours in its part, some times over."""
+    owners = np.repeat(np.arange(links.num_nodes), np.diff(links.offsets))
+    inside = parts[owners] == parts[links.neighbours]
+    owners, ends, weights = owners[inside], links.neighbours[inside], links.weights[inside].astype(np.float64)
+    sums = np.bincount(owners, weights, links.num_nodes)
+    found = values.astype(np.float64)
+    for _ in range(_SMOOTHED):
+        near = np.bincount(owners, weights * found[ends], links.num_nodes)
+        found = np.where(sums > 0, (found + near / np.maximum(sums, 1)) / 2, found)
+    return found
+
+
 def bisected_parts(links: LinkedNodes, parts: int) -> np.ndarray:
     """The part of each node: all parts are halved at once, by how far nodes are from two ends, until there are enough.
 
@@ -346,7 +368,7 @@ def bisected_parts(links: LinkedNodes, parts: int) -> np.ndarray:
         near = _distances(links, ends, found)
         others = _firsts(found, near)
         away = _distances(links, others, found)
-        order = np.lexsort((near, near - away, found))
+        order = np.lexsort((near, _smoothed(links, near - away, found), found))
         load = links.loads[order].astype(np.float64)
         until = np.cumsum(load) - load / 2
         sums = np.bincount(found, links.loads, len(shares))
