@@ -137,7 +137,15 @@ class Graph(Drawn):
 
     @property
     def lines(self) -> Mapping[str, Line | None]:
-        """The user's line that gave each name, by the name with its scopes."""
+        """The user's line that gave each name, by the name with its scopes.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> with graph.scope("layer"):
+        ...     x = graph.add_variable("x", (4,))
+        >>> list(graph.lines)
+        ['layer/x']
+        """
         return self._names.lines
 
     def free_name(self, name: str) -> str:
@@ -279,7 +287,14 @@ class Graph(Drawn):
 
     @property
     def sources(self) -> tuple[Variable, ...]:
-        """All variables and constants, as the `Variable` objects behind these views, in which passes are written."""
+        """All variables and constants, as the `Variable` objects behind these views, in which passes are written.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x = graph.add_variable("x", (2, 3))
+        >>> graph.sources[0] is x.source, graph.sources[0].name, graph.sources[0].shape
+        (True, 'x', (2, 3))
+        """
         return self._variables.in_order()
 
     @property
@@ -420,6 +435,12 @@ class Graph(Drawn):
 
         Args:
             stage: along which axes of the operation each field moves.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> graph = cl.Graph()
+        >>> z = cl.ops.map(graph, jnp.add, graph.add_variable("x", (4,)), 1.0, grain=2)
+        >>> str(graph.operations[0]).splitlines()[-1].strip()
+        'add of x0[elements], out0[elements]; elements 4 in 2 x 2'
         """
         self._operations.staged(self._vertices.entries[-1].compute_set, stage)
 
@@ -428,6 +449,13 @@ class Graph(Drawn):
 
         Args:
             tensors: the intermediates, by keyword.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, one = graph.add_variable("x", (2, 4)), graph.add_variable("one", (4,))
+        >>> y = cl.ops.layer_norm(graph, x, one, one)
+        >>> sorted(graph.operations[0].intermediates)
+        ['mean', 'variance']
         """
         self._operations.made_on_the_way(tensors)
 
@@ -603,7 +631,15 @@ class Graph(Drawn):
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """All functions, in the order in which they were added."""
+        """All functions, in the order in which they were added.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, y = graph.add_variable("x", ()), graph.add_variable("y", ())
+        >>> move = graph.add_function(cl.Copy(x, y), [x, y], name="move")
+        >>> [function.name for function in graph.functions]
+        ['move']
+        """
         return tuple(self._functions)
 
     @property
@@ -725,7 +761,15 @@ class Graph(Drawn):
 
     @property
     def num_vertices(self) -> int:
-        """The exact number of vertices."""
+        """The exact number of vertices.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (1000,)), cl.grid(1000)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> graph.num_vertices
+        1000
+        """
         return self._vertices.num_vertices
 
     @property

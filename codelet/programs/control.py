@@ -268,6 +268,13 @@ class RepeatWhile(Program):
 
         Args:
             bound: the bound on the user's iterations, or `None`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> more, body = graph.add_variable("more", (), bool), graph.add_compute_set("body")
+        >>> loop = cl.RepeatWhile(body, more, body, max_iterations=3).told(12)
+        >>> loop.max_iterations, loop.bound
+        (3, 12)
         """
         object.__setattr__(self, "bound", bound)
         return self

@@ -109,7 +109,13 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
 
     @property
     def graph(self) -> Graph:
-        """The graph of its elements."""
+        """The graph of its elements.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> graph.add_variable("x", (2, 3))[0].graph is graph
+        True
+        """
         return self.source.graph
 
     @property
@@ -135,7 +141,12 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
 
     @property
     def dtype(self) -> np.dtype:
-        """The NumPy dtype of its elements."""
+        """The NumPy dtype of its elements.
+
+        >>> import codelet as cl
+        >>> cl.Graph().add_variable("n", (4,), "int32")[:2].dtype
+        dtype('int32')
+        """
         return self.source.dtype
 
     @property
@@ -167,7 +178,12 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
 
     @property
     def size(self) -> int:
-        """The number of elements."""
+        """The number of elements.
+
+        >>> import codelet as cl
+        >>> cl.Graph().add_variable("x", (2, 3))[:, 1:].size
+        4
+        """
         return self.index.size
 
     @property
@@ -194,7 +210,13 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
 
     @property
     def is_whole_source(self) -> bool:
-        """True if it is the whole source, in order."""
+        """True if it is the whole source, in order.
+
+        >>> import codelet as cl
+        >>> x = cl.Graph().add_variable("x", (2, 3))
+        >>> x[:].is_whole_source, x[0].is_whole_source, x.transpose(1, 0).is_whole_source
+        (True, False, False)
+        """
         source, index = self.source, self.index
         return (
             self.rows is None

@@ -118,6 +118,16 @@ class Comparison:
         """One row per tile: its number, and its bytes and compute cycles in both profiles.
 
         The columns are `tile`, `bytes_before`, `cycles_before`, `bytes_after` and `cycles_after`.
+
+        >>> import codelet as cl
+        >>> def profiled(num_vertices):
+        ...     graph = cl.Graph(cl.IPU(num_tiles=2))
+        ...     x, i = graph.add_variable("x", (4,)), cl.grid(num_vertices)
+        ...     graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i], tile=i % 2)
+        ...     return cl.Engine(graph).profile()
+        >>> tiles = cl.compare(profiled(1), profiled(4)).tiles
+        >>> tiles["cycles_before"].tolist(), tiles["cycles_after"].tolist()
+        ([122, 0], [122, 122])
         """
         count = max(self.before.about["num_tiles"], self.after.about["num_tiles"])
         found: Columns = {"tile": np.arange(count)}
