@@ -1,7 +1,7 @@
 """Display: how things show themselves in a notebook, all in one style.
 
-A heading, a table, and what is long folded away. There are no colours of its own, so that it can be read on light
-and on dark.
+A heading, a table, and long parts folded away. There are no colours of its own, so that it can be read on light and on
+dark.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _cell(content: object, tag: str) -> str:
 
 
 def as_table(heads: Sequence[str], rows: Sequence[Sequence[object]], most: int = 40) -> str:
-    """Rows as a table, numbers to the right; what is beyond `most` rows is counted."""
+    """Rows as a table, numbers to the right; rows beyond the first `most` are counted."""
     lines = [heads, *rows[:most]]
     body = "".join(
         f"<tr>{''.join(_cell(content, 'th' if k == 0 else 'td') for content in line)}</tr>"

@@ -1,4 +1,4 @@
-"""Sums, products, quotients and roots over the field: what the laws of rings and fields hold of."""
+"""Sums, products, quotients and roots over the field: the operations that obey the laws of rings and fields."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def ring(
 ) -> Any:
     """Register an operation on residues that have the shape of the results or none.
 
-    One of complex numbers takes what computes with the numbers of its equation before the residues.
+    One of complex numbers takes the arithmetic of the numbers of its equation before the residues.
     """
 
     def registered(function: Any) -> Any:
@@ -234,7 +234,7 @@ def select_n(field: Field, eqn: Any, which: Value, *cases: Value) -> Sequence[Va
 
 
 def chosen(bit: Array, no: Array, yes: Array, dtype: Any) -> Array:
-    """What a truth value that is not known chooses."""
+    """The element chosen by a boolean that is not known."""
     bit, numbers = bit.reshape(*bit.shape, *(1,) * (no.ndim - bit.ndim)), numbers_of(dtype)
     return numbers.add(no, numbers.multiply(bit, numbers.subtract(yes, no)))
 

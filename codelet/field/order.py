@@ -21,12 +21,12 @@ _FAR = 1e4
 
 
 def _bounds(field: Field, kind: str) -> Array:
-    """What the greatest, or the least, of others and it is that of the others alone."""
+    """Its greatest, or least, with others is that of the others alone."""
     return named("-inf" if kind == "max" else "inf", field.draws)
 
 
 def without_bounds(field: Field, kind: str, members: Array) -> Array:
-    """Members with others in the place of what does not count."""
+    """Members with others in the place of those that do not count."""
     none = _bounds(field, kind).reshape(-1, *(1,) * (members.ndim - 1))
     is_none = (members == none).all(0)
     if not is_none.any():
@@ -115,7 +115,7 @@ def comparison(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
 
 
 def compared(name: str, first: Array, second: Array) -> Array:
-    """What `lt`, `gt`, `le` or `ge` says of residues."""
+    """The result of `lt`, `gt`, `le` or `ge` on residues."""
     if name in ("gt", "le"):
         first, second = second, first
     less = np.where((first == second).all(0), 0, uninterpreted("lt", first, second))

@@ -29,8 +29,8 @@ class _RowLookup(NamedTuple):
     Attributes:
         numbers: the dimension numbers.
         indices: the places, of the dimensions that are looked up.
-        slices: the shape of what is looked up, or of updates.
-        is_cut: whether places were left out, so that what is promised of all of them is not of these.
+        slices: the shape of the slices looked up, or of updates.
+        is_cut: whether places were left out, so that the promises about all of them are not about these.
     """
 
     numbers: Any
@@ -84,7 +84,7 @@ def _as_rows(
 
 
 def _promises(own: _RowLookup, shape: Any, sizes: Any, unique: bool, in_order: bool) -> Promises:
-    """What is promised of indices, in every batch."""
+    """The promises about indices, in every batch."""
     indexed = [int(d) for d in getattr(own.numbers, _NAMES[type(own.numbers)][2])]
     last, is_single = [shape[d] - sizes[d] for d in indexed], all(sizes[d] == 1 for d in indexed)
     promised = Promises(unique and not own.is_cut, in_order and not own.is_cut)

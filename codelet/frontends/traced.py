@@ -251,5 +251,5 @@ class Traced(Drawn):
 
 
 def as_held(value: Any, dtype: Any) -> Any:
-    """What the graph is given of an argument: keys as their data, numbers as of the dtype that was traced."""
+    """The value of an argument for the graph: keys as their data, numbers as of the dtype that was traced."""
     return unwrapped(value) if is_key(dtype) else on_device(value).astype(dtype)

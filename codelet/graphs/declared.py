@@ -1,6 +1,6 @@
-"""What a user declares a variable, a constant or a stream to be: its shape, its dtype, its value.
+"""The declaration of a variable, a constant or a stream: its shape, its dtype, its value.
 
-Shapes are NumPy's, dtypes and values follow `jnp.asarray`, and what would lose meaning is told.
+Shapes are NumPy's, dtypes and values follow `jnp.asarray`, and a value that would lose meaning is refused.
 """
 
 from __future__ import annotations

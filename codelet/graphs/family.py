@@ -1,9 +1,9 @@
-"""Families: the vertices of a graph, held in columns.
+"""Families: the vertices of a graph, stored in columns.
 
-A family is vertices of one compute set with one codelet, the same static values, field types and
-variables, over one grid. A call of `Graph.add_vertex` with symbols is a family at once; calls without
-are gathered, by everything that makes vertices alike, in `Columns`, which become a family over a grid of
-one axis: the vertices in the order in which they were added.
+A family is vertices of one compute set with one codelet, the same static values, field types and variables, over one
+grid. A call of `Graph.add_vertex` with symbols is a family at once; calls without are gathered, by everything that
+makes vertices alike, in `Columns`, which become a family over a grid of one axis, with the vertices in the order in
+which they were added.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The graph: variables, compute sets, and vertices held in columns.
+"""The graph: variables, compute sets, and vertices stored in columns.
 
 In come calls of `add_variable`, `add_compute_set` and `add_vertex`, as in Poplar's `Graph`. Out come
 variables, and families of vertices; see `codelet/graphs/family.py`. There is never a Python object for each
@@ -511,10 +511,11 @@ class Graph(Drawn):
         Args:
             body: a program or a compute set. It may read and write other variables of the graph as well.
             parameters: the variables of the body that stand for arguments. A mapping gives the names that calls use; in
-                a list they have the variables' own names, without scopes.
+                a list they have the names of the variables, without scopes.
             name: its printed name.
-            derivative: a codelet with the parameters as fields that computes what `body` writes. Its JAX derivative
-                replaces that of `body`. The body then may not touch other variables that hold a value before the call.
+            derivative: a codelet with the parameters as fields that computes the values written by `body`. Its JAX
+                derivative replaces that of `body`. The body then may not touch other variables that hold a value before
+                the call.
             same_values: for gradients, use the values that `derivative` computes for those of the body. Default:
                 compute both.
 
@@ -790,7 +791,7 @@ class Graph(Drawn):
     def set_tile_mapping(self, tensor: Tensor | str, tile: int | Index | np.ndarray | Any) -> None:
         """Place the elements of a view on tiles. A later mapping of an element replaces an earlier one.
 
-        The placement pass places what is left without a tile: elements, and vertices without `tile=`.
+        The placement pass places everything without a tile: elements, and vertices without `tile=`.
 
         Args:
             tensor: a view, which may depend on symbols, or the name of a variable.
@@ -851,7 +852,7 @@ class Graph(Drawn):
         together: Sequence_[Tensor | str] | None = None,
         apart: Sequence_[Tensor | str] | None = None,
     ) -> None:
-        """Constrain the placement pass: what is to be on one tile, and what on tiles apart.
+        """Constrain the placement pass: views to be on one tile, or on tiles apart.
 
         A vertex without `tile=` goes with the first element that it writes.
 
@@ -1007,8 +1008,8 @@ class Graph(Drawn):
         Args:
             compute_set: the compute set or its full name.
             number: its place among all vertices of the compute set, in the order they were added.
-            symbols: the value of every symbol of the grid, by the name of the Python variable that held the symbol
-                where the vertices were added, or by the name given to `cl.grid`.
+            symbols: the value of every symbol of the grid, by name. Its name is that of the Python variable with the
+                symbol where the vertices were added, or the one given to `cl.grid`.
 
         Raises:
             NotInGraphError: there is no such vertex, or more than one.

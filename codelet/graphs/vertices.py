@@ -213,7 +213,7 @@ class Vertex:
                     yield Edge(self, name, variable, position, int(length))
 
     def call(self, read: Any, *, check: bool = False) -> dict[str, np.ndarray]:
-        """Call the codelet's own function, as plain Python, on `read(tensor)` for each input tensor.
+        """Call the codelet's function, as plain Python, on `read(tensor)` for each input tensor.
 
         Every input is a JAX array of the traced dtype; a plain number is weakly typed.
 

@@ -134,7 +134,7 @@ _PYTHON_TYPES: Mapping[str, type] = {"bool": bool, "int": int, "float": float, "
 
 @functools.cache
 def _generators() -> dict[str, Any]:
-    """What JAX has for each kind of random generator, as it stands in equations."""
+    """JAX's name for each kind of random generator, as it stands in equations."""
     built = {}
     for name in _KEYS:
         (eqn,) = jax.make_jaxpr(lambda seed, name=name: jax.random.key(seed, impl=name))(0).eqns[-1:]
@@ -334,7 +334,7 @@ class PlainReader:
         return self._of_text(tag, parts)
 
     def _of_text(self, tag: str, parts: list[Plain]) -> Any:
-        """A value that is told by words."""
+        """A value that words describe."""
         if tag == "a":
             return self.array(listed(parts, 1)[0])
         if not all(type(part) is str for part in parts):

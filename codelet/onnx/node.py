@@ -1,6 +1,6 @@
 """Nodes: the operators of a file, as the functions of `operators/` see them.
 
-Values are JAX arrays, or NumPy arrays where they are known when the model is traced: constants, shapes, and what is
+Values are JAX arrays, or NumPy arrays where they are known when the model is traced: constants, shapes, and results
 computed of these. Sequences are Python lists, an optional value that is absent is None.
 """
 
@@ -26,7 +26,7 @@ class OnnxNode:
 
     Attributes:
         operator: its name.
-        domain: of the operator; "" for ONNX's own.
+        domain: of the operator; "" for ONNX's default domain.
         version: the opset of that domain.
         name: of the node, or of its first output where it has none.
         outputs: the names of its results; "" for one that nobody asks for.
@@ -41,7 +41,7 @@ class OnnxNode:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute, or what it is where the file leaves it out."""
+        """An attribute, or its default where the file leaves it out."""
         return self.attributes.get(name, default)
 
     def wants(self, number: int) -> bool:

@@ -1,8 +1,9 @@
-"""Operations made of codelets, planned over the tiles of a machine by their cycles: what Poplar's PopLibs are.
+"""Operations made of codelets, planned over the tiles of a machine by their cycles: the counterpart of Poplar's
+PopLibs.
 
 Each is a plain function of a graph and tensors: it adds compute sets in a scope of its name, and returns tensors. It is
-built of codelets and `graph.add_vertex` alone, as a user's own operation would be, and differentiated through
-`cl.lower`; every one that has a gradient has it as an operation as well.
+built of codelets and `graph.add_vertex` alone, as a user's operation would be, and differentiated through `cl.lower`;
+every one that has a gradient has it as an operation as well.
 
     arguments, blocks      what operations are given, and vertices block by block
     schema                 what arguments that are no tensors may be, by name

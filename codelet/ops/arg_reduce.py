@@ -101,7 +101,7 @@ def argmax(
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
-        x: what is looked through.
+        x: the tensor to search.
         axis: along which axis; of all elements in order when left off.
         keepdims: whether the axis stays, of one element.
         grain: about how many elements a vertex has; default: chosen by the planner.

@@ -1,6 +1,6 @@
-"""What operations are given: tensors of one graph, axes, dtypes; and what is told where they do not fit.
+"""Checks of operations' arguments: tensors of one graph, axes, dtypes; and the errors where they do not fit.
 
-Every mistake is an `OperationError` (or `ForeignGraphError`) at the user's own line, told before anything is added.
+Every mistake is an `OperationError` (or `ForeignGraphError`) at the user's line, raised before anything is added.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def check_tensors(operation: str, graph: Graph, **tensors: object) -> None:
     """See that operands are tensors of a graph, the same for all of the operation: without symbols and ragged rows.
 
     Args:
-        operation: its name, for what is told.
+        operation: its name, for errors.
         graph: the graph it is added to.
         tensors: the operands, by the names of the parameters.
 
@@ -178,7 +178,7 @@ def checked_shape(operation: str, shape: Any) -> tuple[int, ...]:
 
 
 def checked_planned(operation: str, shape: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype]:
-    """The shape and dtype of what an operation is planned for.
+    """The shape and dtype of an operand in a plan.
 
     Raises:
         OperationError: a shape that is none or has no elements; something that is no dtype.

@@ -44,7 +44,7 @@ def cast(
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        x: what is cast.
+        x: the tensor to cast.
         dtype: that of the result.
         grain: about how many elements a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
@@ -81,7 +81,7 @@ def cast_gradient(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the result, of floating point.
-        x: what was cast, of floating point; only its shape and dtype are used.
+        x: the tensor that was cast, of floating point; only its shape and dtype are used.
         grain: about how many elements a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
@@ -121,7 +121,7 @@ def select(
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        predicate: which; what is not of truth values is true where it is not 0.
+        predicate: which; a number that is no boolean is true where it is not 0.
         on_true: tensor or number.
         on_false: tensor or number.
         grain: about how many elements a vertex has; default: chosen by the planner.
@@ -139,7 +139,7 @@ def select(
 
 
 class SelectGradient(NamedTuple):
-    """The gradients of `select` by its values, each of the shape and dtype of its own; None for numbers.
+    """The gradients of `select`, each of the shape and dtype of its operand; None for numbers.
 
     Attributes:
         on_true: by those where the predicate is true.
@@ -311,7 +311,7 @@ def clamp(
     Args:
         graph: where its compute set is added, in a scope of its name.
         low: tensor of the dtype of `x`, or number.
-        x: what is bounded.
+        x: the tensor to clamp.
         high: as `low`.
         grain: about how many elements a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
@@ -329,11 +329,11 @@ def clamp(
 
 
 class ClampGradient(NamedTuple):
-    """The gradients of `clamp` by its operands, each of the shape and dtype of its own; None for numbers.
+    """The gradients of `clamp`, each of the shape and dtype of its operand; None for numbers.
 
     Attributes:
         low: by the lower bound.
-        x: by what was bounded.
+        x: with respect to the clamped tensor.
         high: by the upper bound.
     """
 
@@ -360,7 +360,7 @@ def clamp_gradient(
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the result.
         low: the lower bound: a tensor of the dtype of `x`, or a number.
-        x: what was bounded.
+        x: the clamped tensor.
         high: the upper bound, like `low`.
         grain: about how many elements a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.

@@ -69,9 +69,9 @@ def conv_general_dilated(
         padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each spatial dimension, negative to cut off.
         lhs_dilation: by how many positions elements of the image are apart, zeros between them.
         rhs_dilation: by how many elements the taps of a kernel are apart.
-        dimension_numbers: which dimension is what, as `lax.conv_dimension_numbers` takes them; NCHW when left off.
-        feature_group_count: groups of channels, each with kernels of its own.
-        batch_group_count: groups of the batch, each with kernels of its own.
+        dimension_numbers: the roles of dimensions, as `lax.conv_dimension_numbers` takes them; NCHW when left off.
+        feature_group_count: groups of channels, each with separate kernels.
+        batch_group_count: groups of the batch, each with separate kernels.
         preferred_element_type: dtype of the results; the operands' when left off.
         partials: dtype of partial sums; float32 for floating point of 16 bits when left off, else the results'.
         grain: about how many multiply-adds a vertex has; default: chosen by the planner.
@@ -132,7 +132,7 @@ def plan_conv(
         rhs: the shape of the kernels.
         window_strides: by how many elements windows move, along each dimension; one number for all.
         padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension.
-        of: what is planned: `conv_general_dilated`, `conv_input_gradient` or `conv_kernel_gradient`.
+        of: the operation to plan: `conv_general_dilated`, `conv_input_gradient` or `conv_kernel_gradient`.
         dtype: of both operands.
         lhs_dilation: distance between neighbours of the image, along each dimension; default: 1.
         rhs_dilation: distance between neighbours of the kernels, along each dimension; default: 1.

@@ -51,7 +51,7 @@ def add_filled(graph: Graph, out: Tensor, value: bool | complex, grain: int | No
 
     Args:
         graph: where.
-        out: what is written.
+        out: the tensor to write.
         value: the number.
         grain: about how many elements a vertex has; default: spread evenly over the tiles.
     """

@@ -66,12 +66,12 @@ def matmul(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         a: (..., rows, summed), or (summed,).
-        b: (..., summed, columns), or (summed,), of the same dtype. What is before the last two dimensions broadcasts.
+        b: (..., summed, columns), or (summed,), of the same dtype. The dimensions before the last two broadcast.
         preferred_element_type: dtype of the results; the operands' when left off.
         partials: dtype of partial sums; see `dot_general`.
         grain: about how many multiply-adds a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
-        codelets: what it is made of.
+        codelets: the codelets of its vertices.
         name: of the scope.
 
     Raises:
@@ -128,7 +128,7 @@ def plan_matmul(
         dtype: of both.
         batch: how many such products.
         partials: dtype of partial sums; see `dot_general`.
-        codelets: what it is made of.
+        codelets: the codelets of its vertices.
         grain: about how many multiply-adds a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
 

@@ -1,10 +1,10 @@
 """Random numbers by counters: those that `jax.random` draws from the same key, whatever the tiles and the grain.
 
-Element i of an array is made of the block that Threefry-2x32 with 20 rounds (Salmon et al., Parallel random numbers:
-as easy as 1, 2, 3, SC 2011) makes of the 64-bit counter i, by which vertex it may be: 32 bits are the two words of
-the block exclusively or-ed, fewer bits the lowest of these, 64 bits both words. This is JAX's default form, which it
-calls partitionable (`jax_threefry_partitionable`, with the key implementation `threefry2x32`). A key is a tensor of
-two words, uint32 of shape (2,): `jax.random.key_data(key)`.
+Element i of an array is made by Threefry-2x32 with 20 rounds of the 64-bit counter i, by whichever vertex it is (Salmon
+et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011). 32 bits are the two words of the block exclusively or-ed,
+fewer bits the lowest of these, 64 bits both words. This is JAX's default form, which it calls partitionable
+(`jax_threefry_partitionable`, with the key implementation `threefry2x32`). A key is a tensor of two words, uint32 of
+shape (2,): `jax.random.key_data(key)`.
 """
 
 from __future__ import annotations
@@ -365,7 +365,8 @@ def dropout(
 ) -> Tensor:
     """An array with a share of its elements 0, and the others divided by the share of those kept.
 
-    What is kept is `jax.random.bernoulli(key, 1 - rate, x.shape)`, as of `equinox.nn.Dropout` and `flax.linen.Dropout`.
+    The kept elements are `jax.random.bernoulli(key, 1 - rate, x.shape)`, as of `equinox.nn.Dropout` and
+    `flax.linen.Dropout`.
 
     Args:
         graph: where its compute set is added, in a scope of its name.
@@ -484,7 +485,8 @@ def split_key(
 
 @checked
 def fold_in(graph: Graph, key: Any, data: Tensor | int, *, name: str = "fold_in") -> Tensor:
-    """A new key of a key and a number, as `jax.random.fold_in` makes it: in a program that repeats, one for each turn.
+    """A new key of a key and a number, as `jax.random.fold_in` makes it: in a program that repeats, one for each
+    iteration.
 
     Args:
         graph: where its compute set is added, in a scope of its name.

@@ -73,7 +73,7 @@ def draw_uniform(key, counter, *, minval, maxval, dtype):
 
 @both
 def draw_between(key, counter, minval, maxval, *, dtype):
-    """Uniform numbers, each between two of its own."""
+    """Uniform numbers, each between two bounds."""
     return _uniform(key, counter, minval, maxval, np.dtype(dtype))
 
 
@@ -91,7 +91,7 @@ def draw_truth(key, counter, *, p, count, mode, dtype):
 
 @both
 def draw_truths(key, counter, p, *, count, mode):
-    """Truth values, each true with a probability of its own."""
+    """Booleans, each true with its probability."""
     return _bernoulli(key, counter, p, count, mode)
 
 

@@ -1,6 +1,6 @@
 """Gradients of `scatter`, whatever it makes of updates: scatters and look-ups of cotangents.
 
-Each is by what is updated and by the updates. Where JAX asks for the promise that indices name no element twice, it is
+Each is by the operand and by the updates. Where JAX asks for the promise that indices name no element twice, it is
 asked for here too; indices that lead beyond the ends change nothing, or are taken as those of the ends by "clip".
 """
 
@@ -51,7 +51,7 @@ class _Slices:
         return self if self.rows is None else replace(self, indices=from_beginning(self.graph, self.indices, self.rows))
 
     def looked_up(self, x: Tensor, name: str) -> Tensor:
-        """What lies there, 0 beyond the ends."""
+        """The elements there, 0 beyond the ends."""
         with self.graph.scope(name, unique=True):
             return look_up_slices(self.graph, self.form, x, self.indices, **self.options)
 
@@ -72,7 +72,7 @@ def _checked(
     memory_fraction: float,
     **alike: Tensor,
 ) -> _Slices:
-    """What a scatter updates, of arguments that fit together.
+    """The slices of a scatter, of arguments that fit together.
 
     Raises:
         OperationError: they do not.
@@ -98,10 +98,10 @@ def _checked(
 
 
 class ScatterGradient(NamedTuple):
-    """The gradients of `scatter` by its operands, each of the shape and dtype of its own.
+    """The gradients of `scatter`, each of the shape and dtype of its operand.
 
     Attributes:
-        operand: by what was updated.
+        operand: with respect to the updated array.
         updates: by the updates.
     """
 
@@ -223,7 +223,7 @@ def scatter_multiply_gradient(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the result.
-        operand: what was multiplied.
+        operand: the array that was multiplied.
         indices: where the updates went.
         updates: of floating point.
         dimension_numbers: as `jax.lax.scatter` takes them; default: those of `scatter`.
@@ -259,7 +259,7 @@ def won(update, most):
 
 
 def shares(cotangent, before, most, ties):
-    """What was there before has its share of a slope where it is the result; and the share of each that is."""
+    """The old element has its share of a slope where it is the result; and the share of each that is."""
     share = cotangent / (ties + (before == most))
     return jnp.where(before == most, share, 0), share
 
@@ -291,10 +291,10 @@ def scatter_max_gradient(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the result.
-        operand: what was updated.
+        operand: the array that was updated.
         indices: where the updates went.
         updates: of floating point.
-        result: what `scatter` gave.
+        result: the result of `scatter`.
         dimension_numbers: as `jax.lax.scatter` takes them; default: those of `scatter`.
         mode: of updates beyond the ends: "clip", "drop" or "promise_in_bounds"; default: that of `scatter`.
         grain: about how many elements a vertex has; default: chosen by the planner.

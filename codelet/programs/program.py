@@ -140,7 +140,7 @@ def as_program(value: object) -> Program:
 
 
 def _advice(value: object) -> str | None:
-    """What may have been meant by something that is no program."""
+    """The likely intention behind something that is no program."""
     if value is None:
         return "[] does nothing"
     if isinstance(value, type) and issubclass(value, Program):

@@ -21,7 +21,7 @@ class HloOperation:
         name: without the dialect.
         regions: as functions.
         call: from the name of a function of the module and operands to its results.
-        value_of: from a value of MLIR's, of this or an outer block, to what it is; None where that is not known.
+        value_of: from a value of MLIR's, of this or an outer block, to its meaning; None where that is not known.
         blocks: the operations of each region, as MLIR has them.
     """
 

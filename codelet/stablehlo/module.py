@@ -1,6 +1,6 @@
 """Modules of StableHLO as functions of JAX.
 
-In comes a text, a portable artifact, or what `jax.export` gives; out comes a function that JAX traces as any other.
+In comes a text, a portable artifact, or a result of `jax.export`; out comes a function that JAX traces as any other.
 """
 
 from __future__ import annotations

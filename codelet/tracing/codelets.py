@@ -304,9 +304,8 @@ class Codelet(Unchanging, Capturing):
     ) -> AdjointCodelet:
         """The adjoint codelet: from cotangents of outputs to cotangents of inputs, as `jax.vjp` computes them.
 
-        Its fields are the inputs and outputs that the derivative reads, under their own names; `d_out`, the cotangent
-        of `out`; and `d_x`, the cotangent of `x`. An in-out field `acc` has an in-out `d_acc`. See its attribute
-        `fields`.
+        Its fields are the inputs and outputs that the derivative reads, under their names; `d_out`, the cotangent of
+        `out`; and `d_x`, the cotangent of `x`. An in-out field `acc` has an in-out `d_acc`. See its attribute `fields`.
 
         Args:
             fields: for every input an array, or any object with a shape and dtype; and static values.

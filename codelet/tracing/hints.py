@@ -1,4 +1,6 @@
-"""Hints: what a user says of how a codelet runs on a tile, which no jaxpr tells. They change cycles, never values."""
+"""Hints: a user's facts about how a codelet runs on a tile, which no jaxpr contains. They change cycles,
+never values.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def _refused(name: str, value: object, expected: str, fix: str | None = None) ->
 
 
 def check_hints(hints: Hints) -> None:
-    """See that what a user says of a codelet can be meant.
+    """Check that a user's hints for a codelet are meaningful.
 
     Raises:
         CodeletDefinitionError: a number for `cycles`, say.

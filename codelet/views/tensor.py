@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 
 
 class _TensorSlots:
-    """The slots of a tensor, and what it is while they are filled: its class becomes `Tensor` when it is made.
+    """The slots of a tensor, and its class while they are
+    filled: its class becomes `Tensor` when it is made.
 
-    Of the ways to make what is frozen, this costs least where one is made for every edge of a graph: a change of
-    class takes 20 ns; `object.__setattr__`, which frozen dataclasses call, takes 45 for each slot.
+    Of the ways to make a frozen object, this costs least where one is made for every edge of a graph: a change of class
+    takes 20 ns; `object.__setattr__`, which frozen dataclasses call, takes 45 for each slot.
     """
 
     __slots__ = ("_index", "layout", "offset", "ragged_dimension", "rows", "source")
@@ -281,7 +282,7 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
         return view  # type: ignore[return-value]
 
     def _view(self, items: object) -> Tensor:
-        """A view of some elements; see `__getitem__`, which does what is common by itself."""
+        """A view of some elements; see `__getitem__`, which does the common cases by itself."""
         if self.rows is not None:
             return self._within_rows(items)
         if type(items) is tuple and any(isinstance(item, np.integer) for item in items):

@@ -46,8 +46,8 @@ class EngineMachine:
         mesh: the devices that variables, or tiles, are dealt to; one device when left off.
 
     Attributes:
-        execution: how values are held.
-        waits: whether a run has to be done before the next is handed over, as over several devices of a CPU: each
+        execution: how values are stored.
+        waits: whether a run has to be done before the next is dispatched, as over several devices of a CPU. There each
             device takes a thread while it waits for the others, and there are only as many as devices.
     """
 

@@ -116,7 +116,7 @@ def check_gradient(
     with extrapolated differences at several steps, and with `jax.jvp` if the codelet has one. Different derivatives
     from the left and the right, as of relu at 0, are a kink. Differences that do not converge, as at a jump, are
     unstable. Neither counts as wrong. If no vertex is wrong, the gradient that `cl.gradient` gives is compared with
-    differences of the whole program, in its own dtypes.
+    differences of the whole program, in its dtypes.
 
     Args:
         graph: the graph of the program; nothing is added to it.

@@ -54,7 +54,7 @@ class Seen:
 
     Attributes:
         fields: for each vertex its fields by name; None where the program never ran them.
-        is_in_loop: whether the values are those of the first turn of a loop.
+        is_in_loop: whether the values are those of the first iteration of a loop.
     """
 
     fields: list[dict[str, Any]] | None

@@ -117,7 +117,8 @@ def _remade(eqn: jax_core.JaxprEqn, own: _RootSlice) -> Remade:
 def slice_roots(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with slices of the arrays that others are rearrangements of, in the bodies of loops as well.
 
-    A slice that is put into a rearrangement is put into its root, of which the result is a rearrangement in its turn.
+    A slice that is put into a rearrangement is put into its root, of which the result is a rearrangement in its
+    iteration.
     """
     has_put = True
     while has_put:

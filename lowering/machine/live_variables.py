@@ -53,7 +53,7 @@ def lifetimes(plan: Plan, keep: Collection[Variable] | None = None) -> Lifetimes
 
     A program that ends any says what it needs of what it was given: what is kept of the rest, and all of it written
     before any of it is read, its results, then is live from there on. What is written in part, in one branch of a
-    choice or in a loop of perhaps no turns still holds what was given elsewhere, or otherwise, and is kept.
+    choice or in a loop of perhaps no iterations still holds what was given elsewhere, or otherwise, and is kept.
 
     Args:
         plan: the plan.

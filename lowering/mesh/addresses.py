@@ -208,7 +208,7 @@ class Putting:
 
     Attributes:
         home: where the variable lives.
-        crossing: from the new values and, behind them, what is held of the variable, if it keeps any.
+        crossing: from the new values and, behind them, the old values of the variable, if it keeps any.
         keeps: whether it does.
     """
 

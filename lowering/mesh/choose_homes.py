@@ -182,7 +182,7 @@ class _Costs:
         return CROSSING * away + COLLECTIVE * (away > 0)
 
     def of_step(self, k: int, homes: Homes) -> float:
-        """What a step costs, all its turns together."""
+        """What a step costs, all its iterations together."""
         key = k, tuple(id(homes[variable]) for variable in self._touched[k])
         if key not in self._known:
             self.tried += 1

@@ -43,7 +43,7 @@ def _quantized(x: Any, zero: Any, dtype: np.dtype, saturates: bool) -> Any:
 
 @operator("QuantizeLinear")
 def quantize_linear(node: OnnxNode, x: Any, scale: Any, zero: Any = None) -> Any:
-    """`x / scale`, rounded, from a zero point on, within what the dtype has."""
+    """`x / scale`, rounded, from a zero point on, within the range of the dtype."""
     number = node.attribute("output_dtype", 0)
     dtype = zero.dtype if zero is not None else dtype_of(node, number) if number else np.dtype(np.uint8)
     precise = node.attribute("precision", 0)
