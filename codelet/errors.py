@@ -107,6 +107,9 @@ class Line(NamedTuple):
         """The line without the folders of this machine, for files that others may read."""
         return self._at(self.written_place)
 
+    def __repr__(self) -> str:
+        return f"<Line {self}>"
+
     def __str__(self) -> str:
         return self._at(self.place)
 

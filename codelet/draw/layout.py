@@ -32,7 +32,7 @@ MOST_FORCES = 1 << 27
 _GOLDEN = math.pi * (3 - math.sqrt(5))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Layout:
     """Where the points of links lie.
 
@@ -47,6 +47,9 @@ class Layout:
     groups: Groups
     tile: np.ndarray | None
     place: np.ndarray
+
+    def __repr__(self) -> str:
+        return f"<Layout of {len(self.place):,} points and {self.links.num_links:,} links>"
 
 
 def lay_out(

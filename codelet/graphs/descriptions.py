@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 from jax.extend import core as jax_core
 
+from codelet.display import in_one_line
 from codelet.programs.compute_sets import ComputeSet
 from codelet.views.access import Access
 from codelet.views.grids import Axis, Key
@@ -66,7 +67,7 @@ class Operand:
         return f"{self.name}[{places}]" if places else self.name
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Description:
     """The function of vertices for each element; see the module's docstring.
 
@@ -140,6 +141,9 @@ class Description:
         if not self._multiplies or self.combine != "sum":
             return "reduction"
         return "convolution" if "window" in map(self.role, self.axes) else "product"
+
+    def __repr__(self) -> str:
+        return in_one_line(self, "Description")
 
     def __str__(self) -> str:
         read = [own.text(self.names) for own in self.operands]

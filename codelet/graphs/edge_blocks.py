@@ -60,6 +60,9 @@ class EdgeBlock(NamedTuple):
     offset: np.ndarray
     length: np.ndarray
 
+    def __repr__(self) -> str:
+        return f"<EdgeBlock of field {self.field.name!r} of {self.family!r}: {self.num_edges:,} edges>"
+
     @property
     def num_edges(self) -> int:
         """The number of edges."""

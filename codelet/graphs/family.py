@@ -81,7 +81,7 @@ class Field:
         return self.kind in ("out", "inout")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Family:
     """Vertices of one compute set with one traced codelet, over the grid of `axes`.
 
@@ -274,11 +274,18 @@ class Family:
         """
         return self.line_of_vertex is not None
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
+        return f"<Family {self._head}>"
+
+    @property
+    def _head(self) -> str:
         over = " x ".join(f"{name}: {axis.extent}" for axis, name in zip(self.axes, self.axis_names, strict=True))
         what = f"{self.compute_set.name} / {self.codelet.name}"
         where = "added one at a time" if self.is_gathered else f"over {over or 'no grid'}"
-        rows = [f"{what}: {counted(self.num_vertices, 'vertex', 'vertices')} {where}"]
+        return f"{what}: {counted(self.num_vertices, 'vertex', 'vertices')} {where}"
+
+    def __str__(self) -> str:
+        rows = [self._head]
         for field in self.fields:
             if field.tensor is not None:
                 where = f"{source_text(field.tensor.source)} at {field.tensor.index.text(self.names)}"

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from codelet.display import in_one_line
 from codelet.errors import Line, user_line
 from codelet.graphs.descriptions import Description
 from codelet.graphs.family import counted
@@ -243,6 +244,9 @@ def _found(graph: Graph, compute_sets: tuple[ComputeSet, ...], descriptions: Seq
 
 class OperationList(tuple[Operation, ...]):
     """Operations, which print as a list of lines."""
+
+    def __repr__(self) -> str:
+        return in_one_line(self)
 
     def __str__(self) -> str:
         counts = Counter(operation.kind for operation in self)

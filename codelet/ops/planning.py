@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from codelet.display import in_one_line
 from codelet.graphs.stages import Cut
 from codelet.ops.prices import StepCost
 from codelet.ops.ways import Ways
@@ -25,7 +26,7 @@ MEMORY_FRACTION = 0.6
 """Of a tile's memory, what an operation may take: PopLibs' availableMemoryProportion."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """How an operation is spread over the tiles, and its cost.
 
@@ -79,6 +80,9 @@ class Plan:
         """The choices, in one line."""
         chosen = [*map(str, self.cuts), *(f"{name} {value}" for name, value in self.details)]
         return "; ".join(chosen)
+
+    def __repr__(self) -> str:
+        return in_one_line(self)
 
     def __str__(self) -> str:
         lines = [

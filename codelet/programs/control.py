@@ -72,7 +72,7 @@ class Revolve:
         object.__setattr__(self, "snapshots", int(self.snapshots))
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class Repeat(Program):
     """Run a body a fixed number of times.
 
@@ -178,7 +178,7 @@ def _check_trip_count(trip_count: object, max_iterations: int | None) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class RepeatWhile(Program):
     """Run a body while a predicate is true: run `condition`, test the predicate, run the body, and start again.
 
@@ -290,7 +290,7 @@ class RepeatWhile(Program):
         yield from indented(_Nested(self.body))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Nested(Program):
     """A program indented once more in print."""
 
@@ -300,7 +300,7 @@ class _Nested(Program):
         yield from indented(self.program)
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class If(Program):
     """Run one program or another.
 
@@ -342,7 +342,7 @@ class If(Program):
             yield from other
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class Switch(Program):
     """Run the program that an integer selects.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from codelet.tracing.codelets import Codelet
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TracedCodelet(Unchanging):
     """A codelet for one combination of field types and static values.
 
@@ -99,11 +99,18 @@ class TracedCodelet(Unchanging):
         """Run the jaxpr on arrays, or on tracers, one for each input; outputs by name."""
         return dict(zip(self.outputs, jax_core.jaxpr_as_fun(self.jaxpr)(*inputs), strict=True))
 
+    def __repr__(self) -> str:
+        return f"<traced {self._signature}>"
+
     def __str__(self) -> str:
+        return f"{self._signature}\n{self.jaxpr}"
+
+    @property
+    def _signature(self) -> str:
         fields = [f"{name}: {kind}" for name, kind in self.inputs.items()]
         fields += [f"{name}={value!r}" for name, value in self.static.items()]
         results = ", ".join(f"{name}: {kind}" for name, kind in self.outputs.items())
-        return f"codelet {self.name}({', '.join(fields)}) -> {results}\n{self.jaxpr}"
+        return f"codelet {self.name}({', '.join(fields)}) -> {results}"
 
 
 def _traced_again(

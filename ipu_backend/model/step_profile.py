@@ -66,7 +66,7 @@ class CountedByKind:
         return self.cycles_of("host")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class StepProfile(CountedByKind):
     """The cost of one step, for all iterations of the loops around it.
 
@@ -100,9 +100,12 @@ class StepProfile(CountedByKind):
     turns_are_guessed: bool = False
     repeats = old_attribute("StepProfile.repeats", "iterations")
 
+    def __repr__(self) -> str:
+        return f"<StepProfile of {self.name!r}: {self.total_cycles:,} cycles, iterations: {self.iterations:,}>"
+
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """The phases of one iteration, in order: exchange of inputs, compute, and exchange of outputs.
+        """The phases of one iteration, in order: sync and exchange of inputs, compute, sync and exchange of outputs.
 
         >>> import codelet as cl
         >>> graph = cl.Graph(cl.IPU(num_tiles=2))

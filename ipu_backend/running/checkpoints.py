@@ -216,6 +216,9 @@ class Checkpoints:
         self.directory = Path(path)
         self.max_to_keep = max_to_keep
 
+    def __repr__(self) -> str:
+        return f"Checkpoints({str(self.directory)!r}, max_to_keep={self.max_to_keep})"
+
     @property
     def steps(self) -> list[int]:
         """The steps of all finished checkpoints, in ascending order.

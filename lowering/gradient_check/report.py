@@ -22,7 +22,7 @@ def number(value: float) -> str:
     return f"{value:.8g}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Finding:
     """A wrong gradient, or one that differences do not confirm.
 
@@ -44,6 +44,9 @@ class Finding:
     def kind(self) -> Kind:
         """Wrong, or why that is undecided."""
         return self.verdict.kind
+
+    def __repr__(self) -> str:
+        return f"<Finding {self}>"
 
     def __str__(self) -> str:
         where, found = "the whole program" if self.vertex is None else repr(self.vertex), self.verdict

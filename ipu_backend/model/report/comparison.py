@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from codelet.deprecated import callable_still, old_attribute
-from codelet.display import Text
+from codelet.display import Text, in_one_line
 from codelet.errors import CodeletError
 from codelet.files import written_whole
 from ipu_backend.model.report.record import Columns, Record
@@ -60,7 +60,7 @@ def _column(kind: str) -> str:
     return "_".join([*kind.replace(",", "").split(), "bytes"])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
     """Two profiles side by side. Made by `cl.compare`, which has an example.
 
@@ -153,6 +153,9 @@ class Comparison:
             for row in at.tolist():
                 name, change = table["name"][row], int(table["difference"][row])
                 yield f"  {change:+16,}  {name} ({table['status'][row]})"
+
+    def __repr__(self) -> str:
+        return in_one_line(self, "Comparison")
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
