@@ -448,6 +448,23 @@ def test_its_figures(figure):
     plt.close(axes.figure)
 
 
+def test_who_sends_to_whom():
+    import matplotlib.pyplot as plt
+
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    x, i = graph.add_variable("x", (4,)), cl.grid(4)
+    graph.set_tile_mapping(x, 1)
+    y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i], tile=i)
+    graph.set_tile_mapping(y, np.arange(4))
+    profile = cl.Engine(graph, cl.Repeat(10, graph.default_program)).profile()
+    axes = profile.plot("traffic")
+    sent = np.asarray(axes.images[0].get_array())
+    assert np.array_equal(sent != 0, [[False] * 4, [True, False, True, True], [False] * 4, [False] * 4])
+    assert np.array_equal(sent[1, [0, 2, 3]], [40, 40, 40])  # bytes of ten iterations
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("tile that receives", "tile that sends")
+    plt.close(axes.figure)
+
+
 def test_figures_that_cannot_be_drawn(monkeypatch):
     _, profile = small_profile()
     with pytest.raises(FigureError, match="expected: memory, live, timeline, balance"):

@@ -697,7 +697,7 @@ class Profile(CountedByKind):
 
         Args:
             figure: `"memory"` (bytes by tile), `"live"` (live bytes by step), `"timeline"` (sync, exchange and compute
-                over time) or `"balance"` (the compute share of each tile).
+                over time), `"balance"` (the compute share of each tile) or `"traffic"` (bytes from tile to tile).
             axes: matplotlib axes to draw into. Default: new ones.
 
         Returns:
