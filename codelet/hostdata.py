@@ -134,7 +134,7 @@ def _of_numbers(value: Any, variable: Place) -> jax.Array | None:
 
 
 def _beyond(numbers: np.ndarray, dtype: np.dtype) -> int | None:
-    """The first of whole numbers that lies beyond those of a dtype; None where all lie within."""
+    """The first of integers that lies beyond those of a dtype; None where all lie within."""
     ends: Any = jnp.iinfo(dtype) if jnp.issubdtype(dtype, jnp.integer) else jnp.finfo(dtype)
     least, most = int(float(ends.min)), int(float(ends.max))
     return next((own for own in numbers.reshape(-1).tolist() if not least <= own <= most), None)

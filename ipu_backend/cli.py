@@ -124,7 +124,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _take_counts(job: argparse.ArgumentParser, **meanings: str) -> None:
-    """Options of a job that are whole numbers from 1, by name, with what each means."""
+    """Options of a job that are integers from 1, by name, with what each means."""
     for name, meaning in meanings.items():
         job.add_argument(f"--{name}", type=_at_least(1), metavar="N", help=meaning)
 
@@ -312,7 +312,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run a job named on the command line.
 
     Args:
-        argv: the arguments; those of the process when left off.
+        argv: the arguments; default: those of the process.
 
     Raises:
         SystemExit: with status 2 for arguments that make no job, 1 for a job that cannot be done.

@@ -57,7 +57,7 @@ def group_points(links: Links, layer_of: LayerOf | None = None) -> Groups:
 
     Args:
         links: the links.
-        layer_of: the layer of a compute set by its name, "" for none; by the parts of names when left off.
+        layer_of: the layer of a compute set by its name, "" for none; default: by the parts of names.
     """
     families = links.graph.families
     sizes = [family.num_vertices for family in families]

@@ -116,7 +116,7 @@ def _multiplied(field: Field, eqn: Any, a: Array, b: Array) -> Array:
 
 
 def _power(field: Field, eqn: Any, x: Value, y: int) -> Sequence[Value]:
-    """A power by a whole number: of the square, where there is one in it."""
+    """A power by an integer: of the square, where there is one in it."""
     own, numbers = residues(x, field.draws), numbers_of(dtype_of(eqn))
     made = own if y % 2 else np.ones_like(own)
     if abs(y) > 1:
@@ -181,7 +181,7 @@ def divide(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
 
 
 def _bits(eqn: Any, name: str, first: Array, second: Array, both: Array) -> Array:
-    """An operation on truth values, or on the bits of integers."""
+    """An operation on booleans, or on the bits of integers."""
     return both if _is_bool(eqn) else uninterpreted(name, first, second)
 
 

@@ -169,7 +169,7 @@ def _by_pieces(a: np.ndarray, b: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _exact_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The product of matrices of whole numbers, below 2**53."""
+    """The product of matrices of integers, below 2**53."""
     return np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""Calls, loops and choices over the field: loops run as often as known numbers say, choices as known numbers do."""
+"""Calls, loops and branches over the field: loops run as often as known numbers say, branches as known numbers do."""
 
 from __future__ import annotations
 

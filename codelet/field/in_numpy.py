@@ -1,6 +1,6 @@
 """Equations of known values that NumPy computes just as JAX does, and at once: to compile them takes longer.
 
-They are moves, functions of whole numbers and truth values, and calls of these. Operations that round are JAX's alone.
+They are moves, functions of integers and booleans, and calls of these. Operations that round are JAX's alone.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def compared(name: str, first: Array, second: Array) -> Array:
 
 
 def alike(first: Array, second: Array) -> Array:
-    """Whether residues stand for the same number: a truth value of the two, in either order."""
+    """Whether residues stand for the same number: a boolean of the two, in either order."""
     both = extreme_of("eq", np.stack([first, second], 1))
     return np.where((first == second).all(0), 1, uninterpreted("eq", both))
 

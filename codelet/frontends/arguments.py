@@ -129,7 +129,7 @@ def type_of(value: Any) -> jax.ShapeDtypeStruct:
 
 
 def _yields_to(found: jax.ShapeDtypeStruct, expected: jax.ShapeDtypeStruct) -> bool:
-    """Whether an array may be given where another was: of one type, or a whole number for any plain number."""
+    """Whether an array may be given where another was: of one type, or an integer for any plain number."""
     if found.shape != expected.shape:
         return False
     whole = found.weak_type and expected.weak_type and jax.numpy.issubdtype(found.dtype, jax.numpy.integer)

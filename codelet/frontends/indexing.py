@@ -104,7 +104,7 @@ def gather(
     mode: Any,
     fill_value: Any,
 ) -> Any:
-    """Slices at places that are known late."""
+    """Slices at places known only at run time."""
     table, numbers, shape = walk.tensor(operand), dimension_numbers, operand.shape
     made = data_type(walk.equation.outvars[0].aval)[0]
     gone, indexed = numbers.collapsed_slice_dims, [int(d) for d in numbers.start_index_map]
@@ -177,7 +177,7 @@ def _starts(walk: Walk, starts: tuple[Value, ...]) -> list[Any]:
 
 @rule("dynamic_slice", by="`ops.dynamic_slice`; a view where the place is known")
 def dynamic_slice(walk: Walk, x: Value, *starts: Value, slice_sizes: tuple[int, ...]) -> Any:
-    """A part that begins at a place known late."""
+    """A part that begins at a place known only at run time."""
     places = _starts(walk, starts)
     if all(isinstance(own, int) for own in places):
         rows = zip(places, x.shape, slice_sizes, strict=True)
@@ -188,7 +188,7 @@ def dynamic_slice(walk: Walk, x: Value, *starts: Value, slice_sizes: tuple[int, 
 
 @rule("dynamic_update_slice", by="`ops.dynamic_update_slice`; copies where the place is known")
 def dynamic_update_slice(walk: Walk, x: Value, update: Value, *starts: Value) -> Any:
-    """An array with a part, that begins at a place known late, replaced."""
+    """An array with a part, that begins at a place known only at run time, replaced."""
     tensor, own, places = walk.tensor(x), walk.tensor(update), _starts(walk, starts)
     if all(isinstance(at, int) for at in places) and 0 not in update.shape:
         sides = zip(places, x.shape, update.shape, strict=True)

@@ -1,4 +1,4 @@
-"""Reductions, running sums and their like, sorting."""
+"""Reductions, prefix sums and their like, sorting."""
 
 from __future__ import annotations
 

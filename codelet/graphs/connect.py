@@ -41,7 +41,7 @@ def _integer() -> np.dtype:
 
 
 def check_fits(codelet: Codelet, name: str, index: Index, line: Line | None = None) -> None:
-    """See that whole numbers given to a field fit the dtype of plain integers.
+    """See that integers given to a field fit the dtype of plain integers.
 
     Raises:
         FieldTypeError: numbers too large.

@@ -22,7 +22,7 @@ from codelet.views.tensor import Tensor
 
 
 def _extent(size: Any) -> int | None:
-    """A size as a whole number; None where it is none."""
+    """A size as an integer; None where it is none."""
     if isinstance(size, (bool, np.bool_, str, Index, Tensor)):
         return None
     try:
@@ -51,7 +51,7 @@ def checked_shape(shape: Any, whose: str) -> tuple[int, ...]:
     """A shape as a tuple, from one number or a sequence of them.
 
     Raises:
-        VariableError: sizes that are not whole numbers from 0, or more elements than can be counted.
+        VariableError: sizes that are not integers from 0, or more elements than can be counted.
     """
     try:
         sizes = (shape,) if _extent(shape) is not None or isinstance(shape, (str, set, Index)) else tuple(shape)
@@ -78,7 +78,7 @@ def checked_depth(depth: Any, whose: str) -> int:
     """For how many values a stream has room.
 
     Raises:
-        VariableError: no whole number from 1.
+        VariableError: no integer from 1.
     """
     extent = _extent(depth)
     if not extent:

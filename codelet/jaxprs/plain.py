@@ -1,7 +1,7 @@
-"""Plain data: values as JSON has them, and arrays by number, from which the same values are made again.
+"""Plain data: values as JSON has them, and arrays by number, from which the same values are rebuilt.
 
-None, truth values, text and whole numbers stand for themselves. Everything else is a list that begins with a tag. The
-reader makes values of the types in its tables alone: nothing is imported, evaluated or called by a name from a file.
+None, booleans, text and integers stand for themselves. Everything else is a list that begins with a tag. The reader
+makes values of the types in its tables alone: nothing is imported, evaluated or called by a name from a file.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ def _python_type(value: type) -> Plain:
 
 
 def whole(plain: Plain, least: int = 0, most: int = (1 << 63) - 1) -> int:
-    """A whole number within bounds."""
+    """An integer within bounds."""
     check_form(type(plain) is int and least <= plain <= most, f"{plain!r:.40} for a whole number")
     return plain
 

@@ -141,7 +141,7 @@ def each_once(change: Change) -> Change:
 
 
 def rewrite(closed: jax_core.ClosedJaxpr, rule: Rule, *, everywhere: bool = False) -> jax_core.ClosedJaxpr:
-    """A jaxpr with functions in the place of some equations, in the bodies of loops and choices as well.
+    """A jaxpr with functions in the place of some equations, in the bodies of loops and branches as well.
 
     Args:
         closed: the jaxpr; itself, where the rule has nothing to do.
@@ -197,6 +197,6 @@ def _has_calls(jaxpr: jax_core.Jaxpr) -> bool:
 def inline(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr without calls of jitted functions, which would be traced anew by every transformation.
 
-    The bodies of loops and choices are without them as well.
+    The bodies of loops and branches are without them as well.
     """
     return rebuild(closed, _run_inlined) if _has_calls(closed.jaxpr) else closed

@@ -81,7 +81,7 @@ def _chooses(jaxpr: jax_core.Jaxpr) -> bool:
 
 
 def within_bounds(closed: jax_core.ClosedJaxpr, given: Sequence[Known] = ()) -> jax_core.ClosedJaxpr:
-    """A jaxpr that does nothing about indices beyond the ends where there are none, in loops and choices as well.
+    """A jaxpr that does nothing about indices beyond the ends where there are none, in loops and branches as well.
 
     Args:
         closed: the jaxpr.

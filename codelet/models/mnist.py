@@ -171,7 +171,7 @@ def mean_loss(graph: cl.Graph, logits: cl.Tensor, labels: cl.Tensor) -> cl.Tenso
 def slopes(
     graph: cl.Graph, x: cl.Tensor, labels: cl.Tensor, layers: Sequence[Layer]
 ) -> tuple[tuple[cl.Tensor, list[Layer]], cl.Program]:
-    """The mean loss of a batch and its gradient by the layers, forward and backward by vertices.
+    """The mean loss of a batch and its gradient with respect to the layers, forward and backward by vertices.
 
     Args:
         graph: receives the vertices.

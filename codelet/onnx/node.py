@@ -87,12 +87,12 @@ class OnnxNode:
 
 
 def whole_dtype() -> np.dtype:
-    """The dtype of whole numbers that an operator gives: 64 bits where JAX has them."""
+    """The dtype of integers that an operator gives: 64 bits where JAX has them."""
     return jax.dtypes.canonicalize_dtype(np.int64)
 
 
 def is_too_wide(value: Any) -> bool:
-    """Whether a known value has whole numbers that JAX's arrays do not have, as long as they have 32 bits."""
+    """Whether a known value has integers that JAX's arrays do not have, as long as they have 32 bits."""
     if not is_known(value) or value.dtype.kind not in "iu" or value.dtype.itemsize < 8 or whole_dtype().itemsize == 8:
         return False
     info = np.iinfo(np.int32 if value.dtype.kind == "i" else np.uint32)

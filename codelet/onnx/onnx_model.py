@@ -108,7 +108,7 @@ def _text(kind: Any) -> str:
 
 
 def _is_learned(array: np.ndarray) -> bool:
-    """Whether an initializer is a parameter: of floating point, or many whole numbers, as quantized weights are."""
+    """Whether an initializer is a parameter: of floating point, or many integers, as quantized weights are."""
     return jnp.issubdtype(array.dtype, jnp.floating) or array.size > 64
 
 

@@ -256,7 +256,7 @@ def as_known(value: Any) -> Any:
 
 
 def _may_be_large(node: OnnxNode, answer: Operator, operands: Sequence[Any]) -> bool:
-    """Whether a result may be: by its operands, by those that decide shapes, or by whole numbers in attributes."""
+    """Whether a result may be: by its operands, by those that decide shapes, or by integers in attributes."""
     sizes = sum(np.size(one) for k, one in enumerate(operands) if one is not None and k not in answer.by_type)
     numbers = (one for one in node.attributes.values() if isinstance(one, (int, list)))
     return bool(answer.fixed) or max(sizes, *map(_largest, numbers), 0) > _SURELY_FOLDED

@@ -149,7 +149,7 @@ def checked_grain(operation: str, grain: Any) -> int | None:
     """About how much a vertex is to have; None for the planner to choose.
 
     Raises:
-        OperationError: something else than a whole number from 1.
+        OperationError: something else than an integer from 1.
     """
     if grain is not None and not is_whole(grain, 1):
         raise OperationError(

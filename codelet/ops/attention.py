@@ -205,12 +205,12 @@ class _Attention:
         return softmax(self.graph, logits, **self.planned)
 
     def by_products(self, by_logits: Tensor, masks: Sequence[Tensor]) -> Tensor:
-        """The gradient by the products of queries and keys."""
+        """The gradient with respect to the products of queries and keys."""
         own = functools.partial(unweigh, scale=self.scale, **self.masking)
         return self.in_own(map_of(self.graph, own, by_logits, *masks, **self.planned, name="unweigh"))
 
     def by_bias(self, by_logits: Tensor, masks: Sequence[Tensor], bias: Tensor) -> Tensor:
-        """The gradient by the bias: summed where it is broadcast."""
+        """The gradient with respect to the bias: summed where it is broadcast."""
         assert self.bias is not None
         if masks:
             own = functools.partial(unmask, **self.masking)
@@ -254,7 +254,7 @@ def dot_product_attention(
         key: (B, S, K, H); K divides N.
         value: in the same shape.
         bias: added to the products of queries and keys; broadcasts to (B, N, T, S).
-        mask: which keys a query sees; of truth values, broadcasts to (B, N, T, S).
+        mask: which keys a query sees; of booleans, broadcasts to (B, N, T, S).
         scale: of the products; 1 / sqrt(H) when left off.
         is_causal: whether a query sees no keys beyond its position.
         grain: about how many multiply-adds, or elements, a vertex has; default: chosen by the planners.

@@ -175,8 +175,8 @@ def select_gradient(
         name: of the scope.
 
     Returns:
-        The gradients by `on_true` and `on_false`, each of its shape and dtype; None for numbers, and for tensors that
-        are not of floating point.
+        The gradients with respect to `on_true` and `on_false`, each of its shape and dtype; None for numbers, and for
+        tensors that are not of floating point.
 
     Raises:
         OperationError: shapes that do not fit.
@@ -225,7 +225,7 @@ def select_n(
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        which: the number of the case: int32, or truth values where there are two.
+        which: the number of the case: int32, or booleans where there are two.
         cases: tensors of one dtype.
         grain: about how many elements a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
@@ -367,7 +367,7 @@ def clamp_gradient(
         name: of the scope.
 
     Returns:
-        The gradients by `low`, `x` and `high`, each of its shape and dtype; None for numbers.
+        The gradients with respect to `low`, `x` and `high`, each of its shape and dtype; None for numbers.
 
     Raises:
         OperationError: shapes or dtypes that do not fit.

@@ -1,7 +1,8 @@
 """The arguments of convolutions, checked; and their operands seen as those of one kind of convolution.
 
-The gradient by the input is a convolution of the cotangent, among zeros where there are strides, with the kernel
-reversed; the gradient by the kernel one of the input, channels as batch, with the cotangent for the kernel.
+The gradient with respect to the input is a convolution of the cotangent, among zeros where there are strides, with the
+kernel reversed; the gradient with respect to the kernel one of the input, channels as batch, with the cotangent for the
+kernel.
 """
 
 from __future__ import annotations

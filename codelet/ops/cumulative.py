@@ -1,4 +1,4 @@
-"""Running sums, products, largest and smallest along an axis, as `jax.lax` has them: `cumsum` and its like.
+"""Prefix sums, products, largest and smallest along an axis, as `jax.lax` has them: `cumsum` and its like.
 
 Rows are whole; or blocks, where lines are fewer than the tiles and their length has a divisor. Then it is done first
 within each block, then over the blocks' last elements, then each block takes on the total of all before it.
@@ -146,7 +146,7 @@ def cumsum(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "cumsum",
 ) -> Tensor:
-    """Running sums along an axis, as `jax.lax.cumsum`.
+    """Prefix sums along an axis, as `jax.lax.cumsum`.
 
     Args:
         graph: where its compute sets are added, in a scope of its name.

@@ -75,8 +75,8 @@ def dot_general(
         a: the left operand.
         b: the right operand, of the same dtype.
         dimension_numbers: ((contracted of a, contracted of b), (batch of a, batch of b)).
-        preferred_element_type: dtype of the results; the operands' when left off.
-        partials: dtype of partial sums; float32 for floating point of 16 bits when left off, else the results'.
+        preferred_element_type: dtype of the results; default: the operands'.
+        partials: dtype of partial sums; default: float32 for floating point of 16 bits, else the results'.
         grain: about how many multiply-adds a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
         codelets: the codelets of its vertices.
@@ -285,7 +285,7 @@ def dot_general_gradient(
         name: of the scope.
 
     Returns:
-        The gradients by a and by b, each of its operand's shape and dtype.
+        The gradients with respect to a and by b, each of its operand's shape and dtype.
 
     Raises:
         OperationError: dimensions, shapes or dtypes that do not fit.

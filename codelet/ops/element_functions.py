@@ -136,7 +136,9 @@ def is_smooth(dtype: np.dtype | None) -> bool:
 
 
 def _slopes(own: ElementFunction, given: tuple[bool, ...], *elements: Any) -> list[Any]:
-    """The gradients by the smooth of a function's elements, from cotangents of those of its results that are given."""
+    """The gradients with respect to the smooth of a function's elements, from cotangents of those of its results that
+    are given.
+    """
     cotangents, elements = elements[: sum(given)], elements[sum(given) :]
     dtypes = [dtype for dtype in own.dtypes if dtype is not None]
     smooth = [k for k, dtype in enumerate(dtypes) if is_smooth(dtype)]
@@ -286,7 +288,7 @@ class Slopes(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def slopes_of(own: ElementFunction, given: tuple[bool, ...]) -> Slopes:
-    """The gradients by the smooth operands of a function, from the cotangents of some of its results.
+    """The gradients with respect to the smooth operands of a function, from the cotangents of some of its results.
 
     Args:
         own: the function.

@@ -98,9 +98,9 @@ def operation(function: Any = None, *, gradient: Rule | None = None) -> Any:
     Args:
         function: adds vertices, and returns tensors, in any pytree.
         gradient: the function that `cl.gradient` calls in place of adjoints of its vertices. It maps a graph and the
-            call to the gradients by the arguments by name, each in the structure of its argument, None for none; or
-            None where it does not apply. It is asked only for a call whose vertices are unchanged, and whose private
-            values no other vertex reads.
+            call to the gradients with respect to the arguments by name, each in the structure of its argument, None for
+            none; or None where it does not apply. It is asked only for a call whose vertices are unchanged, and whose
+            private values no other vertex reads.
 
     Raises:
         FieldTypeError: something that is no function.

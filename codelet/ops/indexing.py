@@ -208,7 +208,7 @@ def gather(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "gather",
 ) -> Tensor:
-    """Slices at places that are known late, as `jax.lax.gather`.
+    """Slices at places known only at run time, as `jax.lax.gather`.
 
     Args:
         graph: where its compute set is added, in a scope of its name.
@@ -216,7 +216,7 @@ def gather(
         start_indices: where slices begin.
         dimension_numbers: which dimensions are which.
         slice_sizes: of the slices.
-        mode: for out-of-range indices: "clip", "fill" or "promise_in_bounds"; "fill" when left off.
+        mode: for out-of-range indices: "clip", "fill" or "promise_in_bounds"; default: "fill".
         fill_value: their value by "fill"; NaN, or the least integer, when left off.
         unique_indices: whether it is promised that no two slices overlap, which makes its gradient faster.
         indices_are_sorted: whether it is promised that they are sorted.
@@ -396,7 +396,7 @@ def scatter(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "scatter",
 ) -> Tensor:
-    """An array with updates of slices at places that are known late, as `jax.lax.scatter` and its kin.
+    """An array with updates of slices at places known only at run time, as `jax.lax.scatter` and its kin.
 
     Args:
         graph: where its compute set is added, in a scope of its name.
@@ -406,7 +406,7 @@ def scatter(
         dimension_numbers: which dimensions are which. When left off, `operand.at[indices].op(updates)` of indices into
             the first dimension, counted from the end where they are negative.
         op: "set", "add", "multiply", "min" or "max".
-        mode: for out-of-range indices: "clip", "drop" or "promise_in_bounds"; "drop" when left off.
+        mode: for out-of-range indices: "clip", "drop" or "promise_in_bounds"; default: "drop".
         unique_indices: whether it is promised that no two name the same element, as JAX asks where "multiply" is
             differentiated by the updates.
         indices_are_sorted: whether it is promised that they are sorted.

@@ -83,10 +83,10 @@ def take(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         x: the tensor to look up in.
-        indices: whole numbers, counted from the end where they are negative.
+        indices: integers, counted from the end where they are negative.
         axis: along which; None for elements of all of `x`, in row-major order.
         mode: for out-of-range indices: "fill" (default), "clip", as in `numpy.take`, where a negative index becomes 0,
-            or "wrap"; "fill" when left off.
+            or "wrap"; default: "fill".
         fill_value: by "fill"; NaN, or the least integer, when left off.
         grain: about how many elements a vertex looks up; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
@@ -464,7 +464,7 @@ def dynamic_update_slice_gradient(
         name: of the scope.
 
     Returns:
-        The gradient by `x`, which is 0 in the slice, and by `update`, which is the slice of the cotangent.
+        The gradient with respect to `x`, which is 0 in the slice, and by `update`, which is the slice of the cotangent.
 
     Raises:
         OperationError: starts or shapes that do not fit.

@@ -43,7 +43,7 @@ def slopes_of_deviations(cotangent, x, mean, *, axes, count):
 
 
 def _floating(dtype: np.dtype) -> np.dtype:
-    """The dtype of means: whole numbers have those that JAX has."""
+    """The dtype of means: integers have those that JAX has."""
     return dtype if jnp.issubdtype(dtype, jnp.inexact) else np.dtype(jnp.zeros((), float).dtype)
 
 
@@ -320,7 +320,7 @@ def running_average_gradient(
         name: of the scope.
 
     Returns:
-        The gradients by `average` and `own`, each of its shape and dtype.
+        The gradients with respect to `average` and `own`, each of its shape and dtype.
 
     Raises:
         OperationError: operands that differ in shape or dtype.

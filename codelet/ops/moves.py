@@ -2,8 +2,8 @@
 
 All of them give views, which take no vertex, no memory and no cycle: a vertex that reads one receives its elements.
 Only operands of several dtypes are cast first. Methods of `Tensor` have no function here: `transpose`, `reshape`,
-`broadcast_to`, `expand`, `squeeze`, and `x[a:b:s]` for a slice with strides. Slices at places that are known late are
-in `lookups.py`.
+`broadcast_to`, `expand`, `squeeze`, and `x[a:b:s]` for a slice with strides. Slices at places known only at run time
+are in `lookups.py`.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ def lax_pad_gradient(
         name: of the scope.
 
     Returns:
-        The gradient by `x`, a view of the cotangent, and by `padding_value`; None for a number.
+        The gradient with respect to `x`, a view of the cotangent, and by `padding_value`; None for a number.
 
     Raises:
         OperationError: a value or widths that do not fit, or a cotangent that is not of the result's shape and dtype.

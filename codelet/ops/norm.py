@@ -1,4 +1,4 @@
-"""Batch, layer and group norms, each with its gradients by the tensor, the scale and the offset.
+"""Batch, layer and group norms, each with its gradients with respect to the tensor, the scale and the offset.
 
 Statistics of floating point of 16 bits are kept in float32. Where the elements normalized together are whole on a tile,
 one codelet does all; else sums and sums of squares are added up over the tiles, the variance being the mean square
@@ -214,7 +214,7 @@ def batch_norm_inference_gradient(
         name: of the scope.
 
     Returns:
-        The gradients by `x`, `scale`, `offset`, `mean` and `variance`, each of its shape and dtype.
+        The gradients with respect to `x`, `scale`, `offset`, `mean` and `variance`, each of its shape and dtype.
 
     Raises:
         OperationError: shapes that do not fit, or an axis that there is not.
@@ -276,7 +276,7 @@ def batch_norm_gradient(
         name: of the scope.
 
     Returns:
-        The gradients by `x`, `scale` and `offset`, each of its shape and dtype.
+        The gradients with respect to `x`, `scale` and `offset`, each of its shape and dtype.
 
     Raises:
         OperationError: shapes that do not fit, or an axis that there is not.
@@ -369,7 +369,7 @@ def layer_norm_gradient(
         name: of the scope.
 
     Returns:
-        The gradients by `x`, `scale` and `offset`, each of its shape and dtype.
+        The gradients with respect to `x`, `scale` and `offset`, each of its shape and dtype.
 
     Raises:
         OperationError: shapes or statistics that do not fit, or an axis that there is not.
@@ -519,7 +519,7 @@ def group_norm_gradient(
         name: of the scope.
 
     Returns:
-        The gradients by `x`, `scale` and `offset`, each of its shape and dtype.
+        The gradients with respect to `x`, `scale` and `offset`, each of its shape and dtype.
 
     Raises:
         OperationError: shapes, groups or statistics that do not fit, or an axis that there is not.

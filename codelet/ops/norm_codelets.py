@@ -66,7 +66,9 @@ def moments_of_rows(x, *, axes, partials):
 
 @both
 def sum_slopes(cotangent, x, mean, variance, *, axes, spread, eps):
-    """The summands of the gradients by scale and offset: `axes` are those of the statistics, `spread` those summed."""
+    """The summands of the gradients with respect to scale and offset: `axes` are those of the statistics, `spread`
+    those summed.
+    """
     wide = cotangent.astype(mean.dtype)
     normal = _normal(x.astype(mean.dtype), mean, variance, axes, eps)
     return {"scale": jnp.sum(wide * normal, spread), "offset": jnp.sum(wide, spread)}

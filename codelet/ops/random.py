@@ -183,7 +183,7 @@ def random_bits(
         graph: where its compute set is added, in a scope of its name.
         shape: of the results.
         key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
-        dtype: of the results, unsigned integers: uint32 when left off, uint64 with x64.
+        dtype: of the results, unsigned integers: default: uint32, uint64 with x64.
         grain: about how many elements a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
@@ -315,12 +315,12 @@ def bernoulli(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "bernoulli",
 ) -> Tensor:
-    """Truth values, true with probability `p`, as `jax.random.bernoulli` draws them.
+    """Booleans, true with probability `p`, as `jax.random.bernoulli` draws them.
 
     Args:
         graph: where its compute set is added, in a scope of its name.
         p: a number from 0 to 1, or a tensor that broadcasts to the results.
-        shape: of the results; that of `p` when left off.
+        shape: of the results; default: that of `p`.
         key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
         mode: "high" draws twice as many bits, for probabilities near 0.
         grain: about how many elements a vertex has; default: chosen by the planner.
@@ -491,7 +491,7 @@ def fold_in(graph: Graph, key: Any, data: Tensor | int, *, name: str = "fold_in"
     Args:
         graph: where its compute set is added, in a scope of its name.
         key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
-        data: a whole number, or a scalar tensor of integers: the `index` of a `cl.Repeat`, say.
+        data: an integer, or a scalar tensor of integers: the `index` of a `cl.Repeat`, say.
         name: of the scope.
 
     Raises:

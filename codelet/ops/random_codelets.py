@@ -85,7 +85,7 @@ def draw_normal(key, counter, *, dtype):
 
 @both
 def draw_truth(key, counter, *, p, count, mode, dtype):
-    """Truth values, true with a probability."""
+    """Booleans, true with a probability."""
     return _bernoulli(key, counter, np.array(p, dtype), count, mode)
 
 

@@ -64,7 +64,7 @@ def lstm_gates(by_x, by_h, bias, c):
 
 @both
 def lstm_gates_slope(cotangent_h, cotangent_c, by_x, by_h, bias, c):
-    """The gradients by the sum that goes into the gates, and by c."""
+    """The gradients with respect to the sum that goes into the gates, and by c."""
     _, pull = jax.vjp(lambda by_x, c: _lstm(by_x, by_h, bias, c), by_x, c)
     by_gates, by_c = pull((cotangent_h, cotangent_c))
     return {"by_gates": by_gates, "by_c": by_c}
@@ -78,7 +78,7 @@ def gru_gates(by_x, by_h, bias, bias_n, h):
 
 @both
 def gru_gates_slope(cotangent_h, by_x, by_h, bias, bias_n, h):
-    """The gradients by the inputs of the gates from x and from h, and by h itself."""
+    """The gradients with respect to the inputs of the gates from x and from h, and by h itself."""
     _, pull = jax.vjp(lambda by_x, by_h, h: _gru(by_x, by_h, bias, bias_n, h), by_x, by_h, h)
     from_x, from_h, direct = pull(cotangent_h)
     return {"from_x": from_x, "from_h": from_h, "direct": direct}
@@ -150,7 +150,7 @@ class _Cell:
         return by_vectors.reshape(vectors.shape), by_weight
 
     def by_bias(self, by_gates: Tensor, name: str) -> Tensor:
-        """The gradient by a bias: summed over the batch."""
+        """The gradient with respect to a bias: summed over the batch."""
         return sum_of(self.graph, by_gates, 0, name=name).flatten()
 
 

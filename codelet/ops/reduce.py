@@ -222,7 +222,7 @@ def sum(
         graph: where its compute sets are added, in a scope of its name.
         x: the tensor to reduce.
         axis: one axis or several; default: all.
-        dtype: of the result; as `jax.numpy` has it when left off.
+        dtype: of the result; default: as `jax.numpy` has it.
         keepdims: whether reduced dimensions stay, of one element.
         grain: about how many elements a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.

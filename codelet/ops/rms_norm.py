@@ -1,4 +1,5 @@
-"""The root-mean-square norm, and its gradients by the tensor and by the scale: statistics in float32 at least.
+"""The root-mean-square norm, and its gradients with respect to the tensor and by the scale: statistics in float32 at
+least.
 
 Rows are whole where one codelet does all the cheapest; else sums of squares are added up over the tiles.
 """
@@ -198,7 +199,7 @@ def rms_norm_gradient(
         name: of the scope.
 
     Returns:
-        The gradients by `x` and `scale`, each of its shape and dtype.
+        The gradients with respect to `x` and `scale`, each of its shape and dtype.
 
     Raises:
         OperationError: shapes that do not fit, or an axis that there is not.

@@ -95,7 +95,7 @@ class Rows:
             results: of the codelets: which axes each has, and its dtype.
             along: the axes of rows afterwards.
             add: puts partial results together.
-            partials: their dtype; the results' when left off.
+            partials: their dtype; default: the results'.
             static: more static values than `axes`, the axes of rows.
         """
         names = iter(["rows", *(f"rows{k}" for k in range(2, 99))])

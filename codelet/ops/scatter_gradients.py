@@ -194,7 +194,7 @@ def scatter_gradient(
         name: of the scope.
 
     Returns:
-        The gradients by `operand` and `updates`, each of its shape and dtype.
+        The gradients with respect to `operand` and `updates`, each of its shape and dtype.
 
     Raises:
         OperationError: arguments that do not fit together, or an `operand` or `result` that is missing.

@@ -1,4 +1,4 @@
-"""Sorting: `sort`, `sort_together` and `argsort` along an axis, and the gradient by the permutation.
+"""Sorting: `sort`, `sort_together` and `argsort` along an axis, and the gradient with respect to the permutation.
 
 `sort_planning.py` plans them, and says how lines are sorted that are cut over several tiles.
 """

@@ -73,7 +73,7 @@ def take_turn(graph: Graph, x: Tensor, place: Tensor, grain: int | None = None) 
         graph: where.
         x: of shape (rows, ...).
         place: of shape () and integers.
-        grain: elements of a vertex, at most; of a tile when left off.
+        grain: elements of a vertex, at most; default: of a tile.
     """
     shape = _rows(x)
     rows = x.reshape(x.shape[0], *shape)

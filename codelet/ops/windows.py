@@ -77,7 +77,9 @@ class WindowedDimension:
 
     @property
     def transposed(self) -> WindowedDimension:
-        """The windows of results that meet an element, the taps backwards: as gradients by the operand have."""
+        """The windows of results that meet an element, the taps backwards: as gradients with respect to the operand
+        have.
+        """
         solved = self.line.solved(RESULT, position := 2)
         assert not isinstance(solved, Refused)
         line = solved.after({position: Line.of(0, {RESULT: 1}), TAP: Line.of(self.taps - 1, {TAP: -1})})

@@ -74,7 +74,7 @@ def _slice_parts(index: Index, item: slice, dimension: int) -> tuple[Index | Rag
 
 
 def _as_mask(item: object) -> np.ndarray | None:
-    """An array of truth values among the items of an indexing; None for anything else."""
+    """An array of booleans among the items of an indexing; None for anything else."""
     if not isinstance(item, list) and (not hasattr(item, "__array__") or isinstance(item, (NoNumber, Tracer))):
         return None
     try:

@@ -43,7 +43,7 @@ class EngineMachine:
         programs: by name; each is told how it is compiled, where the execution is not the fused one.
         execution: `"fused"`, `"tiles"` or `"addresses"`.
         placement: how what the graph leaves without a tile is placed.
-        mesh: the devices that variables, or tiles, are dealt to; one device when left off.
+        mesh: the devices that variables, or tiles, are dealt to; default: one device.
 
     Attributes:
         execution: how values are stored.

@@ -278,7 +278,7 @@ class LoadedProgram:
             self.__dict__.pop(name, None)
 
     def _run_lean(self, arrays: Arrays, connections: Connections, *, wait: bool) -> None:
-        """Run it without what it makes for itself alone, which is made again where it is asked for."""
+        """Run it without what it makes for itself alone, which is recomputed where it is asked for."""
         lean, (part,) = self.lean, self.parts
         assert lean is not None
         assert isinstance(part, Together)

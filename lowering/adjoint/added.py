@@ -38,5 +38,5 @@ def new_vertices(graph: Graph, name: str, codelet: Codelet, **fields: object) ->
 
 
 def zeros(tensor: Tensor) -> Copy:
-    """A copy of zeros to a tensor, of whatever dtype it is: a bool takes no whole number."""
+    """A copy of zeros to a tensor, of whatever dtype it is: a bool takes no integer."""
     return Copy(np.zeros((), tensor.dtype), tensor)

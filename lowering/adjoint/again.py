@@ -93,7 +93,7 @@ class Chain:
         }
 
     def makeable(self, segments: Sequence[Segment]) -> frozenset[Variable]:
-        """The variables that can be made again.
+        """The variables that can be recomputed.
 
         Only steps of one segment that may run again write them, none of which adds to the old value; and all that they
         their operands have their old values: recomputed too, or written by nobody later. A variable that somebody reads

@@ -69,7 +69,7 @@ class Stages:
     Attributes:
         chain: the steps.
         segments: the stages.
-        makeable: the variables that can be made again, the others are kept.
+        makeable: the variables that can be recomputed, the others are kept.
         part: bytes are counted in parts of so many.
     """
 

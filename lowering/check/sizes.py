@@ -38,7 +38,7 @@ def check_machine_size(plan: Plan, keep: Collection[Variable] | None = None) -> 
 
     Args:
         plan: the plan.
-        keep: the variables that are always there; `plan.lasting` when left off.
+        keep: the variables that are always there; default: `plan.lasting`.
 
     Raises:
         OutOfTileMemoryError: they do not: naming the largest.

@@ -358,7 +358,7 @@ def emit(plan: Plan, execution: Execution | None = None) -> Callable[..., list[A
 
     Args:
         plan: what to run.
-        execution: how values are stored; in logical order when left off.
+        execution: how values are stored; default: in logical order.
 
     Returns:
         A function from what is held of the plan's inputs, and then the values of its input streams, stacked, to the

@@ -209,7 +209,7 @@ def _by_scope(plan: Plan, runs: Mapping[Step, int], found: Mapping[str, int]) ->
 
 
 def _around(plan: Plan, runs: Mapping[Step, int], jaxpr: jax_core.Jaxpr, found: int) -> Work:
-    """What is moved, and may be, around steps: for the whole, and each time for each of its loops, choices and calls.
+    """What is moved, and may be, around steps: for the whole, and each time for each of its loops, branches and calls.
 
     Twice the elements of what is given and results, of streams among them, and of all variables that are touched; and
     each iteration of a loop, of what it carries.

@@ -1,10 +1,10 @@
-"""Recompute: what an iteration of a loop computes element by element is computed again for its gradient, not kept.
+"""Recompute: what an iteration of a loop computes element by element is recomputed for its gradient, not kept.
 
 In reverse mode a loop keeps for every turn whatever its derivative needs: of a codelet of a hundred equations some
 forty arrays, and writing them takes far longer than computing them. With the body of a scan under `jax.checkpoint`,
 what goes into an iteration is kept, and what is costly in it (products, reductions, gathers, random numbers); the rest
-is computed again. Measured on two CPU cores: the gradient of 20 steps of lattice Boltzmann on 512 x 128 cells takes 5
-to 7 ms a step so, and 68 ms else. Nothing changes for the value alone.
+is recomputed. Measured on two CPU cores: the gradient of 20 steps of lattice Boltzmann on 512 x 128 cells takes 5 to 7
+ms a step so, and 68 ms else. Nothing changes for the value alone.
 """
 
 from __future__ import annotations

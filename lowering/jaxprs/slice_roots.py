@@ -1,4 +1,4 @@
-"""Slice roots: a slice, at a place that is known late, of what is a rearrangement of an array as one of that array.
+"""Slice roots: a slice, at a place known only at run time, of what is a rearrangement of an array as one of that array.
 
 `vmap` and the reads of vertices rearrange whole arrays before they take or put a slice. Of the array itself it is a
 slice as well, where each dimension that it has a part of is one of the array's; and a part alone is rearranged then.

@@ -238,8 +238,8 @@ def live_ranges(exchange: Exchange, keep: Collection[Variable] | None = None) ->
 
     Args:
         exchange: what the steps of the placed plan move.
-        keep: the variables that hold a value before and after the program; `plan.lasting` when left off. Constants,
-            and what the program reads before it has written it, always do.
+        keep: the variables that hold a value before and after the program; default: `plan.lasting`. Constants, and what
+            the program reads before it has written it, always do.
 
     >>> import codelet as cl
     >>> from lowering.machine.exchange import plan_exchange

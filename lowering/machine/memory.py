@@ -169,7 +169,7 @@ class Memory:
         return int(live.argmax()) if live.any() else None
 
     def largest_on(self, tile: int, count: int = 5, moment: int | None = None) -> list[Occupant]:
-        """What takes most on a tile, the largest first: at one moment, or at any when it is left off.
+        """What takes most on a tile, the largest first: at one moment, default: or at any.
 
         Raises:
             TileError: a tile that does not exist.

@@ -200,7 +200,7 @@ def checked_tile(tile: object, target: Target) -> int:
     """The number of a tile that a target has.
 
     Raises:
-        TileError: it has none of that number, or what was given is no whole number.
+        TileError: it has none of that number, or what was given is no integer.
     """
     whole = is_whole(tile)
     if not whole or not 0 <= int(tile) < target.num_tiles:  # type: ignore[call-overload]

@@ -126,7 +126,7 @@ def locate(source: Source, homes: Homes, needed: Sequence[Elements] = ()) -> Loc
     Args:
         source: of which.
         homes: where variables live.
-        needed: by device those that matter; all when left off.
+        needed: by device those that matter; default: all.
     """
     if isinstance(source, Variable) and needed:
         rows = _rows(homes[source], needed)

@@ -96,7 +96,7 @@ class _Costs:
     Args:
         plan: of which.
         count: of devices.
-        device: one in the middle when left off.
+        device: default: one in the middle.
     """
 
     def __init__(self, plan: Plan, count: int, device: int | None = None):

@@ -111,8 +111,8 @@ class MeshFused(Execution):
     Args:
         plan: of which all that will be run is a part.
         mesh: of devices.
-        homes: where variables live; chosen when left off.
-        replicas: along an axis of the mesh, each over the devices of the others; one when left off.
+        homes: where variables live; default: chosen.
+        replicas: along an axis of the mesh, each over the devices of the others; default: one.
     """
 
     def __init__(self, plan: Plan, mesh: Mesh, homes: Homes | None = None, replicas: Replicas | None = None):

@@ -217,7 +217,7 @@ def tree_ensemble_regressor(node: OnnxNode, x: Any) -> Any:
 
 
 def class_labels(node: OnnxNode, *names: str) -> np.ndarray:
-    """The labels of classes, which are whole numbers."""
+    """The labels of classes, which are integers."""
     labels = next((node.attribute(name) for name in names if node.attribute(name)), None)
     if labels is None:
         raise node.error("its classes are strings", given="labels that are strings", expected=" or ".join(names))
