@@ -258,7 +258,7 @@ WRONG: dict[str, Callable[[cl.Graph], Any]] = {
     "an array of JAX": lambda graph: jnp.ones(3),
     "a function": lambda graph: len,
     "a function of nothing": lambda graph: lambda: 3,
-    "a tensor of whole numbers": lambda graph: graph.add_variable("wrong/whole", (5, 3), jnp.int32),
+    "a tensor of integers": lambda graph: graph.add_variable("wrong/whole", (5, 3), jnp.int32),
     "a tensor of nothing": lambda graph: graph.add_variable("wrong/empty", (0, 6)),
     "a number of a tensor": lambda graph: graph.add_variable("wrong/number", ()),
     "a tensor of another graph": lambda graph: cl.Graph().add_variable("x", (4, 6)),

@@ -417,7 +417,7 @@ def _of_max(ops, graph, x, i, **others):
 
 MISTAKES = {
     "axis": (OperationError, "axis of ops.take", lambda ops, g, x, i: ops.take(g, x, i, 2)),
-    "mode": (OperationError, "mode of ops.take is none", lambda ops, g, x, i: ops.take(g, x, i, 0, mode="raise")),
+    "mode": (OperationError, "mode of ops.take is unknown", lambda ops, g, x, i: ops.take(g, x, i, 0, mode="raise")),
     "floats": (OperationError, "no integers", lambda ops, g, x, i: ops.take(g, x, x, 0)),
     "table": (OperationError, "rows and columns", lambda ops, g, x, i: ops.embedding(g, x[0], i)),
     "numbers": (FieldTypeError, "something else than a tensor", lambda ops, g, x, i: ops.take(g, x, [1, 2], 0)),

@@ -130,13 +130,13 @@ def test_copies_within_a_tile():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"sync_cycles": -1}, "sync_cycles is not a whole number from 0"),
-        ({"num_workers": 0}, "num_workers is not a whole number from 1"),
-        ({"num_tiles": 1.5}, "num_tiles is not a whole number from 1"),
+        ({"sync_cycles": -1}, "sync_cycles is not an integer from 0"),
+        ({"num_workers": 0}, "num_workers is not an integer from 1"),
+        ({"num_tiles": 1.5}, "num_tiles is not an integer from 1"),
         ({"paired_exchange": 1}, "paired_exchange is neither True nor False"),
         ({"clock_hertz": True}, "clock_hertz is not a number from 1"),
-        ({"route": (52, 2, 0)}, "rows of a route is not a whole number from 1\n  given:    0"),
-        ({"route": (-1, 2, 23)}, "cycles of a route is not a whole number from 0"),
+        ({"route": (52, 2, 0)}, "rows of a route is not an integer from 1\n  given:    0"),
+        ({"route": (-1, 2, 23)}, "cycles of a route is not an integer from 0"),
     ],
 )
 def test_numbers_no_machine_has(changes, said):

@@ -177,7 +177,7 @@ def divide(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
     return [Unknown(numbers.multiply(first, numbers.inverse(second)), dtype_of(eqn))]
 
 
-# --- truth values -------------------------------------------------------------------------------------------
+# --- booleans -------------------------------------------------------------------------------------------
 
 
 def _bits(eqn: Any, name: str, first: Array, second: Array, both: Array) -> Array:
@@ -210,7 +210,7 @@ def complement(eqn: Any, a: Array) -> Array:
 
 @meaning(
     "select_n",
-    said="`c * b + (1 - c) * a` of a truth value c that is not known",
+    said="`c * b + (1 - c) * a` of a boolean c that is not known",
     degree=summed,
     takes_complex=True,
     is_exact=lambda eqn: len(eqn.invars) == 3 and eqn.invars[0].aval.dtype == bool,

@@ -128,7 +128,7 @@ def while_(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
     "cond",
     every=True,
     degree=None,
-    said="the branch that a known number chooses; of a truth value that is not known, as `select_n`",
+    said="the branch that a known number chooses; of a boolean that is not known, as `select_n`",
 )
 def cond(field: Field, eqn: Any, which: Value, *operands: Value) -> Sequence[Value]:
     branches = eqn.params["branches"]

@@ -31,7 +31,7 @@ _BY_ELEMENT: dict[str, Callable[..., Any]] = {
     "xor": np.bitwise_xor,
     "not": np.invert,
 }
-"""Functions by element of whole numbers, which go round at the ends of their range."""
+"""Functions by element of integers, which go round at the ends of their range."""
 
 
 def _iota(eqn: jax_core.JaxprEqn) -> Array:

@@ -108,7 +108,7 @@ def _compared(field: Field, eqn: Any, operands: Sequence[Value]) -> tuple[Array,
 
 
 @meaning(
-    "lt gt le ge", said="a truth value of which nothing is known but that one of `a < b`, `b <= a` holds", degree=hashed
+    "lt gt le ge", said="a boolean of which nothing is known but that one of `a < b`, `b <= a` holds", degree=hashed
 )
 def comparison(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
     return [Unknown(compared(eqn.primitive.name, *_compared(field, eqn, (a, b))), bool)]
@@ -130,7 +130,7 @@ def alike(first: Array, second: Array) -> Array:
 
 @meaning(
     "eq ne",
-    said="a truth value of which nothing is known but that it is the same for swapped operands; false beside infinity",
+    said="a boolean of which nothing is known but that it is the same for swapped operands; false beside infinity",
     takes_complex=True,
     degree=hashed,
 )

@@ -68,7 +68,7 @@ def tile_index(tile: object) -> Index:
     index = as_index(tile)
     if index is None:
         raise TileError(
-            "a tile is not a whole number",
+            "a tile is not an integer",
             given=repr(tile),
             expected="an integer, an index expression, or an integer array over the grid",
         )

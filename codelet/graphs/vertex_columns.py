@@ -82,7 +82,7 @@ def not_a_vertex(compute_set: object, codelet: object, unnamed: tuple[object, ..
 
 
 WHOLE_NUMBER = object()
-"""What a `Site` expects where a field is given another whole number each time."""
+"""What a `Site` expects where a field is given another integer each time."""
 
 Site = tuple[CodeType, ComputeSet, Codelet, tuple[object, ...], tuple[object, ...], Columns, int, bool]
 """What an instruction of the user's, the call of `add_vertex` in a loop, say, did last.

@@ -23,10 +23,10 @@ from jax.extend import core as jax_core
 from codelet.jaxprs.primitive_set import FORMS, public_primitives
 
 Plain = Any
-"""None, a truth value, a whole number, text, or a list or dict of plain data."""
+"""None, a boolean, an integer, text, or a list or dict of plain data."""
 
 MOST_BITS = 1 << 12
-"""Bits of the largest whole number."""
+"""Bits of the largest integer."""
 
 
 class NotPlainError(Exception):
@@ -262,7 +262,7 @@ def _python_type(value: type) -> Plain:
 
 def whole(plain: Plain, least: int = 0, most: int = (1 << 63) - 1) -> int:
     """An integer within bounds."""
-    check_form(type(plain) is int and least <= plain <= most, f"{plain!r:.40} for a whole number")
+    check_form(type(plain) is int and least <= plain <= most, f"{plain!r:.40} for an integer")
     return plain
 
 

@@ -26,7 +26,7 @@ _MOST_FOLDED = 1 << 22
 """Elements of a result that is computed when the model is traced."""
 
 _SURELY_FOLDED = 1 << 10
-"""Elements of operands, and whole numbers in attributes, up to which no result is large."""
+"""Elements of operands, and integers in attributes, up to which no result is large."""
 
 MOST_NODES = 200_000
 """Nodes that are evaluated, in functions, branches and turns of loops as often as these are."""

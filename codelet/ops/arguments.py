@@ -153,7 +153,7 @@ def checked_grain(operation: str, grain: Any) -> int | None:
     """
     if grain is not None and not is_whole(grain, 1):
         raise OperationError(
-            f"grain of ops.{operation} is not a whole number from 1",
+            f"grain of ops.{operation} is not an integer from 1",
             given=repr(grain),
             expected="about how many multiply-adds, or elements, a vertex has",
         )
@@ -172,7 +172,7 @@ def checked_shape(operation: str, shape: Any) -> tuple[int, ...]:
         own = (-1,)
     if not all(is_whole(n, 0) for n in own):
         raise OperationError(
-            f"the shape of ops.{operation} is none", given=repr(shape), expected="a tuple of whole numbers from 0"
+            f"the shape of ops.{operation} is invalid", given=repr(shape), expected="a tuple of integers from 0"
         )
     return own
 

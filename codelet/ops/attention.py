@@ -109,7 +109,7 @@ class _Attention:
         self.scale = 1 / self.size**0.5 if scale is None else float(scale)
         if mask is not None and mask.dtype != np.bool_:
             raise OperationError(
-                f"mask of ops.{operation} is not of truth values",
+                f"mask of ops.{operation} is not of booleans",
                 given=mask,
                 expected="bool: what takes part; numbers to be added are a bias",
             )

@@ -208,7 +208,7 @@ def _checked_cases(name: str, graph: Graph, which: Tensor, cases: tuple[Tensor, 
         raise OperationError(
             f"ops.{name} cannot choose among {len(cases)} cases by this",
             given=which,
-            expected="truth values for at most two, else int32",
+            expected="booleans for at most two, else int32",
         )
 
 

@@ -84,7 +84,7 @@ class Sizes:
 def _checked_groups(name: str, what: str, count: Any) -> int:
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise OperationError(
-            f"{what} of ops.{name} is not a whole number from 1",
+            f"{what} of ops.{name} is not an integer from 1",
             given=repr(count),
             expected="how many groups there are",
         )

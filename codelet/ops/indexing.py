@@ -64,7 +64,7 @@ def checked_mode(name: str, mode: Any) -> str:
         return {Mode.CLIP: "clip", Mode.FILL_OR_DROP: "fill", Mode.PROMISE_IN_BOUNDS: "promise_in_bounds"}[own]
     except (KeyError, ValueError, TypeError):
         raise OperationError(
-            f"mode of ops.{name} is none", given=repr(mode), expected="'clip', 'fill' or 'promise_in_bounds'"
+            f"mode of ops.{name} is unknown", given=repr(mode), expected="'clip', 'fill' or 'promise_in_bounds'"
         ) from None
 
 
@@ -427,7 +427,7 @@ def scatter(
     own = checked_mode(name, mode)
     if op not in SCATTERS:
         raise OperationError(
-            f"op of ops.{name} is none", given=repr(op), expected=" or ".join(repr(own) for own in SCATTERS)
+            f"op of ops.{name} is unknown", given=repr(op), expected=" or ".join(repr(own) for own in SCATTERS)
         )
     by_rows = dimension_numbers is None
     if by_rows:

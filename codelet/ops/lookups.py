@@ -33,7 +33,7 @@ _MODES = {None: "fill", "fill": "fill", "clip": "clip", "wrap": "promise_in_boun
 def _rows(name: str, x: Tensor, indices: Tensor, axis: Any, mode: Any) -> tuple[Tensor, Any, tuple[int, ...], int]:
     """The elements looked up along an axis, with the dimension numbers and slice sizes of its gather, and the axis."""
     if mode not in _MODES:
-        raise OperationError(f"mode of ops.{name} is none", given=repr(mode), expected="'fill', 'clip' or 'wrap'")
+        raise OperationError(f"mode of ops.{name} is unknown", given=repr(mode), expected="'fill', 'clip' or 'wrap'")
     if not jnp.issubdtype(indices.dtype, jnp.integer):
         raise OperationError(f"the indices of ops.{name} are no integers", given=indices, expected="int32, say")
     source, at = (x.flatten(), 0) if axis is None else (x, checked_axis(name, "axis", axis, x.ndim))
@@ -227,7 +227,7 @@ def embedding_gradient(
 
 def _check_table(name: str, table: Tensor) -> None:
     if table.ndim != 2:
-        raise OperationError(f"the table of ops.{name} is none", given=table, expected="rows and columns")
+        raise OperationError(f"the table of ops.{name} is no matrix", given=table, expected="rows and columns")
 
 
 # --- slices at places that are known late ---------------------------------------------------------------------
@@ -241,7 +241,7 @@ def _checked_starts(name: str, graph: Graph, x: Tensor, starts: Sequence[Any], s
         assert isinstance(start, Tensor)
         if start.shape or not jnp.issubdtype(start.dtype, jnp.integer):
             raise OperationError(
-                f"start {k} of ops.{name} is no whole number", given=start, expected="an integer, of shape ()"
+                f"start {k} of ops.{name} is no integer", given=start, expected="an integer, of shape ()"
             )
     try:
         own = tuple(operator.index(size) for size in sizes)

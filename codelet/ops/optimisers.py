@@ -251,7 +251,7 @@ def _adam(
     rate = _rate(name, graph, learning_rate)
     if not isinstance(state, Sequence) or len(state) != 4:
         raise OperationError(
-            f"state of ops.{name} is none",
+            f"state of ops.{name} is invalid",
             given=f"{state!r:.80}",
             expected="what ops.adam_state(graph, parameters) makes",
         )

@@ -80,9 +80,9 @@ def _checked_shape(operation: str, shape: Any, per_element: int = 1) -> tuple[in
         own = (-1,)
     if any(extent < 0 for extent in own) or math.prod(own) * per_element >= 2**31:
         raise OperationError(
-            f"the shape of ops.{operation} is none, or too large",
+            f"the shape of ops.{operation} is invalid or too large",
             given=repr(shape),
-            expected="whole numbers from 0, of fewer than 2**31 numbers in all",
+            expected="integers from 0, of fewer than 2**31 numbers in all",
         )
     return own
 
@@ -341,7 +341,7 @@ def bernoulli(
     _check_key(name, graph, key, **given)
     check_floating(name, **given)
     if mode not in ("low", "high"):
-        raise OperationError(f"mode of ops.{name} is none", given=repr(mode), expected="'low' or 'high'")
+        raise OperationError(f"mode of ops.{name} is unknown", given=repr(mode), expected="'low' or 'high'")
     own = _checked_shape(name, (p.shape if isinstance(p, Tensor) else ()) if shape is None else shape, 2)
     static = {"count": math.prod(own) if mode == "high" else 0, "mode": mode}
     if isinstance(p, Tensor):
@@ -510,7 +510,7 @@ def fold_in(graph: Graph, key: Any, data: Tensor | int, *, name: str = "fold_in"
         _check_key(name, graph, key)
         fits = isinstance(data, int) and -(2**31) <= data < 2**32
     if not fits:
-        raise OperationError(f"data of ops.{name} is no whole number", given=data, expected="an integer of 32 bits")
+        raise OperationError(f"data of ops.{name} is no integer", given=data, expected="an integer of 32 bits")
     with graph.scope(name, unique=True):
         if not isinstance(data, Tensor):
             data = graph.add_constant("data", np.array(data % 2**32, np.uint32))

@@ -240,7 +240,7 @@ def scatter_form(name: str, operand: Tensor, indices: Tensor, updates: Tensor, n
     """
     try:
         structs = (jax.ShapeDtypeStruct(own.shape, own.dtype) for own in (operand, indices, updates))
-        put = lax.scatter if operand.dtype == bool else lax.scatter_add  # truth values are put, never added
+        put = lax.scatter if operand.dtype == bool else lax.scatter_add  # booleans are put, never added
         jax.eval_shape(lambda x, i, y: put(x, i, y, numbers, mode=mode), *structs)
     except (TypeError, ValueError, AttributeError) as error:
         arrays = ", ".join(f"{own.dtype}{list(own.shape)}" for own in (operand, indices, updates))

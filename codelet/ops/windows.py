@@ -153,7 +153,7 @@ def whole_numbers(operation: str, name: str, values: Any, count: int, *, most: i
         raise OperationError(
             f"{name} of ops.{operation} does not fit",
             given=repr(values),
-            expected=f"{count} whole numbers from 1{f' to {most:,}' if most else ''}, one for each spatial dimension",
+            expected=f"{count} integers from 1{f' to {most:,}' if most else ''}, one for each spatial dimension",
         )
     return tuple(int(n) for n in own)
 

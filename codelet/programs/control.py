@@ -166,7 +166,7 @@ def _check_trip_count(trip_count: object, max_iterations: int | None) -> None:
         raise ProgramError(
             "a loop's trip_count is not a number of iterations",
             given=f"trip_count={trip_count!r:.60}",
-            expected=f"a whole number from 0 to {_MOST_TURNS:,}, which a profile counts",
+            expected=f"an integer from 0 to {_MOST_TURNS:,}, which a profile counts",
             fix="leave it off where nobody knows: max_iterations, or else a guess, is counted",
         )
     if max_iterations is not None and trip_count > max_iterations:
@@ -250,7 +250,7 @@ class RepeatWhile(Program):
         _check_trip_count(trip_count, max_iterations)
         if not isinstance(until, (bool, np.bool_)):
             raise ProgramError(
-                "until is not a truth value",
+                "until is not a boolean",
                 given=f"{until!r:.80}",
                 expected="until=True, to go on as long as the predicate is false",
             )

@@ -80,9 +80,9 @@ class Condition(NoNumber):
     def _refuse(self, use: str, given: str) -> SymbolError:
         if use == "`bool`":
             return SymbolError(
-                "a condition on symbols has no truth value while the graph is built",
+                "a condition on symbols has no boolean while the graph is built",
                 given=given,
-                expected="a plain number or truth value",
+                expected="a plain number or boolean",
                 fix=f"it stands for all positions of its grid at once; {_CHOOSE}; "
                 "`and`, `or`, `not` and `a < i < b` are written `&`, `|`, `~` and `(a < i) & (i < b)`",
             )

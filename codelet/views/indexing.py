@@ -111,7 +111,7 @@ def expanded_items(items: object, shape: tuple[int, ...]) -> list[object]:
             raise OutOfBoundsError(
                 f"a mask does not fit a tensor of shape {shape}",
                 given=f"a mask of shape {mask.shape} for dimension {first}",
-                expected=f"a mask of shape {shape[first : first + mask.ndim]}: a truth value for each position",
+                expected=f"a mask of shape {shape[first : first + mask.ndim]}: a boolean for each position",
                 fix="the numbers of the positions may be fewer: x[numpy.flatnonzero(mask)]",
             )
     return [*listed[:at], *[slice(None)] * (len(shape) - used), *listed[at + 1 :]]

@@ -17,7 +17,7 @@ from codelet.views.conditions import Condition
 from codelet.views.operators import NoNumber, shown
 
 _LACKING = {
-    "`bool`": "truth value",
+    "`bool`": "boolean",
     "`len`": "length",
     "`int`": "single value",
     "`float`": "single value",

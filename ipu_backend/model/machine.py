@@ -42,7 +42,7 @@ class Route:
         for name, least in (("cycles", 0), ("row_cycles", 0), ("rows", 1)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise TargetError(f"{name} of a route is not a whole number from {least}", given=value)
+                raise TargetError(f"{name} of a route is not an integer from {least}", given=value)
 
     def arrival_cycles(self, num_tiles: int) -> np.ndarray:
         """Latency to each tile of a chip in cycles, int64 of shape (num_tiles,).

@@ -234,7 +234,7 @@ class Checkpoints:
 
     def _path(self, step: object) -> Path:
         if not is_whole(step, 0):
-            raise CheckpointError("a step is not an integer", given=f"{step=!r}", expected="a whole number from 0 on")
+            raise CheckpointError("a step is not an integer", given=f"{step=!r}", expected="an integer from 0 on")
         return self.directory / str(operator.index(step))
 
     # --- saving -------------------------------------------------------------------------------------------

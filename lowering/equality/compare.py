@@ -110,7 +110,7 @@ def _whole(leaf: Any, random: np.random.Generator) -> Any:
     raise ProgramError(
         "an example is of a dtype that cannot be drawn",
         given=leaf.dtype,
-        expected="floats, whole numbers or truth values",
+        expected="floats, integers or booleans",
     )
 
 

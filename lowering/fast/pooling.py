@@ -155,7 +155,7 @@ def as_pooling(family: Family, inputs: Inputs) -> Pooling | str:
         return "its window is vertex state, or empty"
     kind = reduced.equation.outvars[0].aval.dtype  # type: ignore[attr-defined]
     if not jnp.issubdtype(kind, jnp.floating) and not jnp.issubdtype(kind, jnp.integer):
-        return "it is of truth values, or of complex numbers"
+        return "it is of booleans, or of complex numbers"
     found = moving_windows(image.tensor)
     if isinstance(found, Refused):
         return found.reason

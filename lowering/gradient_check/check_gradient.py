@@ -74,7 +74,7 @@ def _options(graph: Graph, vertices: Any, directions: Any, seed: Any, rtol: Any,
     )
     for name, own, least, what in whole:
         if not is_whole(own, least):
-            raise ProgramError(f"{name} {what}", given=f"{own!r:.80}", expected=f"a whole number, {least} or more")
+            raise ProgramError(f"{name} {what}", given=f"{own!r:.80}", expected=f"an integer, {least} or more")
     if rtol is not None and not (isinstance(rtol, (int, float, np.floating)) and 0 < rtol < 1):
         raise ProgramError(
             "rtol says how far a gradient may be from the differences, of its size",
