@@ -171,7 +171,7 @@ def _of_graphs(common: argparse.ArgumentParser) -> argparse.ArgumentParser:
         help=(
             "a network (alexnet, resnet18, resnet34, resnet50, strain or mnist), for its training step; or a function, "
             "package.module:function, that is called without arguments (with batch=N where --batch is given) and "
-            "returns a JAX function and an example of each of its arguments; draw and report also take a file of "
+            "returns (function, *example_arguments), as cl.trace takes them; draw and report also take a file of "
             "cl.save, model.codelet"
         ),
     )
