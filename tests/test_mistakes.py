@@ -2203,7 +2203,7 @@ GRADIENTS: list[Mistake] = [
         "a tensor of float32[4]",
     ),
     Mistake(
-        "a cotangent of integers",
+        "a cotangent that is of integers",
         graded(own=lambda w: {"cotangent": w.whole}),
         cl.ProgramError,
         "not of the type of `of`",

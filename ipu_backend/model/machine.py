@@ -87,7 +87,7 @@ def check_number(name: str, value: Any) -> None:
     least = 0 if name in _MAY_BE_ZERO else 1
     is_number = isinstance(value, (int, float) if name in _REAL else int) and not isinstance(value, bool)
     if not is_number or not value >= least:
-        expected = f"a{' whole' if name not in _REAL else ''} number from {least}"
+        expected = f"{'a number' if name in _REAL else 'an integer'} from {least}"
         raise TargetError(f"{name} is not {expected}", given=value)
 
 
