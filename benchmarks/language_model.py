@@ -53,7 +53,7 @@ def init_parameters(random: np.random.Generator, tokens: int, layers: int = 2) -
 
 
 def draw_batch(random: np.random.Generator, batch: int, tokens: int) -> np.ndarray:
-    """Sequences of whole numbers that count up by one or two: (batch, tokens + 1)."""
+    """Sequences of integers that count up by one or two: (batch, tokens + 1)."""
     starts, steps = random.integers(0, VOCABULARY, (batch, 1)), random.integers(1, 3, (batch, 1))
     return ((starts + steps * np.arange(tokens + 1)) % VOCABULARY).astype(np.int32)
 

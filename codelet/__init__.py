@@ -1,7 +1,7 @@
 """Graphs of millions of small differentiable programs, written in Python and run on JAX.
 
 What is defined here comes from this package. `lower`, `Engine`, `IPU` and the `Profile` of a program come from the
-packages built on it, `lowering` and `ipu_backend`, and are looked up when first used, so that imports point one way.
+packages built on it. They are looked up when first used, so that imports point one way.
 """
 
 # pyright: reportUnsupportedDunderAll=false

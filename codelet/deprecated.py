@@ -1,7 +1,7 @@
 """Old names that still work for one release, each with a DeprecationWarning that names the new one.
 
 One function warns, `warn_old`; the others put it where an old name is met: `old_arguments` at keyword arguments,
-`old_order` at positional arguments that have moved, `old_attribute` at methods and properties, and `callable_still`
+`old_order` at positional arguments that have moved, `old_attribute` at methods and properties. `callable_still` does so
 at methods that are properties now.
 """
 
@@ -62,7 +62,7 @@ def renamed_keywords(
     Args:
         function: which is called with them.
         renamed: the new name of each, by the old one.
-        kwargs: what it is given.
+        kwargs: the arguments by name.
 
     Raises:
         TypeError: when both are among them.
@@ -81,7 +81,7 @@ OLD_NAMES = {"concat": "concatenate"}
 
 
 def old_name(name: str) -> Any:
-    """What an old name of `codelet` stands for, which takes what it took."""
+    """The value behind an old name of `codelet`, which takes the same arguments."""
     new = OLD_NAMES[name]
     warn_old(f"cl.{name}", f"cl.{new}")
     found = getattr(importlib.import_module("codelet"), new)
@@ -122,7 +122,7 @@ OF_OPERATIONS: Mapping[str, Mapping[str, str]] = {
 
 
 def old_keywords(operation: Callable[..., Any]) -> dict[str, str]:
-    """New names of what an operation takes, by the old ones that still work."""
+    """New parameter names of an operation, by the old ones that still work."""
     own = {**OF_ALL_OPERATIONS, **OF_OPERATIONS.get(operation.__name__, {})}
     parameters = inspect.signature(operation).parameters
     return {old: new for old, new in own.items() if new in parameters}

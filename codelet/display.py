@@ -1,7 +1,7 @@
 """Display: how things show themselves in a notebook, all in one style.
 
-A heading, a table, and what is long folded away. There are no colours of its own, so that it can be read on light
-and on dark.
+A heading, a table, and long parts folded away. There are no colours of its own, so that it can be read on light and on
+dark.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _cell(content: object, tag: str) -> str:
 
 
 def as_table(heads: Sequence[str], rows: Sequence[Sequence[object]], most: int = 40) -> str:
-    """Rows as a table, numbers to the right; what is beyond `most` rows is counted."""
+    """Rows as a table, numbers to the right; rows beyond the first `most` are counted."""
     lines = [heads, *rows[:most]]
     body = "".join(
         f"<tr>{''.join(_cell(content, 'th' if k == 0 else 'td') for content in line)}</tr>"
@@ -44,6 +44,28 @@ def as_html(heading: str, table: str = "", folded: Mapping[str, object] | None =
         for word, text in (folded or {}).items()
     )
     return f"<b>{html.escape(heading)}</b>{table}{details}"
+
+
+def in_one_line(thing: object, kind: str = "", most: int = 100) -> str:
+    r"""A repr of one line of something whose text has several: the first, and how many more there are.
+
+    Args:
+        thing: with a text, `str(thing)`. A short text of one line stays as it is.
+        kind: the kind of thing, where the text does not begin with it.
+        most: how many characters of the first line are shown.
+
+    >>> in_one_line("Repeat(3)")
+    'Repeat(3)'
+    >>> in_one_line("Repeat(3)\n  Execute(step)", "Program")
+    '<Program: Repeat(3), and 1 more line>'
+    """
+    first, *rest = str(thing).split("\n")
+    if not rest and 0 < len(first) <= most:
+        return first
+    shown = first if len(first) <= most else first[: most - 3] + "..."
+    kind = "" if kind and first.startswith(kind) else kind
+    more = f", and {len(rest)} more {'line' if len(rest) == 1 else 'lines'}" if rest else ""
+    return f"<{kind}{': ' if kind else ''}{shown or 'empty'}{more}>"
 
 
 def as_block(text: object) -> str:

@@ -107,6 +107,9 @@ class Line(NamedTuple):
         """The line without the folders of this machine, for files that others may read."""
         return self._at(self.written_place)
 
+    def __repr__(self) -> str:
+        return f"<Line {self}>"
+
     def __str__(self) -> str:
         return self._at(self.place)
 
@@ -288,8 +291,8 @@ class ViewError(CodeletError, ValueError):
 class TensorError(CodeletError, ValueError):
     """A tensor used as a number, before the program runs.
 
-    It is a ValueError, as NumPy's for the truth value of an array. A TypeError would not reach the user, since JAX
-    replaces the message of any that it catches.
+    It is a ValueError, as NumPy's for the boolean of an array. A TypeError would not reach the user, since JAX replaces
+    the message of any that it catches.
     """
 
 

@@ -1,4 +1,6 @@
-"""Files: seen to be writable before what takes long, and there whole or not at all: written beside, then renamed."""
+"""Files: checked to be writable before long work begins, and there whole or not at all: written beside,
+then renamed.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def _refused(path: object, why: object) -> FileError:
 
 
 def check_writable(path: object) -> str:
-    """See that a file can be written at a path, before what it is to hold is made: the path as a string.
+    """Check that a file can be written at a path, before its content is made: the path as a string.
 
     Raises:
         FileError: a path at which no file can be written.
@@ -50,7 +52,7 @@ _LONGEST = 200
 
 @contextmanager
 def written_whole(path: str | os.PathLike[str], *, binary: bool = False) -> Iterator[IO[Any]]:
-    """A file to write text to. Once that is done it takes the place of what was at `path`, if anything was.
+    """A file to write text to. Once that is done it takes the place of the old file at `path`, if there was one.
 
     Args:
         path: where it is to be.

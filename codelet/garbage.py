@@ -1,7 +1,7 @@
 """Garbage: how often Python looks for cycles that nobody holds while a graph is traced or lowered.
 
 Both make millions of small objects that stay. Python looks through the youngest of them after every 700, and through
-all whenever they have become a quarter more; JAX is told of each time. A sixth of the time went there.
+all whenever they have become a quarter more; Each time is reported to JAX. A sixth of the time went there.
 """
 
 from __future__ import annotations

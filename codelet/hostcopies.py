@@ -1,4 +1,4 @@
-"""Copies of what is of the host: the one place where an array that somebody else may write to becomes one of JAX."""
+"""Copies of arrays of the host: the one place where an array that somebody else may write to becomes one of JAX."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def own_copy(value: Any) -> np.ndarray:
 def on_device(value: Any) -> jax.Array:
     """A value as a JAX array, which nothing that is done to an array of the host changes any more.
 
-    What is of the host is copied before this returns, once: devices of a CPU share memory with it, others read it while
-    the program goes on. (`jnp.asarray` of a NumPy array would compile a program for every shape.)
+    An array of the host is copied before this returns, once: devices of a CPU share memory with it, others read it
+    while the program goes on. (`jnp.asarray` of a NumPy array would compile a program for every shape.)
     """
     if isinstance(value, (jax.Array, np.generic)) or hasattr(value, "__jax_array__"):
         return jnp.asarray(value)
@@ -43,11 +43,11 @@ def on_device(value: Any) -> jax.Array:
 
 
 def lies_here(value: Any) -> bool:
-    """Whether the numbers of a value are known, and of this process: they are not of what is being traced."""
+    """Whether the numbers of a value are known, and of this process: those of a traced value are not."""
     return not isinstance(value, Tracer) and getattr(value, "is_fully_addressable", True)
 
 
 def copied(array: jax.Array) -> jax.Array:
-    """An array in memory of its own, on the same devices: `jnp.array` would compile a program for every shape."""
+    """A copy of an array, on the same devices: `jnp.array` would compile a program for every shape."""
     of_this_process = isinstance(array, Tracer) or array.is_fully_addressable
     return jax.device_put(array, None if of_this_process else array.sharding, may_alias=False)

@@ -1,4 +1,4 @@
-"""Host data: what a user hands to a graph or a variable, checked and converted."""
+"""Host data: a user's values for a graph or a variable, checked and converted."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def lost_number(value: Any, held: np.ndarray) -> Any:
 
 
 class Place(Protocol):
-    """What an array is for: a variable, or all values of a stream."""
+    """The purpose of an array: a variable, or all values of a stream."""
 
     @property
     def name(self) -> str: ...
@@ -59,7 +59,7 @@ _KINDS = (jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)
 
 
 def _kind(dtype: np.dtype) -> int:
-    """The place in `_KINDS` of what a dtype holds."""
+    """The place in `_KINDS` of a dtype's kind of values."""
     return next(k for k, kind in enumerate(_KINDS) if jnp.issubdtype(dtype, kind))
 
 
@@ -134,14 +134,14 @@ def _of_numbers(value: Any, variable: Place) -> jax.Array | None:
 
 
 def _beyond(numbers: np.ndarray, dtype: np.dtype) -> int | None:
-    """The first of whole numbers that lies beyond those of a dtype; None where all lie within."""
+    """The first of integers that lies beyond those of a dtype; None where all lie within."""
     ends: Any = jnp.iinfo(dtype) if jnp.issubdtype(dtype, jnp.integer) else jnp.finfo(dtype)
     least, most = int(float(ends.min)), int(float(ends.max))
     return next((own for own in numbers.reshape(-1).tolist() if not least <= own <= most), None)
 
 
 def as_own_array(value: Any, variable: Place) -> jax.Array:
-    """`value` as `as_array` has it, in memory of its own: a run may overwrite it, and an array of JAX may be donated.
+    """`value` as `as_array` has it, copied: a run may overwrite it, and an array of JAX may be donated.
 
     Raises:
         ArrayError: as `as_array`.

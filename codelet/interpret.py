@@ -74,7 +74,7 @@ def check_names(graph: Graph, values: object) -> None:
 
 
 def _check_apart(graph: Graph, tensors: Sequence[Tensor], what: str, line: Line | None) -> None:
-    """What is written at once, in no order, names no element twice, no constant's, and no padding."""
+    """Writes that happen at once, in no order, name no element twice, no constant's, and no padding."""
     for tensor in tensors:
         check_variables(tensor, what, line)
         if views_padding(tensor):
@@ -113,7 +113,7 @@ def _check_vertices(graph: Graph, vertices: Sequence[Vertex]) -> None:
 
 
 def _target(copy: Copy) -> str:
-    """What a copy reads its source for, in an error."""
+    """The purpose of a copy's read, in an error."""
     to = f"stream {copy.destination.name!r}" if isinstance(copy.destination, Stream) else copy.destination
     return f"a copy to {to}"
 
@@ -256,7 +256,7 @@ class Interpreter:
         self.step(families, checked)
 
     def _call(self, call: Call) -> None:
-        """Values are copied in, the body runs, and what it writes is copied back: in no order, so to elements apart."""
+        """Values are copied in, the body runs, and its results are copied back: in no order, so to elements apart."""
         function, arguments = call.function, call.arguments
         written = self.writes.of_function(function)
         back = [name for name, parameter in function.parameters.items() if parameter.source in written]

@@ -1,4 +1,4 @@
-"""Errors of JAX, NumPy and XLA about operands that do not fit; importers of models raise their own instead."""
+"""Errors of JAX, NumPy and XLA about operands that do not fit; importers of models raise their instead."""
 
 REFUSALS: tuple[type[Exception], ...] = (
     ArithmeticError,

@@ -1,10 +1,10 @@
-"""Copies and pickles: what copies share, what does not change, and what a file holds of a function.
+"""Copies and pickles: the shared parts of copies, immutable objects, and the content of a file for a function.
 
 Graphs, programs and plans can be copied by `copy.deepcopy` and written by `pickle`. A copy is independent of the
-original; what never changes is shared by both, codelets too. In a file a codelet is a name: of the module and of
-itself there, as a function is to `pickle`. It is traced anew when the file is read. A codelet without a
-name, or without a function, is its equations there, as far as these can be written (`jaxprs/saved_jaxprs.py`).
-Pickles are for copies and processes of one version; what lasts is a file of `cl.save` (`codelet/saved`).
+original; immutable objects are shared by both, codelets too. In a file a codelet is a name: of the module and of itself
+there, as a function is to `pickle`. It is traced anew when the file is read. A codelet without a name, or without a
+function, is its equations there, as far as these can be written (`jaxprs/saved_jaxprs.py`). Pickles are for copies and
+processes of one version; for the long term there are files of `cl.save` (`codelet/saved`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from codelet.errors import SavingError
 
 
 class Unchanging:
-    """What never changes: its copies are itself."""
+    """An immutable object: its copies are itself."""
 
     __slots__ = ()
 
@@ -33,10 +33,11 @@ class Unchanging:
 
 
 class Frozen:
-    """What cannot be assigned to once it is made, of slots: a frozen dataclass for what is made too often for one.
+    """An object of slots that cannot be assigned to once it is
+    made: a frozen dataclass for objects made too often for one.
 
-    What makes one calls `__setstate__`, as `pickle` and `copy` do, or fills the slots of an object of a base class, and
-    changes its class.
+    To make one, call `__setstate__`, as `pickle` and `copy` do, or fill the slots of an object of a base class, and
+    change its class.
     """
 
     __slots__ = ()
@@ -53,12 +54,12 @@ class Frozen:
 
 
 def _found(module: str, name: str) -> Any:
-    """What a module has under a name, which may be that of something in a class."""
+    """The value of a module under a name, which may be that of something in a class."""
     return functools.reduce(getattr, name.split("."), importlib.import_module(module))
 
 
 def _held_by(value: Any) -> Mapping[str, Any]:
-    """What a dict holds by names, and a named tuple."""
+    """The values of a dict by names, and of a named tuple."""
     if isinstance(value, tuple):
         return {part: getattr(value, part) for part in getattr(value, "_fields", ())}
     return {name: own for name, own in value.items() if isinstance(name, str)} if type(value) is dict else {}
@@ -76,7 +77,7 @@ def _path_to(wanted: object, value: Any, depth: int = 2) -> tuple[str, ...] | No
 
 
 def _at(module: str, path: Sequence[str]) -> Any:
-    """What a module has by a name, and that by others."""
+    """The value of a module by a name, and that by others."""
     return functools.reduce(lambda value, name: _held_by(value)[name], path[1:], _found(module, path[0]))
 
 
@@ -90,13 +91,13 @@ def _has(module: str, name: str, wanted: object) -> bool:
 def reduced(made: Any, function: Callable[..., Any], otherwise: tuple[Any, ...], what: str) -> tuple[Any, ...]:
     """How something made of a function is pickled: by its name in a module, or if it has none, made again.
 
-    It may be held by a dict there, by its name, and by a named tuple.
+    It may be in a dict there, by its name, and in a named tuple.
 
     Args:
-        made: what was made of it, by a decorator, say.
-        function: what it was made of.
-        otherwise: what makes it again, and of which arguments.
-        what: what it is called in an error.
+        made: the result, of a decorator, say.
+        function: the original function.
+        otherwise: makes it again, and from which arguments.
+        what: its name in an error.
 
     Raises:
         SavingError: a lambda or a function within a function that is not found by a name.

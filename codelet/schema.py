@@ -66,9 +66,9 @@ def are_wholes(value: Any, least: int) -> bool:
 
 FLAG = Kind("True or False", lambda value: isinstance(value, (bool, np.bool_)))
 NUMBER = Kind("a finite number", is_number)
-COUNT = Kind("a whole number from 1", lambda value: is_index(value, 1))
-SIZE = Kind("a whole number from 0", lambda value: is_index(value, 0))
-SIZES = Kind("whole numbers from 0", lambda value: are_wholes(value, 0))
+COUNT = Kind("an integer from 1", lambda value: is_index(value, 1))
+SIZE = Kind("an integer from 0", lambda value: is_index(value, 0))
+SIZES = Kind("integers from 0", lambda value: are_wholes(value, 0))
 TEXT = Kind("text", lambda value: isinstance(value, str))
 NAME = Kind("a name: text that is not empty", lambda value: isinstance(value, str) and bool(value))
 FUNCTION = Kind("a function", callable)

@@ -1,10 +1,10 @@
-"""The time of one step on each tile: of the vertices that it runs, of what it exchanges, of what it copies.
+"""The time of one step on each tile: of its vertices, of its exchange, of its copies.
 
 In come NumPy columns over vertices and over tiles; out come cycles for each tile.
 
-On a tile the vertices of a compute set are dealt to the worker threads longest first (Graham, "Bounds on
-Multiprocessing Timing Anomalies", 1969), each to the thread that is free first. The threads take turns to issue
-an instruction, so that a thread runs at one `num_workers`-th of the clock, alone or not.
+On a tile the vertices of a compute set are dealt to the worker threads longest first, each to the thread that is free
+first (Graham, "Bounds on Multiprocessing Timing Anomalies", 1969). The threads take turns to issue an instruction, so
+that a thread runs at one `num_workers`-th of the clock, alone or not.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ class PlacedVertices(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """What one exchange moves, in words of each tile: int64 of shape (num_tiles,).
+    """The traffic of one exchange, in words of each tile: int64 of shape (num_tiles,).
 
     Attributes:
         received_words: from other tiles.
-        sent_words: to other tiles, what goes to several counted once.
+        sent_words: to other tiles, words to several counted once.
         received_paired: how many of those received go to whole pairs, at twice the rate; None for none.
         sent_paired: the same of those sent.
-        bytes_between: what each chip sends to each other, int64 of shape (num_chips, num_chips); None for nothing.
+        bytes_between: the traffic from each chip to each other, int64 of shape (num_chips, num_chips); None for
+            nothing.
     """
 
     received_words: np.ndarray
@@ -54,7 +55,7 @@ class Traffic(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """What each tile copies from one place of its own memory to another, int64 of shape (num_tiles,).
+    """The bytes that each tile copies from one place of its memory to another, int64 of shape (num_tiles,).
 
     Attributes:
         row_bytes: bytes of elements that stay neighbours of others.
@@ -166,7 +167,7 @@ def few_kinds_cycles(kinds: Sequence[tuple[VertexCycles, np.ndarray]], num_worke
     """Cycles that each tile computes for with some vertices of a few kinds, without the launch, int64.
 
     Args:
-        kinds: what a vertex of each kind takes, columns over tiles; and how many of them each tile has.
+        kinds: the cost of a vertex of each kind, columns over tiles; and how many of them each tile has.
         num_workers: threads of a tile.
     """
     of_worker, counts = [], []
@@ -189,13 +190,12 @@ def few_kinds_cycles(kinds: Sequence[tuple[VertexCycles, np.ndarray]], num_worke
 def exchange_cycles(traffic: Traffic, target: Target, arrival: np.ndarray) -> np.ndarray:
     """Cycles that each tile exchanges for, int64 of shape (num_tiles,).
 
-    A tile sends and receives at once, `exchange_bytes_per_cycle` each, and twice that what goes to whole pairs. What it
-    receives has been under way besides: N words arrive N and `arrival` cycles after the first is sent. That a tile,
-    until it is done, always has something to send or to receive is what PopLibs' planners suppose too
-    (ExchangeEstimator.cpp @ 06f1b393).
+    A tile sends and receives at once, `exchange_bytes_per_cycle` each, and twice that to whole pairs. What it receives
+    has been under way besides: N words arrive N and `arrival` cycles after the first is sent. PopLibs' planners also
+    assume that a tile, until it is done, always has something to send or to receive (ExchangeEstimator.cpp @ 06f1b393).
 
     Args:
-        traffic: what moves.
+        traffic: the traffic.
         target: the machine.
         arrival: `target.arrival_cycles()`.
     """
@@ -217,7 +217,7 @@ def copy_cycles(copied: Copied, num_workers: int) -> np.ndarray:
     """Cycles of each tile that copies within its memory, int64; a tile that copies nothing takes none.
 
     The workers share it out: in a row 8 bytes at a time by a loop like PopLibs' fill, which is a guess; element by
-    element elsewhere, as Poplar's own copies do.
+    element elsewhere, as Poplar's copies do.
     """
     share = -(-np.asarray(copied.row_bytes, np.int64) // (8 * num_workers))
     alone = -(-np.asarray(copied.strided_elements, np.int64) // num_workers)

@@ -1,4 +1,4 @@
-"""What a graph asks of the machine it is built for."""
+"""The questions of a graph to the machine it is built for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class VertexCycles:
-    """What one vertex takes of its tile.
+    """The cost of one vertex on its tile.
 
     Attributes:
         worker: cycles of each worker that runs it.
@@ -25,8 +25,8 @@ class VertexCycles:
         shared: whether all workers of the tile run it together, as Poplar's MultiVertex; else one does.
         fitted: how many of `worker` and `supervisor` together rest on constants fitted to measurements.
         guessed: how many rest on guesses; the others have a source.
-        if_assembly: what `worker` and `supervisor` together would be, were it not supposed that the codelet is
-            compiled; None where nothing is supposed.
+        if_assembly: `worker` and `supervisor` together, were it not assumed that the codelet is compiled; None where
+            nothing is supposed.
     """
 
     worker: int
@@ -42,7 +42,7 @@ class VertexCycles:
         return self.worker + self.supervisor
 
     def tile_cycles(self, num_workers: int) -> int:
-        """What it takes alone on a tile, whose workers each run at one `num_workers`-th of the clock.
+        """Its cost alone on a tile, whose workers each run at one `num_workers`-th of the clock.
 
         >>> VertexCycles(worker=50, supervisor=11, shared=True).tile_cycles(6)
         311
@@ -55,10 +55,10 @@ _COUNTED = attrgetter("counted")
 
 @dataclass(frozen=True, eq=False)
 class FamilyCycles:
-    """What the vertices of a family take, each of its tile.
+    """The costs of the vertices of a family, each on its tile.
 
     Attributes:
-        distinct: what occurs.
+        distinct: the distinct costs.
         of_vertex: which of them each vertex takes, int32, in row-major order over the family's axes; None
             where all take the first.
     """
@@ -94,19 +94,19 @@ class Target(Protocol):
         bytes_per_tile: memory of one tile, in bytes.
         interleaved_bytes: how many of them lie in memory that is read twice as wide; 0 for no such difference.
         clock_hertz: cycles per second.
-        word_bytes: what is exchanged comes in whole words of so many bytes.
-        exchange_bytes_per_cycle: what one tile receives in a cycle, and what it sends.
-        paired_exchange: whether tiles 2k and 2k + 1 share a bus, so that what goes to both alone moves at twice the
-            rate, where the sender's own partner sends nothing.
-        max_message_words: what is longer is sent in several messages.
+        word_bytes: exchange moves whole words of so many bytes.
+        exchange_bytes_per_cycle: the bytes that one tile receives in a cycle, and those that it sends.
+        paired_exchange: whether tiles 2k and 2k + 1 share a bus. If so, words for both alone move at twice the rate,
+            where the sender's partner sends nothing.
+        max_message_words: longer transfers are sent in several messages.
         sync_cycles: of the synchronization before an exchange.
         exchange_overhead_cycles: of every exchange, whatever it moves.
         launch_cycles: of a tile that starts the vertices of a compute set.
-        host_bytes_per_cycle: what streams from and to the host move, of all tiles of a chip together.
+        host_bytes_per_cycle: the bytes that streams from and to the host move, of all tiles of a chip together.
         host_overhead_cycles: of every copy from or to a stream, whatever it moves.
-        link_bytes_per_second: of one link between chips, after what its protocol takes.
+        link_bytes_per_second: of one link between chips, without the overhead of its protocol.
         hop_seconds: of a sync from one chip to the next.
-        stack_bytes: what a tile keeps for the stacks of its workers and its supervisor.
+        stack_bytes: the memory of a tile for the stacks of its workers and its supervisor.
         control_code_bytes: of the code that steps through a program, on every tile.
         host_code_bytes: of the code of exchanges with the host, on a tile that takes part in any.
     """
@@ -160,10 +160,10 @@ class Target(Protocol):
         ...
 
     def estimate_cycles(self, codelet: TracedCodelet) -> VertexCycles:
-        """What a vertex of a codelet takes, whose fields' lengths are all known.
+        """The cost of a vertex of a codelet, whose fields' lengths are all known.
 
-        Planners ask of many lengths at once: sizes are then columns that compute and compare as integers do, and what
-        branches on them is asked again for those that go another way (`codelet/tracing/cases.py`).
+        Planners ask of many lengths at once. Sizes are then columns that compute and compare as integers do, and a
+        function that branches on them is called again for those that go another way (`codelet/tracing/cases.py`).
         """
         ...
 
@@ -176,7 +176,7 @@ _MAKERS: dict[str, Callable[[], Target]] = {}
 
 
 def register_default_target(make: Callable[[], Target]) -> None:
-    """Say what makes the target of graphs that name none."""
+    """Set the default target of graphs."""
     _MAKERS["default"] = make
 
 
@@ -186,7 +186,7 @@ def default_target() -> Target:
 
 
 def checked_target(target: object) -> Target | None:
-    """What a graph was given as its machine: None where it is to take the default.
+    """The machine given to a graph: None for the default.
 
     Raises:
         VariableError: something that is no target.

@@ -124,7 +124,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _take_counts(job: argparse.ArgumentParser, **meanings: str) -> None:
-    """Options of a job that are whole numbers from 1, by name, with what each means."""
+    """Options of a job that are integers from 1, by name, with what each means."""
     for name, meaning in meanings.items():
         job.add_argument(f"--{name}", type=_at_least(1), metavar="N", help=meaning)
 
@@ -140,20 +140,22 @@ def _take_json(job: argparse.ArgumentParser) -> None:
         nargs="?",
         const=_STANDARD_OUTPUT,
         metavar="PATH",
-        help="write what was found to a file, as JSON; without PATH one line of it takes the place of the text",
+        help="write the results to a file, as JSON; without PATH print them as one line of JSON instead of the text",
     )
 
 
 def _common() -> argparse.ArgumentParser:
     """The options that all commands have."""
     common = argparse.ArgumentParser(add_help=False)
-    _take_counts(common, batch="inputs in a training step (default: the network's own)")
+    _take_counts(
+        common, batch="number of inputs in a training step (default: 1, or that of your function; 32 for codelet mnist)"
+    )
     common.add_argument(
         "--adjoint",
         action="store_true",
         help=(
-            "make the backward pass of the graph, by cl.gradient, and trace the loss alone; of another function than a "
-            "network's, that of its first result with respect to its first argument"
+            "add the backward pass to the graph by cl.gradient, rather than trace jax.grad; for your own function: the "
+            "gradient of its first result with respect to its first argument"
         ),
     )
     _take_json(common)
@@ -167,18 +169,20 @@ def _of_graphs(common: argparse.ArgumentParser) -> argparse.ArgumentParser:
         "name",
         metavar="NAME",
         help=(
-            "alexnet, resnet18, resnet34, resnet50, strain or mnist: a training step of that network; or "
-            "package.module:function, which is called without arguments (with batch=N where --batch is given) and "
-            "returns a function of JAX and an example of each of its arguments; draw and report take a file of "
-            "cl.save, model.codelet, as well"
+            "a network (alexnet, resnet18, resnet34, resnet50, strain or mnist), for its training step; or a function, "
+            "package.module:function, that is called without arguments (with batch=N where --batch is given) and "
+            "returns (function, *example_arguments), as cl.trace takes them; draw and report also take a file of "
+            "cl.save, model.codelet"
         ),
     )
     _take_counts(
         graphs,
-        grain="about how many elements or multiply-adds a vertex has (default: as the planners choose)",
-        tiles="of the machine (default: all of the chip)",
+        grain="elements, or multiply-adds, per vertex, about (default: chosen by the planner)",
+        tiles="number of tiles of the machine (default: all of the chip)",
     )
-    graphs.add_argument("--chip", choices=("mk1", "mk2", "bow"), default="mk2", help="which IPU (default: mk2)")
+    graphs.add_argument(
+        "--chip", choices=("mk1", "mk2", "bow"), default="mk2", help="generation of the IPU (default: mk2)"
+    )
     return graphs
 
 
@@ -187,7 +191,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="codelet", description="Graphs of millions of small differentiable programs, on JAX."
     )
     parser.add_argument("--version", action="version", version=f"codelet {VERSION}")
-    jobs = parser.add_subparsers(title="jobs", metavar="JOB", dest="job")
+    jobs = parser.add_subparsers(title="commands", metavar="COMMAND", dest="job")
     common = _common()
     graphs = _of_graphs(common)
     mnist = jobs.add_parser(
@@ -196,14 +200,14 @@ def _parser() -> argparse.ArgumentParser:
         help="train a digit classifier made of vertices, on real MNIST",
         description=(
             "Train a fully connected network, built from one vertex for each dot product of 16 inputs, on "
-            "real digits; test it on digits held out; time a step beside the same network in plain JAX. "
+            "4,000 real digits; test it on 1,000 others; time a step beside the same network in plain JAX. "
             "Needs the extra `demo`: pip install 'codelet-graphs[demo]'."
         ),
     )
     for option, least, default, meaning in (
-        ("--epochs", 1, 40, "passes through the digits"),
-        ("--seed", 0, 0, "of all that is random"),
-        ("--devices", 1, 1, "devices in the mesh; on a CPU, creates as many host devices"),
+        ("--epochs", 1, 40, "number of passes through the digits"),
+        ("--seed", 0, 0, "seed of all random numbers"),
+        ("--devices", 1, 1, "number of devices in the mesh; on a CPU, creates as many host devices"),
     ):
         meaning = f"{meaning} (default: {default})"
         mnist.add_argument(option, type=_at_least(least), default=default, metavar="N", help=meaning)
@@ -211,7 +215,7 @@ def _parser() -> argparse.ArgumentParser:
     build = jobs.add_parser(
         "build",
         parents=[graphs],
-        help="trace a network's training step, or any function of JAX, into a graph, and say what it costs",
+        help="trace a network's training step, or any JAX function, into a graph, and print its costs",
         description=(
             "Trace a function into a graph of vertices, lower it and profile it: its counts, the memory of the tiles, "
             "the cycles of every layer, forward and backward, and the time of every stage. Stages that take more than "
@@ -222,7 +226,7 @@ def _parser() -> argparse.ArgumentParser:
     draw = jobs.add_parser(
         "draw",
         parents=[graphs],
-        help="draw the graph of a network's training step, or of any function of JAX",
+        help="draw the graph of a network's training step, or of any JAX function",
         description=(
             "Trace a function into a graph of vertices, and draw every vertex and every link between two. "
             "Needs the extra `draw`: pip install 'codelet-graphs[draw]'."
@@ -232,15 +236,19 @@ def _parser() -> argparse.ArgumentParser:
         "-o",
         "--output",
         metavar="PATH",
-        help="where to: .png, .webp, .jpg, .html, or .svg for a diagram (default: NAME.png)",
+        help="file to write: .png, .webp, .jpg, .html, or .svg for a diagram (default: NAME.png)",
     )
     _take_counts(draw, size="height and width in pixels, a multiple of 64 (default: 2048)")
-    draw.add_argument("--style", choices=("dark", "light"), help="the ground (default: dark); light for paper")
+    draw.add_argument("--style", choices=("dark", "light"), help="background (default: dark); light for paper")
     draw.add_argument(
-        "--colour", choices=("layer", "codelet", "tile", "cycles"), help="what colours say (default: layer)"
+        "--colour", choices=("layer", "codelet", "tile", "cycles"), help="property that colours show (default: layer)"
     )
-    draw.add_argument("--palette", choices=("hue", "colour-blind"), help="which colours (default: hue)")
-    draw.add_argument("--highlight", metavar="PATTERN", help="compute sets, such as 'conv2/*': all else is grey")
+    draw.add_argument("--palette", choices=("hue", "colour-blind"), help="set of colours (default: hue)")
+    draw.add_argument(
+        "--highlight",
+        metavar="PATTERN",
+        help="colour these compute sets alone, as 'conv2/*' (default: all)",
+    )
     draw.add_argument(
         "--profile",
         action="store_true",
@@ -250,13 +258,13 @@ def _parser() -> argparse.ArgumentParser:
     report = jobs.add_parser(
         "report",
         parents=[graphs],
-        help="what a network's training step, or any function of JAX, costs, as a page of HTML",
+        help="write the costs of a network's training step, or of any JAX function, as a page of HTML",
         description=(
-            "Trace a function into a graph of vertices, place it on tiles, and write what it costs to one page that "
+            "Trace a function into a graph of vertices, place it on tiles, and write its costs to one page that "
             "needs no server and no network. Needs the extra `report`: pip install 'codelet-graphs[report]'."
         ),
     )
-    report.add_argument("-o", "--output", metavar="PATH", help="where to (default: NAME.html)")
+    report.add_argument("-o", "--output", metavar="PATH", help="file to write (default: NAME.html)")
     report.add_argument(
         "--picture",
         action=argparse.BooleanOptionalAction,
@@ -267,7 +275,7 @@ def _parser() -> argparse.ArgumentParser:
     check = jobs.add_parser(
         "check",
         parents=[graphs],
-        help="whether what a network's training step, or any function of JAX, is lowered to is equal to it",
+        help="prove that a network's training step, or any JAX function, is equal to its lowered graph",
         description=(
             "Trace a function into a graph of vertices, lower it, and evaluate both at random points of a prime field: "
             "equal, different with a witness, or undecided with the reason. Exit status 1 where it is not equal."
@@ -279,22 +287,22 @@ def _parser() -> argparse.ArgumentParser:
     check.set_defaults(run=_check)
     run = jobs.add_parser(
         "run",
-        help="run what a file of cl.save holds",
+        help="run a file that cl.save wrote",
         description=(
-            "Read a file that cl.save wrote, run it once on arrays of .npy files, and tell what it gives. Nothing of "
+            "Read a file that cl.save wrote, run it once on arrays of .npy files, and print its results. Nothing of "
             "the file runs before its digests and bounds are checked."
         ),
     )
-    run.add_argument("name", metavar="FILE", help="model.codelet, say")
+    run.add_argument("name", metavar="FILE", help="file to run, such as model.codelet")
     run.add_argument(
         "--input",
         action="append",
         default=[],
         metavar="[NAME=]PATH",
-        help="an array, of numpy.save, for an argument; of an engine for a variable or a stream. Without NAME in order",
+        help="array of numpy.save for an argument, or for an engine's variable or stream; without NAME in order",
     )
-    run.add_argument("--program", metavar="NAME", help="of an engine with several programs")
-    run.add_argument("-o", "--output", metavar="PATH", help="write the results, as .npz")
+    run.add_argument("--program", metavar="NAME", help="program to run, if an engine has several")
+    run.add_argument("-o", "--output", metavar="PATH", help="write the results to a .npz file (default: print them)")
     _take_json(run)
     run.set_defaults(run=_run)
     return parser
@@ -304,7 +312,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run a job named on the command line.
 
     Args:
-        argv: the arguments; those of the process when left off.
+        argv: the arguments; default: those of the process.
 
     Raises:
         SystemExit: with status 2 for arguments that make no job, 1 for a job that cannot be done.

@@ -33,8 +33,8 @@ def raising(results: Sequence[Array], messages: Sequence[str]) -> list[Array]:
     """Results that raise where a program aborted. They and their slopes depend on the check, so that JAX keeps it.
 
     Args:
-        results: what comes out, and last the number of the message, from one, of the abort that was met first; zero
-            where there was none.
+        results: the outputs, and last the number of the message, from one, of the abort that was met first; zero where
+            there was none.
         messages: of all aborts.
 
     Raises:

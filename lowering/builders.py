@@ -287,7 +287,7 @@ class LoweredFunction(Unchanging):
 
 
 def _advice(given: object, program: object) -> str | None:
-    """What to write where something else is lowered, or a function with what only a graph takes."""
+    """The fix where something else is lowered, or a function with options that only a graph takes."""
     if isinstance(given, Program):
         return "cl.lower(graph, program, inputs=[...], outputs=[...]): the graph comes first"
     if callable(given) and program is not None:
@@ -371,8 +371,8 @@ def lower(
             replica.
         shared: the inputs (the arguments of a function) with one value for all replicas, without that axis. Their
             gradients are summed over the replicas.
-        check: "equal", to check each family of vertices: that the lowered function computes what the graph means; see
-            `cl.equal`.
+        check: "equal", to check each family of vertices: that the lowered function computes the meaning of the graph;
+            see `cl.equal`.
 
     Returns:
         A `cl.Lowered` of a graph: a dict of arrays by tensor or name in, a `cl.Results` by tensor or name out. A

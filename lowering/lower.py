@@ -106,7 +106,15 @@ class Lowered(Unchanging):
         self._tables = tuple(tables)
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], _Compiled]:
-        """Its leaves and its static part, for JAX."""
+        """Its leaves and its static part, for JAX.
+
+        >>> import codelet as cl, jax, numpy as np
+        >>> graph = cl.Graph()
+        >>> x, table = graph.add_variable("x", (4,)), graph.add_constant("table", np.arange(40000.0))
+        >>> y = graph.add_vertex("sum", cl.codelet(lambda x, table: x + table.sum()), x=x, table=table)
+        >>> [leaf.shape for leaf in jax.tree.leaves(cl.lower(graph, inputs=x, outputs=y))]
+        [(40000,)]
+        """
         return self._tables, self._compiled
 
     @classmethod
@@ -116,6 +124,14 @@ class Lowered(Unchanging):
         Args:
             compiled: the static part.
             tables: the leaves.
+
+        >>> import codelet as cl, jax
+        >>> graph = cl.Graph()
+        >>> x = graph.add_variable("x", ())
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x)
+        >>> leaves, structure = jax.tree.flatten(cl.lower(graph, inputs=x, outputs=y))
+        >>> float(jax.tree.unflatten(structure, leaves)({x: 3.0})[y])
+        6.0
         """
         return cls(compiled, tables)
 
@@ -192,28 +208,78 @@ class Lowered(Unchanging):
 
     @property
     def arguments(self) -> list[Place]:
-        """The inputs, then the input streams, in order: names, shapes and dtypes."""
+        """The inputs, then the input streams, in order: names, shapes and dtypes.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x = graph.add_variable("x", (3,))
+        >>> y = graph.add_vertex("sum", cl.codelet(lambda x: x.sum()), x=x)
+        >>> [(place.name, place.shape, str(place.dtype)) for place in cl.lower(graph, inputs=x, outputs=y).arguments]
+        [('x', (3,), 'float32')]
+        """
         return list(self._compiled.arguments)
 
     @property
     def graph(self) -> Graph:
-        """The graph that was lowered."""
+        """The graph that was lowered.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x = graph.add_variable("x", (3,))
+        >>> y = graph.add_vertex("sum", cl.codelet(lambda x: x.sum()), x=x)
+        >>> cl.lower(graph, inputs=x, outputs=y).graph is graph
+        True
+        """
         return self._compiled.plan.graph
 
     @property
     def plan(self) -> Plan:
-        """The plan of all passes: each step, how it runs and why, and how much data it moves. It prints."""
+        """The plan of all passes: each step, how it runs and why, and how much data it moves. It prints.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (3,)), cl.grid(3)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> print(cl.lower(graph, inputs=x, outputs=y).plan)
+        inputs  x
+        execute double reads x writes double/out
+          double / <lambda>: 3 vertices over i: 3
+            in    x: float32[] = x at i
+            out   out: float32[] = double/out at i
+            runs under vmap over i
+              reads x: x, as it lies
+          writes double/out: all of it
+        moved / touched in double: 6 / 6 = 1.00
+        outputs Tensor(float32[3] of double/out: f0)
+        """
         return self._compiled.told
 
     @property
     def program(self) -> Program:
-        """The program. It prints. `cl.Engine(run.graph, run.program)` loads it on the machine."""
+        """The program. It prints. `cl.Engine(run.graph, run.program)` loads it on the machine.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x = graph.add_variable("x", (3,))
+        >>> y = graph.add_vertex("sum", cl.codelet(lambda x: x.sum()), x=x)
+        >>> print(cl.lower(graph, cl.Repeat(3, graph.default_program), inputs=x, outputs=y).program)
+        Repeat(3)
+          Execute(sum)
+        """
         assert self._compiled.runs.program is not None
         return self._compiled.runs.program
 
     @property
     def families(self) -> tuple[Family, ...]:
-        """Its families of vertices in normal form. Each prints."""
+        """Its families of vertices in normal form. Each prints.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (3,)), cl.grid(3)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> [family.num_vertices for family in cl.lower(graph, inputs=x, outputs=y).families]
+        [3]
+        """
         return self._compiled.plan.families
 
     @property

@@ -27,7 +27,7 @@ ROUNDINGS = 32
 
 
 def epsilon(dtype: Any) -> float:
-    """The relative distance of neighbouring numbers of a dtype; of whole numbers none."""
+    """The relative distance of neighbouring numbers of a dtype; of integers none."""
     return float(jnp.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.floating) else 0.0
 
 

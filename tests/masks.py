@@ -1,4 +1,4 @@
-"""Masks in loops: truth values that a loop computes, turn by turn, which its derivatives read again."""
+"""Masks in loops: booleans that a loop computes, turn by turn, which its derivatives read again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.bounded import squash
 
 @cl.codelet
 def is_above(site, turn):
-    """Whether a whole number is large, which no rounding turns."""
+    """Whether an integer is large, which no rounding turns."""
     return (site + turn) % 3 > 0
 
 

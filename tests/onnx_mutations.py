@@ -56,7 +56,7 @@ def _change_numbers(node: onnx.NodeProto, random: np.random.Generator) -> None:
 
 
 def _change_array(model: onnx.ModelProto, random: np.random.Generator) -> None:
-    """An element of a known array of whole numbers, on which shapes depend, becomes another."""
+    """An element of a known array of integers, on which shapes depend, becomes another."""
     whole = [array for array in model.graph.initializer if array.data_type == onnx.TensorProto.INT64]
     whole += [
         attribute.t

@@ -45,7 +45,7 @@ class Case(NamedTuple):
 
 
 def array(shape: Sequence[int], dtype: Any = jnp.float32, seed: int = 0, low: float = -2, high: float = 2) -> jax.Array:
-    """Made numbers: of floating point between two ends, whole ones as far as they go, or truth values."""
+    """Made numbers: of floating point between two ends, whole ones as far as they go, or booleans."""
     random = np.random.default_rng((seed, *shape))
     if np.dtype(dtype) == bool:
         made = random.random(shape) < 0.5

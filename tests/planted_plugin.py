@@ -64,7 +64,7 @@ def _off_by_one(random: np.random.Generator, eqn: jax_core.JaxprEqn) -> Change |
     return lambda eqn, operands: [jnp.asarray(own).at[at].add(1) for own in bind(eqn, operands)]
 
 
-WHOLE_NUMBERS = {"a whole number off by one": _off_by_one}
+WHOLE_NUMBERS = {"an integer off by one": _off_by_one}
 """What is wrong where no float can be."""
 
 

@@ -153,7 +153,7 @@ def meaning_of(case: Case, program: Program | None = None) -> OfGraph:
 
 
 def examples_of(case: Case) -> tuple[dict[str, Any]]:
-    """A case's inputs: whole numbers as they are, of floats the types alone."""
+    """A case's inputs: integers as they are, of floats the types alone."""
     return ({name: own if own.dtype.kind in "biu" else structs_of(case)[name] for name, own in case.inputs.items()},)
 
 

@@ -932,7 +932,7 @@ class _Builder:
         return [*alike, cl.Repeat(draw(st.integers(0, 9)), cl.Sequence(*body), index=turn, recompute=kept)]
 
     def number(self, value: int) -> cl.Tensor:
-        """A variable that comes from outside and holds a whole number."""
+        """A variable that comes from outside and holds an integer."""
         name = f"number{next(self.numbers)}"
         made = self.case.graph.add_variable(name, (), "int32")
         self.case.inputs[name] = np.asarray(value, np.int32)

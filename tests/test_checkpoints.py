@@ -249,7 +249,7 @@ def test_steps_that_are_not_there_or_there_already(tmp_path):
     with refused("there is a checkpoint of step 7 already", expected="another step", fix="save under another step"):
         checkpoints.save(engine, 7)
     for step in (-1, 1.5, "7", True):
-        with refused("a step is not an integer", given=f"step={step!r}", expected="a whole number from 0 on"):
+        with refused("a step is not an integer", given=f"step={step!r}", expected="an integer from 0 on"):
             checkpoints.save(engine, step)  # type: ignore[arg-type]
     (tmp_path / "9").mkdir()
     with refused("is no checkpoint of codelet", given="no file codelet.json in it"):

@@ -102,6 +102,10 @@ def _of_graph(use):
     return lambda path: use(*_graph())
 
 
+def _indices(graph):
+    return graph.add_variable("indices", (2,), "int32")
+
+
 def _of_wrong_gradient(path):
     return cl.GradientError("wrong", "found").report == "found"
 
@@ -174,6 +178,15 @@ OLD = {
     "ops.matmul_gradients is now ops.matmul_gradient": lambda path: cl.ops.matmul_gradients,
     "ops.dot_general_gradients is now ops.dot_general_gradient": lambda path: cl.ops.dot_general_gradients,
     "ops.pad_gradient is now ops.lax_pad_gradient": lambda path: cl.ops.pad_gradient,
+    "ops.scatter_add_gradient is now ops.scatter_gradient": _of_graph(
+        lambda graph, x, y, flag: cl.ops.scatter_add_gradient(graph, x, _indices(graph), y[:2]).updates.shape == (2,)
+    ),
+    "ops.scatter_multiply_gradient is now ops.scatter_gradient": _of_graph(
+        lambda graph, x, y, flag: cl.ops.scatter_multiply_gradient(graph, x, x, _indices(graph), y[:2]).operand.shape
+    ),
+    "ops.scatter_max_gradient is now ops.scatter_gradient": _of_graph(
+        lambda graph, x, y, flag: cl.ops.scatter_max_gradient(graph, x, x, _indices(graph), y[:2], x).operand.shape
+    ),
     "ops.pad with padding_value and padding_config is now ops.lax_pad": _of_graph(
         lambda graph, x, y, flag: cl.ops.pad(graph, x, 0.0, [(1, 0, 1)]).shape == (8,)
     ),

@@ -3,6 +3,7 @@
 import re
 from html.parser import HTMLParser
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -61,6 +62,43 @@ def test_what_shows_itself():
         assert not parser.open, name
         for word in words:
             assert word in parser.text, (name, parser.text)
+
+
+def things_of_a_program():
+    """Everything that a user may have in hand, of a graph with a thousand steps."""
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    x, i = graph.add_variable("x", (4,)), cl.grid(4)
+    y = graph.add_vertex("double", double, x=x[i])
+    loss = graph.add_vertex("loss", cl.codelet(lambda y: (y * y).sum()), y=y)
+    values, copy = graph.add_input_stream("values", (4,)), cl.Copy(x, graph.add_variable("z", (4,)))
+    function = graph.add_function(copy, [x], name="move")
+    with graph.record() as recorded:
+        graph.add_vertex("again", double, x=x[i])
+    total = cl.ops.sum(graph, x)
+    engine, gradient = cl.Engine(graph), cl.gradient(graph, of=loss, wrt=x)
+    lowered, traced = cl.lower(graph, inputs=x, outputs=[y, total]), cl.trace(jnp.sin, jnp.ones(3))
+    profile, family = engine.profile(), graph.families[0]
+    machine, checked = engine.machine(), cl.check_gradient(graph, of=loss, wrt=x, values={x: np.ones(4)})
+    long = cl.Sequence([copy] * 1000)
+    flag, picture = graph.add_variable("flag", (), bool), cl.draw(graph, size=256)
+    yield from (graph, x, x[1:3], x.source, i, 2 * i + 1, i < 2, double, family, family.fields[0], family.codelet)
+    yield from (graph.vertex("double", i=1), graph.vertex("double", i=1).line, values, function, copy, long, recorded)
+    yield from (cl.Repeat(3, long), cl.If(flag, long, copy), cl.Call(function, x=y), cl.Sequence())
+    yield from (gradient, gradient.backward, engine, machine, machine.placement, machine.liveness, profile)
+    yield from (profile.steps[0], profile.steps[0].phases[0], profile.tables(), profile.vertex_tiles, profile.target)
+    yield from (cl.compare(profile, profile), profile.show(), lowered, lowered.plan, lowered.program, traced, checked)
+    yield from (lowered({x: np.ones(4)}), cl.jit(jnp.sin), graph.operations, graph.operations[0], cl.describe(graph))
+    yield from (next(graph.iter_edges()), next(graph.iter_edge_blocks()), graph.diagram(), picture, picture.layout)
+    yield from (cl.ops.plan_matmul(cl.IPU(), 64, 64, 64), cl.Checkpoints("somewhere"))
+    yield cl.equal(lambda x: x + x, lambda x: 2 * x, np.ones(3, np.float32))
+
+
+def test_no_repr_floods_the_screen_or_shows_an_address():
+    for thing in things_of_a_program():
+        shown = repr(thing)
+        assert 0 < len(shown) <= 300, type(thing)
+        assert shown.count("\n") <= 1, type(thing)
+        assert " at 0x" not in shown + str(thing), type(thing)
 
 
 def test_a_long_table_is_cut():

@@ -40,6 +40,22 @@ def test_every_error_has_a_row_on_the_page_of_errors():
     page = (DOCS / "howto" / "errors.md").read_text(encoding="utf-8")
     errors = [name for name in loaded("reference").public_names(cl) if loaded("reference").is_error(getattr(cl, name))]
     assert [name for name in errors if name != "CodeletError" and f"`{name}`" not in page] == []
+    raised = set(re.findall(r"^(?:codelet\.errors\.)?(\w+(?:Error|Warning))\b", page, re.M))
+    assert set(errors) - raised == NOT_RAISED
+
+
+NOT_RAISED = {
+    "CodeletError",  # the base of all
+    "EngineInUseError",  # of a callback during a run
+    "MissingExtraError",  # of a Python without a library
+    "NotEqualError",  # of a mistake of this library
+    "OutOfInterleavedMemoryError",  # of products that are too large
+    "ProcessesError",  # of several processes
+    "SizeError",  # of a graph that takes minutes to build
+    "StateLostError",  # of a device that fails
+    "UndecidedWarning",  # of programs that cannot be compared
+}
+"""Errors and warnings that no example on the page of errors raises, with what they would need."""
 
 
 def test_every_extra_and_every_notebook_has_a_row_on_the_first_page():

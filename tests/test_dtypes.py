@@ -117,7 +117,7 @@ def test_arrays_of_equal_bytes_and_other_dtypes_are_not_one():
 
 @pytest.mark.parametrize("dtype", ["bool", "int4", "uint32", "float8_e5m2", "bfloat16", "float16", "complex64"])
 def test_plain_numbers_stand_for_what_holds_them(dtype):
-    """Truth values for integers, integers for floats, floats for complex numbers, whatever their width."""
+    """Booleans for integers, integers for floats, floats for complex numbers, whatever their width."""
     kinds = (jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)
     held = next(k for k, kind in enumerate(kinds) if jnp.issubdtype(jnp.dtype(dtype), kind))
     for own, value in enumerate((True, 3, [0.5, 1.5], 1j)):

@@ -398,7 +398,7 @@ def test_a_copy_is_aligned_and_made_once(dtype, shape):
 
 
 def _wholes(dtype):
-    """Whole numbers at both ends of what a dtype holds, and one beyond each."""
+    """Integers at both ends of what a dtype holds, and one beyond each."""
     ends = jnp.iinfo(dtype) if jnp.issubdtype(dtype, jnp.integer) else jnp.finfo(dtype)
     least, most = int(float(ends.min)), int(float(ends.max))
     return [least, 0, most], [least - 1, most + 1] if jnp.issubdtype(dtype, jnp.integer) else [2 * least, 2 * most]

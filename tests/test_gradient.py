@@ -103,7 +103,7 @@ BY_LENGTHS = {
     "a sum": lambda x, z, k, y: jnp.sum(x) * z.shape[0] + y,
     "a factor": lambda x, z, k, y: y * (x.shape[0] - 2.0 * z.shape[0]),
     "a factor at one length": lambda x, z, k, y: y * (2.0 if x.shape[0] == 3 else 1.0),
-    "a factor of whole numbers": lambda x, z, k, y: y * jnp.ones(k.shape).sum(),
+    "a factor of integers": lambda x, z, k, y: y * jnp.ones(k.shape).sum(),
     "a loop to the length": lambda x, z, k, y: jax.lax.fori_loop(0, len(z), lambda _, c: 2 * c, y),
     "the last, if any": lambda x, z, k, y: y + x[len(x) - 1] if len(x) else 2 * y,
     "what is updated": lambda x, z, k, y: {"x": -x, "out": y * x.shape[0]},

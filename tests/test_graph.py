@@ -361,7 +361,7 @@ def refusals():
         "tile word": (
             lambda: add(multiply, double, x=x[0], tile="a"),
             cl.TileError,
-            "a tile is not a whole number",
+            "a tile is not an integer",
         ),
         "tile fraction": (
             lambda: add(multiply, double, x=x[i], out=y[i], tile=i / 2),

@@ -361,7 +361,7 @@ def test_many_programs_of_updates(program):
 
 
 def from_products(case: Case) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], Case]:
-    """A case of which some inputs are products of small whole numbers, and these: XLA lays them out as it likes."""
+    """A case of which some inputs are products of small integers, and these: XLA lays them out as it likes."""
     random = np.random.default_rng(len(case.inputs))
     factors = {}
     for name, value in case.inputs.items():

@@ -97,7 +97,7 @@ SYMBOLS = [
         "a decision on a symbol",
         lambda w: 1 if cl.grid(4) > 2 else 0,
         cl.SymbolError,
-        "has no truth value",
+        "has no boolean",
         "choose with `//`, `%` or a table",
     ),
     Mistake(
@@ -115,7 +115,7 @@ SYMBOLS = [
         "cl.table(values)[i]",
     ),
     Mistake(
-        "a symbol and a truth value",
+        "a symbol and a boolean",
         lambda w: cl.grid(4) + True,
         cl.SymbolError,
         "True for `+`",
@@ -237,21 +237,21 @@ SYMBOLS = [
         "the truth of a symbol",
         lambda w: cl.grid(4) and 1,
         cl.SymbolError,
-        "has no truth value",
+        "has no boolean",
         "cl.where, cl.minimum",
     ),
     Mistake(
         "the lesser by Python",
         lambda w: min(cl.grid(4), 2),
         cl.SymbolError,
-        "has no truth value",
+        "has no boolean",
         "cl.where(condition, a, b)",
     ),
     Mistake(
         "a chain of comparisons",
         lambda w: 0 < cl.grid(4) < 3,
         cl.SymbolError,
-        "has no truth value",
+        "has no boolean",
         "(a < i) & (i < b)",
     ),
     Mistake(
@@ -589,7 +589,7 @@ TENSORS = [
         "a mask of shape (4,)",
     ),
     Mistake(
-        "a truth value as an index",
+        "a boolean as an index",
         lambda w: w.x[True],
         cl.ViewError,
         "indexed with bool",
@@ -963,14 +963,14 @@ CODELETS = [
         lambda w: cl.codelet(workers=0),  # type: ignore[arg-type]
         cl.CodeletDefinitionError,
         "workers=0",
-        "a whole number from 1",
+        "an integer from 1",
     ),
     Mistake(
         "workers as a truth",
         lambda w: cl.codelet(workers=True),  # type: ignore[arg-type]
         cl.CodeletDefinitionError,
         "workers=True",
-        "a whole number from 1",
+        "an integer from 1",
     ),
     Mistake(
         "a way to issue that there is not",
@@ -991,14 +991,14 @@ CODELETS = [
         lambda w: cl.codelet(trip_count=2.5),  # type: ignore[arg-type]
         cl.CodeletDefinitionError,
         "trip_count=2.5",
-        "a whole number from 0, or a function",
+        "an integer from 0, or a function",
     ),
     Mistake(
         "fewer turns than none",
         lambda w: cl.codelet(trip_count=-1),  # type: ignore[arg-type]
         cl.CodeletDefinitionError,
         "trip_count=-1",
-        "a whole number from 0",
+        "an integer from 0",
     ),
     Mistake(
         "many fields at once",
@@ -1038,7 +1038,7 @@ GRAPH = [
         lambda w: w.graph.add_input_stream("v", (2.5,)),
         cl.VariableError,
         "the shape of input stream 'v'",
-        "whole numbers from 0",
+        "integers from 0",
     ),
     Mistake(
         "strings in a stream",
@@ -1052,14 +1052,14 @@ GRAPH = [
         lambda w: w.graph.add_variable("v", (2.7,)),
         cl.VariableError,
         "(2.7,)",
-        "whole numbers by `//`",
+        "integers by `//`",
     ),
     Mistake(
-        "a truth value in a shape",
+        "a boolean in a shape",
         lambda w: w.graph.add_variable("v", (True, 2)),
         cl.VariableError,
         "(True, 2)",
-        "whole numbers from 0",
+        "integers from 0",
     ),
     Mistake(
         "a string for a shape",
@@ -1073,21 +1073,21 @@ GRAPH = [
         lambda w: w.graph.add_variable("v", {2, 3}),
         cl.VariableError,
         "{2, 3}",
-        "whole numbers from 0",
+        "integers from 0",
     ),
     Mistake(
         "no shape",
         lambda w: w.graph.add_variable("v", None),
         cl.VariableError,
         "None",
-        "whole numbers from 0",
+        "integers from 0",
     ),
     Mistake(
         "a negative size",
         lambda w: w.graph.add_variable("v", (2, -1)),
         cl.VariableError,
         "(2, -1)",
-        "whole numbers from 0",
+        "integers from 0",
     ),
     Mistake(
         "a symbol in a shape",
@@ -1115,14 +1115,14 @@ GRAPH = [
         lambda w: w.graph.add_variable("v", 3, object),
         cl.VariableError,
         "object",
-        "numbers or truth values",
+        "numbers or booleans",
     ),
     Mistake(
         "dates as a dtype",
         lambda w: w.graph.add_variable("v", 3, "M8[s]"),
         cl.VariableError,
         "'M8[s]'",
-        "whole numbers",
+        "integers",
     ),
     Mistake(
         "records as a dtype",
@@ -1164,7 +1164,7 @@ GRAPH = [
         lambda w: w.graph.add_input_stream("s", (2.5,)),
         cl.VariableError,
         "input stream 's'",
-        "whole numbers from 0",
+        "integers from 0",
     ),
     Mistake(
         "a constant too large",
@@ -1437,7 +1437,7 @@ GRAPH = [
         lambda w: w.graph.add_variable((4,), "y"),
         cl.VariableError,
         "variable (4,)",
-        "whole numbers from 0",
+        "integers from 0",
     ),
     Mistake(
         "a number for a scope",
@@ -1680,7 +1680,7 @@ LOWERING = [
         "has a wrong gradient with respect to its field 'a'\n  given:    d out[0] / d a[0] is 2, at vertex of thrice",
         "correct the jax.custom_vjp in it; where it is meant to differ, ignore=['<lambda>']",
     ),
-    Mistake("a check of no vertices", checked(vertices=0), cl.ProgramError, "0", "a whole number, 1 or more"),
+    Mistake("a check of no vertices", checked(vertices=0), cl.ProgramError, "0", "an integer, 1 or more"),
     Mistake("a check along half a direction", checked(directions=0.5), cl.ProgramError, "0.5", "0 or more"),
     Mistake("a check to any error", checked(rtol=2), cl.ProgramError, "2", "a number between 0 and 1"),
     Mistake("a check that ignores a word", checked(ignore="double"), cl.ProgramError, "'double'", "a list of codelets"),
@@ -1988,7 +1988,7 @@ def _engine_mistakes() -> Iterator[Mistake]:
     e = cl.TileError
     yield Mistake("half a tile in a trace", lambda w: _engine(w).profile().chrome_trace([1.5]), e, "1.5", "0 to 7")
     yield Mistake("a letter for a count", lambda w: _engine(w).profile().fullest_tiles("a"), e, "'a'", "from 0")
-    yield Mistake("a truth value for a tile", lambda w: _engine(w).read_tile(True), e, "True", "0 to 7")
+    yield Mistake("a boolean for a tile", lambda w: _engine(w).read_tile(True), e, "True", "0 to 7")
     e = cl.FigureError
     yield Mistake("a list of figures", lambda w: _engine(w).profile().plot(["live"]), e, "no such", "memory, live")
     yield Mistake("no axes", lambda w: _engine(w).profile().plot("live", 3), e, "int: 3", "matplotlib")
@@ -2079,14 +2079,14 @@ MACHINE = [
         lambda w: cl.Engine(w.graph).machine().memory.tile_text(1.5),  # type: ignore[arg-type]
         cl.TileError,
         "1.5",
-        "a whole number, 0 to 7",
+        "an integer, 0 to 7",
     ),
     Mistake(
         "a trace of a tile that is true",
         lambda w: cl.Engine(w.graph).profile().chrome_trace([True]),
         cl.TileError,
         "True",
-        "a whole number, 0 to 7",
+        "an integer, 0 to 7",
     ),
     Mistake(
         "a trace in a folder that is not there",
@@ -2203,7 +2203,7 @@ GRADIENTS: list[Mistake] = [
         "a tensor of float32[4]",
     ),
     Mistake(
-        "a cotangent of whole numbers",
+        "a cotangent that is of integers",
         graded(own=lambda w: {"cotangent": w.whole}),
         cl.ProgramError,
         "not of the type of `of`",
@@ -2270,7 +2270,7 @@ GRADIENTS: list[Mistake] = [
         "the cotangent has no numbers yet",
         "numbers that broadcast to float32[4]",
     ),
-    Mistake("a check with a word for a seed", checked(seed="a"), cl.ProgramError, "'a'", "a whole number, 0 or more"),
+    Mistake("a check with a word for a seed", checked(seed="a"), cl.ProgramError, "'a'", "an integer, 0 or more"),
     Mistake("a check that ignores nothing", checked(ignore=None), cl.ProgramError, "None", "a list of codelets"),
     Mistake("a check that ignores no codelet", checked(ignore=["twise"]), cl.ProgramError, "twise", "double"),
     Mistake(
@@ -2281,7 +2281,7 @@ GRADIENTS: list[Mistake] = [
     Mistake("an adjoint of a name alone", adjoint_of_double(of="out"), cl.UnknownFieldError, "'out'", "of=['out']"),
     Mistake("an adjoint by no field", adjoint_of_double(wrt=["b"]), cl.UnknownFieldError, "'b'", "a"),
     Mistake(
-        "an adjoint of whole numbers",
+        "an adjoint of integers",
         adjoint_of_double({"a": jnp.ones(3, int)}),
         cl.CodeletTraceError,
         "a: int32[3]",

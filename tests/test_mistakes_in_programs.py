@@ -64,7 +64,7 @@ def nested(w):
 
 
 SOMETHING = "a program is made of something else"
-PREDICATE = "is not a truth value or a whole number in a variable"
+PREDICATE = "is not a boolean or an integer in a variable"
 NUMBERS = "neither a tensor nor numbers that fit"
 
 MISTAKES = [
@@ -133,9 +133,9 @@ MISTAKES = [
             lambda w, depth=depth: w.graph.add_input_stream("s", (4,), buffering_depth=depth),
             cl.VariableError,
             f"buffering_depth={depth!r}",
-            "a whole number from 1",
+            "an integer from 1",
         )
-        for what, depth in (("nothing", 0), ("no number", 1.5), ("a truth value", True))
+        for what, depth in (("nothing", 0), ("no number", 1.5), ("a boolean", True))
     ],
     *[
         Mistake(
@@ -145,7 +145,7 @@ MISTAKES = [
             f"trip_count={turns!r}",
             "leave it off where nobody knows",
         )
-        for what, turns in (("below zero", -1), ("no number", 2.5), ("a truth value", True), ("too many", 2**31))
+        for what, turns in (("below zero", -1), ("no number", 2.5), ("a boolean", True), ("too many", 2**31))
     ],
     Mistake(
         "more turns than max_iterations",

@@ -149,7 +149,7 @@ def test_scatter(name):
     build = lambda graph, x, i, y: cl.ops.scatter(graph, x, i, y, numbers, op="add")  # noqa: E731
     add = lambda x, i, y: lax.scatter_add(x, i, y, numbers, mode="drop")  # noqa: E731
     check(Case(build, add, arguments))
-    gradient = lambda graph, g, i, y: cl.ops.scatter_add_gradient(graph, g, i, y, numbers)  # noqa: E731
+    gradient = lambda graph, g, i, y: cl.ops.scatter_gradient(graph, g, i, y, numbers, op="add")  # noqa: E731
     pulled = lambda g, i, y: jax.vjp(lambda x, y: add(x, i, y), g, y)[1](g)  # noqa: E731
     check(Case(gradient, pulled, arguments, slopes=False))
 
@@ -160,7 +160,7 @@ def test_scatter_by_rows():
     def build(graph, x, i, y):
         ops = cl.ops
         added = ops.scatter(graph, x, i, y, op="add"), ops.scatter(graph, x, i, y[0, 0], op="max")
-        return added, ops.scatter_add_gradient(graph, x, i, y)
+        return added, ops.scatter_gradient(graph, x, i, y, op="add")
 
     def plain(x, i, y):
         added = x.at[i].add(y), x.at[i].max(y[0, 0])
@@ -173,10 +173,10 @@ def scatter_gradients(graph, g, x, i, y, numbers=None, **options):
     ops = cl.ops
     most, least = (ops.scatter(graph, x, i, y, numbers, op=op, **options) for op in ("max", "min"))
     return {
-        "set": ops.scatter_set_gradient(graph, g, i, y, numbers, **options),
-        "multiply": ops.scatter_multiply_gradient(graph, g, x, i, y, numbers, **options),
-        "max": ops.scatter_max_gradient(graph, g, x, i, y, most, numbers, **options),
-        "min": ops.scatter_max_gradient(graph, g, x, i, y, least, numbers, **options),
+        "set": ops.scatter_gradient(graph, g, i, y, numbers, **options),
+        "multiply": ops.scatter_gradient(graph, g, i, y, numbers, op="multiply", operand=x, **options),
+        "max": ops.scatter_gradient(graph, g, i, y, numbers, op="max", operand=x, result=most, **options),
+        "min": ops.scatter_gradient(graph, g, i, y, numbers, op="min", operand=x, result=least, **options),
     }
 
 
@@ -409,9 +409,15 @@ def test_any_grain_gives_the_same(rows, columns, count, grain):
 # --- mistakes -------------------------------------------------------------------------------------------------
 
 ROWS = G((1,), (0,), (0,))
+
+
+def _of_max(ops, graph, x, i, **others):
+    return ops.scatter_gradient(graph, x, i, x[:3], op="max", **others)
+
+
 MISTAKES = {
     "axis": (OperationError, "axis of ops.take", lambda ops, g, x, i: ops.take(g, x, i, 2)),
-    "mode": (OperationError, "mode of ops.take is none", lambda ops, g, x, i: ops.take(g, x, i, 0, mode="raise")),
+    "mode": (OperationError, "mode of ops.take is unknown", lambda ops, g, x, i: ops.take(g, x, i, 0, mode="raise")),
     "floats": (OperationError, "no integers", lambda ops, g, x, i: ops.take(g, x, x, 0)),
     "table": (OperationError, "rows and columns", lambda ops, g, x, i: ops.embedding(g, x[0], i)),
     "numbers": (FieldTypeError, "something else than a tensor", lambda ops, g, x, i: ops.take(g, x, [1, 2], 0)),
@@ -419,8 +425,9 @@ MISTAKES = {
     "gather mode": (OperationError, "mode of", lambda ops, g, x, i: ops.gather(g, x, i, ROWS, (1, 4), mode="away")),
     "op": (OperationError, "op of ops.scatter", lambda ops, g, x, i: ops.scatter(g, x, i, x, op="divide")),
     "updates": (OperationError, r"updates.*\(3, 4\)", lambda ops, g, x, i: ops.scatter(g, x, i, x[:, :3])),
-    "set": (OperationError, "updates.*broadcast", lambda ops, g, x, i: ops.scatter_set_gradient(g, x, i, x[0])),
-    "most": (OperationError, "result of", lambda ops, g, x, i: ops.scatter_max_gradient(g, x, x, i, x[:3], x[0])),
+    "set": (OperationError, "updates.*broadcast", lambda ops, g, x, i: ops.scatter_gradient(g, x, i, x[0])),
+    "most": (OperationError, "result of", lambda ops, g, x, i: _of_max(ops, g, x, i, operand=x, result=x[0])),
+    "no result": (OperationError, 'op="max" lacks result', lambda ops, g, x, i: _of_max(ops, g, x, i, operand=x)),
     "starts": (OperationError, "does not fit", lambda ops, g, x, i: ops.dynamic_slice(g, x, (i[0],), (2, 2))),
     "start": (OperationError, "start 1 of", lambda ops, g, x, i: ops.dynamic_slice(g, x, (i[0], x[0, 0]), (2, 2))),
     "slice": (OperationError, "does not fit", lambda ops, g, x, i: ops.dynamic_slice(g, x, (i[0], 0), (2, 5))),
@@ -447,7 +454,7 @@ NARROW = {
     ),
     "slopes": lambda graph, x, i, u: (
         cl.ops.embedding_gradient(graph, u, x, i),
-        cl.ops.scatter_set_gradient(graph, x, i, u),
+        cl.ops.scatter_gradient(graph, x, i, u),
     ),
     "scatter": lambda graph, x, i, u: (
         cl.ops.scatter(graph, x, i, u),

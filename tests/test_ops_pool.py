@@ -55,7 +55,7 @@ def mean(x, windows, include):
 
 
 def case_of(name, grain=None, dtype=jnp.float32, high=2):
-    """All poolings and their gradients, of small whole numbers so that there are ties."""
+    """All poolings and their gradients, of small integers so that there are ties."""
     given, options, windows = arguments_of(name)
     shape = CASES[name][0]
     x = jnp.round(array(shape, dtype, high=high))

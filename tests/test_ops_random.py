@@ -245,7 +245,7 @@ def test_codelets_are_pickled():
 
 MISTAKES = {
     "is not a key": lambda graph, key, x: cl.ops.uniform(graph, (3,), key=x),
-    "is none, or too large": lambda graph, key, x: cl.ops.uniform(graph, (3, -1), key=key),
+    "is invalid or too large": lambda graph, key, x: cl.ops.uniform(graph, (3, -1), key=key),
     "not of floating point": lambda graph, key, x: cl.ops.uniform(graph, (3,), key=key, dtype=jnp.int32),
     "is no dtype": lambda graph, key, x: cl.ops.normal(graph, (3,), key=key, dtype="reals"),
     "not of unsigned": lambda graph, key, x: cl.ops.random_bits(graph, (3,), key=key, dtype=jnp.int32),

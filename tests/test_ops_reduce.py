@@ -129,7 +129,7 @@ def test_what_does_not_fit_is_told():
         cl.ops.sum(graph, x, 2)
     with pytest.raises(OperationError, match="an axis twice"):
         cl.ops.prod(graph, x, (0, -2))
-    with pytest.raises(OperationError, match="not a whole number from 1"):
+    with pytest.raises(OperationError, match="not an integer from 1"):
         cl.ops.any(graph, x, 0, grain=0)
     with pytest.raises(OperationError, match="is not like the result"):
         cl.ops.sum_gradient(graph, x, x, 1)

@@ -130,7 +130,7 @@ MISTAKES = {
     ),
     "a rate that is none": (lambda g, p: cl.ops.sgd(g, p, p, learning_rate="high"), "learning_rate of ops.sgd"),
     "a rate of several": (lambda g, p: cl.ops.sgd(g, p, p, learning_rate=p["b"]), "is not one number"),
-    "no state": (lambda g, p: cl.ops.adam(g, p, p, None, learning_rate=1.0), "state of ops.adam is none"),
+    "no state": (lambda g, p: cl.ops.adam(g, p, p, None, learning_rate=1.0), "state of ops.adam is invalid"),
     "an average beyond 1": (
         lambda g, p: cl.ops.adam(g, p, p, cl.ops.adam_state(g, p), learning_rate=1.0, b1=1.5),
         "b1 of ops.adam",

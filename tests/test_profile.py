@@ -130,13 +130,13 @@ def test_copies_within_a_tile():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"sync_cycles": -1}, "sync_cycles is not a whole number from 0"),
-        ({"num_workers": 0}, "num_workers is not a whole number from 1"),
-        ({"num_tiles": 1.5}, "num_tiles is not a whole number from 1"),
+        ({"sync_cycles": -1}, "sync_cycles is not an integer from 0"),
+        ({"num_workers": 0}, "num_workers is not an integer from 1"),
+        ({"num_tiles": 1.5}, "num_tiles is not an integer from 1"),
         ({"paired_exchange": 1}, "paired_exchange is neither True nor False"),
         ({"clock_hertz": True}, "clock_hertz is not a number from 1"),
-        ({"route": (52, 2, 0)}, "rows of a route is not a whole number from 1\n  given:    0"),
-        ({"route": (-1, 2, 23)}, "cycles of a route is not a whole number from 0"),
+        ({"route": (52, 2, 0)}, "rows of a route is not an integer from 1\n  given:    0"),
+        ({"route": (-1, 2, 23)}, "cycles of a route is not an integer from 0"),
     ],
 )
 def test_numbers_no_machine_has(changes, said):
@@ -445,6 +445,23 @@ def test_its_figures(figure):
     assert axes.get_xlabel()
     axes.figure.canvas.draw()
     assert profile.plot(figure, axes) is axes
+    plt.close(axes.figure)
+
+
+def test_who_sends_to_whom():
+    import matplotlib.pyplot as plt
+
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    x, i = graph.add_variable("x", (4,)), cl.grid(4)
+    graph.set_tile_mapping(x, 1)
+    y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i], tile=i)
+    graph.set_tile_mapping(y, np.arange(4))
+    profile = cl.Engine(graph, cl.Repeat(10, graph.default_program)).profile()
+    axes = profile.plot("traffic")
+    sent = np.asarray(axes.images[0].get_array())
+    assert np.array_equal(sent != 0, [[False] * 4, [True, False, True, True], [False] * 4, [False] * 4])
+    assert np.array_equal(sent[1, [0, 2, 3]], [40, 40, 40])  # bytes of ten iterations
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("tile that receives", "tile that sends")
     plt.close(axes.figure)
 
 

@@ -310,7 +310,7 @@ MISTAKES = {
     "a float as predicate": (
         lambda s: cl.RepeatWhile(s.look, s.x[0], s.halve),
         [
-            "the predicate of a loop is not a truth value",
+            "the predicate of a loop is not a boolean",
             "given:    Tensor(float32[] of x: 0)",
             "a codelet that compares",
         ],
@@ -364,7 +364,7 @@ MISTAKES = {
     ),
     "a print": (lambda s: cl.Print("x"), ["something other than a tensor is printed"]),  # type: ignore[arg-type]
     "a print's label": (lambda s: cl.Print(s.x, 3), ["the label of a print is not text", "given:    3"]),  # type: ignore[arg-type]
-    "an abort's predicate": (lambda s: cl.AbortOn(s.x, "m"), ["the predicate of an abort is not a truth value"]),
+    "an abort's predicate": (lambda s: cl.AbortOn(s.x, "m"), ["the predicate of an abort is not a boolean"]),
     "an abort's message": (lambda s: cl.AbortOn(s.big, s.x), ["the message of an abort is not text"]),
     "undefined": (lambda s: cl.WriteUndef(3), ["something other than a tensor is made undefined"]),  # type: ignore[arg-type]
     "an undefined constant": (

@@ -130,7 +130,7 @@ def _told(name: str, place: int | str, value: object) -> cl.CodeletError:
         ("Engine.run", "wait", "yes", "wait of Engine.run is invalid", "True or False"),
         ("Engine.machine", "allow_out_of_memory", 1, "of Engine.machine is invalid", "True or False"),
         ("Checkpoints.save", 0, "engine", "engine of Checkpoints.save is invalid", "a cl.Engine"),
-        ("Profile.advice", 0, -1, "most of Profile.advice is invalid", "a whole number from 0"),
+        ("Profile.advice", 0, -1, "most of Profile.advice is invalid", "an integer from 0"),
         ("Profile.tables", "layer_of", "conv", "layer_of of Profile.tables is invalid", "a function"),
         ("Profile.cycles_of", 0, "compue", "a profile has no such kind of phase", "compute"),
         ("Traced.layer_of", 0, 3, "name of Traced.layer_of is invalid", "text"),

@@ -25,7 +25,7 @@ from tests.placements import TILES, placements
 
 
 def by_key(keys: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
-    """Sums of values by whole numbers."""
+    """Sums of values by integers."""
     return np.bincount(keys, values, count).astype(np.int64)
 
 

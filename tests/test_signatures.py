@@ -194,7 +194,7 @@ def _found(name: str) -> Any:
 OPERATIONS = {own.name.removeprefix("ops."): own for own in ALL if own.name.startswith("ops.")}
 
 OF_LAX = {
-    "operand": "gather scatter gather_gradient plan_gather scatter_max_gradient scatter_multiply_gradient",
+    "operand": "gather scatter gather_gradient plan_gather scatter_gradient",
     "window_dimensions": "reduce_window reduce_window_tangent",
 }
 """Parameters with the names of `jax.lax`, and the operations that take its dimension numbers or windows with them."""

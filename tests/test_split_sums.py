@@ -121,7 +121,7 @@ class Sums(NamedTuple):
         return one, OverMesh(graph, names, outputs, mesh_of(self.devices), self.cuts, program), names, outputs
 
     def values(self, names: list[str], dtype: str) -> dict[str, np.ndarray]:
-        """Whole numbers, or any."""
+        """Integers, or any."""
         random = np.random.default_rng(0)
         lying = tuple(self.shape[d] for d in self.order)
         shapes = {"p": lying, "q": lying, "b": self.shape[: self.grid], "y": self.shape[: self.grid]}

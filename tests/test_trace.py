@@ -320,7 +320,7 @@ def _captured():
     ("mistake", "error", "words"),
     [
         (lambda: cl.trace(5), cl.TraceError, r"other than a function is traced\n +given: +5\n"),  # type: ignore[arg-type]
-        (lambda: cl.trace(jnp.sin, ROW, grain=0), cl.OperationError, "not a whole number from 1"),
+        (lambda: cl.trace(jnp.sin, ROW, grain=0), cl.OperationError, "not an integer from 1"),
         (_captured, cl.CapturedTracerError, "closes over a value of an enclosing JAX transformation"),
         (lambda: cl.trace(lambda x, m: x, ROW, "a")(ROW, "b"), cl.ArrayError, "static value.*another one"),
         (lambda: cl.trace(lambda x, n: x * n, ROW, 2)(ROW, 2.5), cl.ArrayError, r"float32\[\]\n +expected: int32\[\]"),

@@ -122,7 +122,7 @@ FURTHER: dict[str, tuple[Any, ...]] = {
         lambda x: lax.dot_general(x, x, (([1], [1]), ([], [])), preferred_element_type=jnp.int32),
         of(2, 70),
     ),
-    "products of truth values": (
+    "products of booleans": (
         lambda p, q: (p @ q, lax.conv(p[None, None], q[None, None], (1, 1), "SAME")),
         *[of(4, 4, dtype=B)] * 2,
     ),
@@ -309,7 +309,7 @@ FURTHER |= {
         ),
         *(V, V),
     ),
-    "truth values put": (lambda p, q, k: p.at[k].set(q), of(8, dtype=B), of(3, dtype=B), of(3, dtype=I)),
+    "booleans put": (lambda p, q, k: p.at[k].set(q), of(8, dtype=B), of(3, dtype=B), of(3, dtype=I)),
     "unique": (lambda x: (jnp.unique(x, size=3), jnp.histogram(x, 3), jnp.median(x)), V),
 }
 
@@ -322,7 +322,7 @@ QUICK = [
     *("transpose", "dynamic_slice", "dynamic_update_slice", "gather", "scatter", "slice", "dot_general", "ragged_dot"),
     *("conv_general_dilated", "reduce", "reduce_window", "sort", "top_k", "fft", "rng_bit_generator", "cond", "scan"),
     *("while_loop", "switch", "custom_linear_solve", "linalg.cholesky", "linalg.triangular_solve"),
-    *("greatest of windows", "windows from a value", "products of truth values", "by lines", "callback"),
+    *("greatest of windows", "windows from a value", "products of booleans", "by lines", "callback"),
     *("reduced by a function", "nothing reduced"),
 ]
 """A function of every kind that has a rule; others differ from it in their numbers."""

@@ -70,7 +70,7 @@ CASES = {
 
 @few("case", CASES, quick=["padded"])
 def test_values_and_slopes_are_those_of_every_window(case):
-    """Of whole numbers, so that some tie: each of the greatest has the same share."""
+    """Of integers, so that some tie: each of the greatest has the same share."""
     x = np.random.default_rng(0).integers(-2, 3, (2, 9, 10)).astype(np.float32)
     few = {"padded": ["max"], "3 by 2": ["max", "range", "norm", "mean"]}.get(case, ["max", "mean"])
     layers = {name: cl.lower(pooled) for name in few}

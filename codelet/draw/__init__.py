@@ -1,1 +1,1 @@
-"""Pictures of graphs: links between vertices, where each lies, and what is drawn of it. In the extra `draw`."""
+"""Pictures of graphs: links between vertices, their layout, and their rendering. In the extra `draw`."""

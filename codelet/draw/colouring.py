@@ -1,4 +1,4 @@
-"""Which colour each point has: classes of points, and what the legend says of them."""
+"""Which colour each point has: classes of points, and the words of the legend."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Colouring:
     Attributes:
         which: uint16, the class of every point.
         of_links: uint16, for each class the one whose colour links have at its points.
-        layer: int32, the layer of each class, or what else stands for it: links between two of them are tracts.
+        layer: int32, the layer of each class, or the group that stands for one: links between two of them are tracts.
         colours: float32 of shape (classes, 3), linear sRGB.
-        legend: the name and class of what the colours say, in order.
+        legend: the name and class of each colour, in order.
     """
 
     which: np.ndarray
@@ -54,7 +54,7 @@ def colour_by(
         kind: one of `KINDS`.
         links: the links.
         groups: the groups of the points.
-        tile: as `tiles_of` gives it; needed where tiles are told apart.
+        tile: as `tiles_of` gives it; needed where tiles are distinguished.
         style: "dark" or "light".
         palette: "hue" or "colour-blind".
     """
@@ -82,7 +82,7 @@ def colour_by(
 
 
 def _by_number(kind: str, links: Links, groups: Groups, values: np.ndarray, style: str, palette: str) -> Colouring:
-    """Classes of tiles, or of cycles by their logarithm; what has none is grey."""
+    """Classes of tiles, or of cycles by their logarithm; points without one are grey."""
     known = values >= 0
     scale = np.log1p(values) if kind == "cycles" else values.astype(float)
     low, high = (scale[known].min(), scale[known].max()) if known.any() else (0.0, 1.0)
@@ -104,7 +104,7 @@ def _by_number(kind: str, links: Links, groups: Groups, values: np.ndarray, styl
 def _kind_of_groups(links: Links, groups: Groups) -> np.ndarray:
     """The kind of each group, a place in `KIND_SHIFTS`: of a layer's codelets in a phase those with the most vertices.
 
-    The last is of what nobody wrote, the last but one of all codelets that there is no other for.
+    The last is of points that nobody wrote, the last but one of all codelets without a class.
     """
     families = links.graph.families
     counts: dict[tuple[int, int], dict[str, int]] = {}
@@ -138,7 +138,7 @@ def _by_group(own: np.ndarray, groups: Groups) -> np.ndarray:
 
 
 def highlighted(colouring: Colouring, pattern: str, links: Links, groups: Groups) -> Colouring:
-    """Colours of what a pattern names, as before; of all else grey and a little of them.
+    """Colours of the parts that a pattern names, as before; of all else grey and a little of them.
 
     Args:
         colouring: the classes.

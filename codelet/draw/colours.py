@@ -87,7 +87,7 @@ def class_colours(num_layers: int, num_phases: int, style: str, palette: str, nu
         num_layers: how many layers.
         num_phases: how many phases, at most three.
         style: "dark" or "light": the ground they stand on.
-        palette: "hue", or "colour-blind": seven colours in turn, phases and kinds by their lightness alone.
+        palette: "hue", or "colour-blind": seven colours again and again, phases and kinds by their lightness alone.
         num_kinds: how many kinds, at most as there are `KIND_SHIFTS`.
 
     Returns:

@@ -76,7 +76,7 @@ def draw(
         profile: the result of `Engine.profile`, for the tiles of vertices that the graph does not place.
         size: height and width in pixels, a multiple of 64.
         style: "dark", or "light" for paper.
-        colour: what colours distinguish: "layer", "codelet", "tile" or "cycles".
+        colour: the property shown by colour: "layer", "codelet", "tile" or "cycles".
         palette: "hue", or "colour-blind".
         highlight: a pattern for names of compute sets, such as "conv2/*"; all others are grey.
         title: a heading on the picture.

@@ -48,7 +48,7 @@ def attract_pairs(
     end: int,
     pull: np.ndarray,
 ) -> None:
-    """Add to `pull` what pairs of points from `begin` to `end` attract each other by."""
+    """Add to `pull` the attraction between pairs of points from `begin` to `end`."""
     for k in range(begin, end):
         i = source[k]
         j = target[k]
@@ -64,7 +64,7 @@ def attract_pairs(
 def attract_links(
     place: np.ndarray, first: np.ndarray, source: np.ndarray, begin: int, end: int, stride: int, pull: np.ndarray
 ) -> None:
-    """Add to `pull` what every `stride`-th link to points from `begin` to `end` attracts by, `stride` times."""
+    """Add to `pull` the attraction of every `stride`-th link to points from `begin` to `end`, `stride` times."""
     for j in range(begin, end):
         sx = np.float32(0)
         sy = np.float32(0)
@@ -83,7 +83,7 @@ def attract_links(
 
 @compiled
 def _between(values: np.ndarray, a: int, b: int, fu: float, fv: float) -> float:
-    """What lies between the four grid points from column `a` and line `b` on, by their distances."""
+    """The value between the four grid points from column `a` and line `b` on, weighted by their distances."""
     near = values[b, a] * (1 - fu) * (1 - fv) + values[b, a + 1] * fu * (1 - fv)
     return near + (values[b + 1, a] * (1 - fu) * fv + values[b + 1, a + 1] * fu * fv)
 

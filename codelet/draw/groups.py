@@ -1,7 +1,7 @@
 """Groups of points that are drawn alike: the vertices of a family, or inputs that a family reads first; their layers.
 
-A layer is what the names of compute sets say: the first parts of a name, as many as tell a stretch of the program
-from all others. What is small beside the whole belongs to the layer that it has most links with.
+A layer follows from the names of compute sets: the first parts of a name, as many as distinguish a stretch of the
+program from all others. A part that is small beside the whole belongs to the layer that it has most links with.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Groups:
 
     Attributes:
         first: int64, one more than there are groups: the points of group `g` are from `first[g]` to `first[g + 1]`.
-        family: int32, the place in `graph.families` of what it is, or of what reads it first.
+        family: int32, the place in `graph.families` of its family, or of the family that reads it first.
         is_input: bool, whether it is points that nobody wrote.
         layer: int32, the place in `layers` of its layer.
-        phase: int32, the place in `PHASES` of what it is done for.
+        phase: int32, the place in `PHASES` of its purpose.
         layers: the names of the layers, in the order of the program.
     """
 
@@ -57,7 +57,7 @@ def group_points(links: Links, layer_of: LayerOf | None = None) -> Groups:
 
     Args:
         links: the links.
-        layer_of: the layer of a compute set by its name, "" for none; by the parts of names when left off.
+        layer_of: the layer of a compute set by its name, "" for none; default: by the parts of names.
     """
     families = links.graph.families
     sizes = [family.num_vertices for family in families]
@@ -105,7 +105,7 @@ def _parts(name: str) -> tuple[str, ...]:
 
 
 def _layers(names: Sequence[str], layer_of: LayerOf) -> tuple[list[int], tuple[str, ...]]:
-    """The layer of each compute set, and the layers' names; what has none is one of its own, without a name.
+    """The layer of each compute set, and the layers' names; a point without one is a group by itself, without a name.
 
     A name that comes again in the forward pass after others is that of no layer: it is of a kind.
     """

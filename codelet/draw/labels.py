@@ -1,4 +1,4 @@
-"""Text on a picture: names beside what they name, with leaders, none over another; a title, and what it shows."""
+"""Text on a picture: names beside the things they name, with leaders, none over another; a title, and a caption."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FURTHEST = 30.0
 
 
 class Label(NamedTuple):
-    """Where a name stands: its box, and its leader from what it names to the box, in pixels."""
+    """Where a name stands: its box, and its leader from the named thing to the box, in pixels."""
 
     text: str
     layer: int
@@ -157,7 +157,9 @@ def _through(starts: np.ndarray, tips: np.ndarray, boxes: np.ndarray) -> np.ndar
 
 
 def _disturbed(places: _LabelPlaces, label: Label, height: float) -> np.ndarray:
-    """What it costs each place that another name stands where it does; infinite where one would lie over the other."""
+    """The cost of each place because of another name that stands where it does; infinite where one would lie over the
+    other.
+    """
     box, start, tip = np.array(label.box), np.array(label.leader[0]), np.array(label.leader[1])
     apart = np.hypot(*((places.boxes[:, :2] + places.boxes[:, 2:] - box[:2] - box[2:]) / 2).T)
     costs = 2 * np.exp(-apart / (4 * height)) + 12 * cross(places.starts, places.tips, start, tip)
@@ -167,7 +169,8 @@ def _disturbed(places: _LabelPlaces, label: Label, height: float) -> np.ndarray:
 
 
 def place_labels(seen: Seen, side: int, taken: Sequence[Box] = ()) -> list[Label]:
-    """A place for every name: of layers the largest first, then again each among all the others; what else has room.
+    """A place for every name: of layers the largest first, then again each among all the others; any other name that
+    has room.
 
     Args:
         seen: the names, and the points that they stand among.
@@ -214,7 +217,7 @@ def write_labels(
     ink: tuple[int, int, int],
     ground: tuple[int, int, int],
 ) -> list[Label]:
-    """Write names, a title and what is shown on a picture of PIL, and say where the names stand."""
+    """Write names, a title and the caption on a picture of PIL, and say where the names stand."""
     side = picture.size[0]
     pen = need("PIL.ImageDraw").Draw(picture, "RGBA")
     large, small = 96 / 4096 * side, 44 / 4096 * side

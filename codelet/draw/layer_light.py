@@ -1,4 +1,4 @@
-"""What each layer has of the light of a picture, pixel by pixel: by it a view takes the light of layers away."""
+"""The share of each layer in the light of a picture, pixel by pixel: a view subtracts it to switch layers off."""
 
 from __future__ import annotations
 

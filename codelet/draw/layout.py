@@ -4,7 +4,7 @@ Compute sets start on an arc, in the order of the layers, the phases at differen
 cheap steps. Stretches of their points start there and find theirs; those of a mesh start unfolded. Points start in
 small discs about their stretches, and move two steps among all the others: more of those would flatten the detail.
 
-Nothing is drawn by lot: what looks random is the golden angle's.
+Nothing is random: places that look random follow the golden angle.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_FORCES = 1 << 27
 _GOLDEN = math.pi * (3 - math.sqrt(5))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Layout:
     """Where the points of links lie.
 
@@ -48,6 +48,9 @@ class Layout:
     tile: np.ndarray | None
     place: np.ndarray
 
+    def __repr__(self) -> str:
+        return f"<Layout of {len(self.place):,} points and {self.links.num_links:,} links>"
+
 
 def lay_out(
     links: Links,
@@ -59,9 +62,9 @@ def lay_out(
     """The layout of links.
 
     Args:
-        links: what is laid out.
+        links: the links to lay out.
         gravity: how strongly all is held together in the end, from `OPEN` to `PACKED`.
-        note: told what is done, stage by stage.
+        note: called with the name of each stage.
         layer_of: as `group_points` takes it.
         tile: as `tiles_of` gives it: vertices of near tiles lie together.
     """
@@ -135,7 +138,9 @@ def _walk(
 
 
 def _fine_enough(count: int, most: int) -> int:
-    """The size of a mesh whose cells are not much larger than what a point has of the picture; at most `most`."""
+    """The size of a mesh whose cells are not much larger than the area of the picture that a point has; at
+    most `most`.
+    """
     return min(most, max(64, 1 << int(np.ceil(np.log2(2 * np.sqrt(count) + 1)))))
 
 

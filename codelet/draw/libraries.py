@@ -1,4 +1,6 @@
-"""What the drawing needs of other libraries, when it is first used; kernels compiled by numba, run by threads."""
+"""The parts of other libraries that drawing needs, imported when first used; kernels compiled by numba, run
+by threads.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def _missing(module: str) -> MissingExtraError:
 
 
 def check_there(modules: Iterable[str]) -> None:
-    """Whether modules are installed, without importing them: before what takes long.
+    """Whether modules are installed, without importing them: asked before long work begins.
 
     Raises:
         MissingExtraError: one is not.
@@ -98,7 +100,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def side_by_side(function: Callable[[Share], Result], shares: Iterable[Share]) -> list[Result]:
-    """What a function gives for each of some shares of work, by threads; by one where a share is itself in shares."""
+    """The results of a function for some shares of work, by threads; by one where a share is itself in shares."""
     if getattr(_within, "a_share", False):
         return list(map(function, shares))
 

@@ -35,11 +35,11 @@ def claim_origins(
 ) -> int:
     """Give the origins that elements of edges hold points, and let the elements hold these.
 
-    Origin `e` is held as -2 - e. One without a point is given that of the origin before it, where the same vertex
+    Origin `e` is stored as -2 - e. One without a point is given that of the origin before it, where the same vertex
     reads both and both are elements of one variable, and else a new one.
 
     Args:
-        held: what elements hold.
+        held: the content of each element.
         claimed: the point of every origin; 0 where it has none.
         variables: the first element of every variable, in ascending order, and the end of all.
         last: of the last origin given a point the vertex, and where its variable begins and ends; it is written to.
@@ -84,17 +84,18 @@ def collect_sources(
     counts: np.ndarray,
     found: np.ndarray,
 ) -> tuple[int, int]:
-    """Collect what the elements of edges hold, each once for a vertex, from row `row` on, as long as there is room.
+    """Collect the contents of the elements of edges, each once for a vertex, from row `row` on, as long as there is
+    room.
 
     Args:
-        held: what elements hold.
+        held: the content of each element.
         row: the row of edges to begin with.
         vertex: with the next three the edges, as in `EdgeBlock`.
         first: see `vertex`.
         offset: see `vertex`.
         length: see `vertex`.
-        stamp: for each number that may be held, the last vertex that it was found for, from `epoch` on.
-        epoch: what is added to the vertices' numbers in `stamp`: above all that is in it.
+        stamp: for each possible number, the last vertex that it was found for, from `epoch` on.
+        epoch: the number added to the vertices' numbers in `stamp`, above all that is in it.
         counts: how many were found for each vertex, which is added to.
         found: where they go, one vertex behind the other; room for those of any one row.
 

@@ -1,9 +1,9 @@
 """Links: which vertex's results which vertex reads, from the edges of a graph and the order of its program.
 
-Who last wrote an element is linked to who reads it. What nobody wrote (weights, inputs, what comes from the host) is
-a point of its own for each stretch that is read together: the elements of one variable that a vertex, through one
-field and in its order, is the first to read. Whatever copies, calls and loops an element went through in between, the
-link is the same.
+Who last wrote an element is linked to who reads it. Elements that no vertex wrote (weights, inputs, values from the
+host) are a point for each stretch that is read together. Such a stretch is the elements of one variable that a vertex
+is the first to read, through one field and in its order. Whatever copies, calls and loops an element went through in
+between, the link is the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Links:
     """The links of a graph, in columns.
 
     Points are numbered: the vertices first, family by family as `graph.families` has them and in each by number; then
-    what nobody wrote, in the order in which it is first read.
+    the origins that nobody wrote, in the order in which they are first read.
 
     Attributes:
         graph: the graph.
@@ -57,7 +57,7 @@ class Links:
 
     @property
     def num_points(self) -> int:
-        """The number of vertices, and of what nobody wrote."""
+        """The number of vertices, and of origins that nobody wrote."""
         return self.num_vertices + len(self.input_variable)
 
     @property
@@ -74,7 +74,7 @@ class Links:
 def find_links(graph: Graph, program: object = None) -> Links:
     """The links of a graph as a program runs it; without one, all compute sets in the order they were added.
 
-    Where a program chooses, by an `If` or by how often a loop turns, all is linked that may be.
+    Where a program has a branch, by an `If` or by the trip count of a loop, all possible writers are linked.
 
     Raises:
         ProgramError, ForeignGraphError: a program that is none of this graph.
@@ -84,7 +84,8 @@ def find_links(graph: Graph, program: object = None) -> Links:
 
 
 class LinkSearch:
-    """One search for links: the program runs on what elements hold, and what each field reads is noted.
+    """One search for links: the program runs on the contents of elements, and the contents read by each field are
+    noted.
 
     Attributes:
         claimed: int32, the point of each element as an origin; 0 where it has none.
@@ -126,7 +127,7 @@ class LinkSearch:
         return Links(self.graph, self._input_variables(), input_family, first, source)
 
     def visit(self, family: Family, held: np.ndarray) -> None:
-        """Note what the vertices of a family read."""
+        """Note the reads of a family's vertices."""
         parts = []
         for field in family.fields:
             if field.is_read and field.tensor is not None:

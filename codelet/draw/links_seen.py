@@ -22,7 +22,9 @@ def _draw_seen(
     colours: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Draw what a window sees of every `stride`-th link to vertices from `begin` to `end`, each `stride` times."""
+    """Draw the links within a window, of every `stride`-th link to vertices from `begin` to `end`, each
+    `stride` times.
+    """
     height, width, _ = out.shape
     right = np.float32(width - 1.01)
     bottom = np.float32(height - 1.01)
@@ -77,7 +79,7 @@ def draw_links_seen(
     most: int = 1 << 25,
     boost: float = 10.0,
 ) -> np.ndarray:
-    """What a window sees of links, as light; of more than `most` links a regular sample of as many.
+    """The links within a window, as light; of more than `most` links a regular sample of as many.
 
     Args:
         place: float32 of shape (points, 2): x and y in pixels, which may lie outside.

@@ -1,4 +1,4 @@
-"""What of a picture is named, and by which points: layers, phases that lie apart from their layer, compute sets."""
+"""The named parts of a picture, and their points: layers, phases that lie apart from their layer, compute sets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FEW_LAYERS, _MOST_COMPUTE_SETS, _LEAST_COMPUTE_SET = 4, 8, 1 / 50
 
 
 class Name(NamedTuple):
-    """A name, and what it is a name of.
+    """A name, and the kind of thing that it names.
 
     Attributes:
         text: the name.
@@ -46,7 +46,7 @@ class Seen(NamedTuple):
 
 
 def names_seen(layout: Layout, window: Sequence[float]) -> Seen:
-    """What is named in a window: of the whole all layers, and phases that lie apart; of a part compute sets, too.
+    """The names in a window: of the whole all layers, and phases that lie apart; of a part compute sets, too.
 
     Args:
         layout: the layout.
@@ -87,7 +87,7 @@ def _phases_apart(layer: Name, phase: np.ndarray) -> Iterator[Name]:
 
 
 def _compute_sets(layout: Layout, group: np.ndarray, points: np.ndarray) -> Iterator[Name]:
-    """The largest of the compute sets seen, with what their vertices read first."""
+    """The largest of the compute sets seen, with the points that their vertices read first."""
     groups, families = layout.groups, layout.links.graph.families
     numbers: dict[str, int] = {}
     of_group = np.array([numbers.setdefault(families[own].compute_set.name, len(numbers)) for own in groups.family])

@@ -79,13 +79,30 @@ class Picture:
 
     @property
     def counts(self) -> str:
-        """The numbers of vertices and links, as text."""
+        """The numbers of vertices and links, as text.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> cl.draw(graph, size=256).counts
+        '4 vertices   ·   4 links'
+        """
         links = self.layout.links
         return f"{links.num_vertices:,} vertices   ·   {links.num_links:,} links"
 
     @property
     def about(self) -> str:
-        """The counts of the whole, or the name of the visible part, as text."""
+        """The counts of the whole, or the name of the visible part, as text.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> picture = cl.draw(graph, size=256)
+        >>> picture.about, picture.zoom_to("double").about
+        ('4 vertices   ·   4 links', 'double   ·   1 x   ·   8 of 8 points')
+        """
         if self.window == Viewport():
             return self.counts
         place, window = self.layout.place, self.window
@@ -199,6 +216,13 @@ class Picture:
 
         Raises:
             MissingExtraError: anywidget is not installed.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> cl.draw(graph, size=256).widget(height=300)
+        <View of <Picture of 4 vertices   ·   4 links, 256 x 256>>
         """
         return picture_widget(self, height)
 

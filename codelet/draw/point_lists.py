@@ -1,4 +1,4 @@
-"""Lists of points for each vertex of a family: what its fields read, found by several threads."""
+"""Lists of points for each vertex of a family: the points that its fields read, found by several threads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Points(NamedTuple):
 
 
 class PointLists:
-    """Makes lists of points. What was seen for which vertex is remembered in an array for each thread."""
+    """Makes lists of points. The points seen by each vertex are remembered in an array for each thread."""
 
     def __init__(self) -> None:
         self._stamps = [np.zeros(0, np.int32) for _ in range(SHARES)]
@@ -98,7 +98,7 @@ def _shares(block: EdgeBlock, count: int) -> Sequence[EdgeBlock]:
 def _collected(
     held: np.ndarray, block: EdgeBlock, stamp: np.ndarray, epoch: int, counts: np.ndarray
 ) -> list[np.ndarray]:
-    """What the elements of a block's edges hold, in pieces."""
+    """The contents of the elements of a block's edges, in pieces."""
     found = []
     columns = block.vertex, block.first, block.offset, block.length
     # Room for any one row.

@@ -1,8 +1,8 @@
-"""Points and lines as light on pixels, in linear units: a point gives its weight, a line its own, spread along it.
+"""Points and lines as light on pixels, in linear units: a point gives its weight, a line its weight spread along it.
 
-Lines are drawn class by class, each into one number a pixel, coloured when a class is done: a line is half of the
-class of its one end and half of that of the other. While they are drawn, pixels lie in blocks of 16 x 16 in memory,
-which lines in any direction cross about alike.
+Lines are drawn class by class, each into one number a pixel, coloured when a class is done. Half of a line is of the
+class of one end, half of that of the other. While they are drawn, pixels lie in blocks of 16 x 16 in memory, which
+lines in any direction cross about alike.
 
 Where lines are many, the long ones are drawn on coarser pixels, which are smoothly enlarged in the end: a long line of
 millions is no more than a haze. Lines between the same two pixels are drawn once, as heavy as all together.
@@ -130,7 +130,9 @@ def _draw_line(
 
 @compiled
 def _half_of(source: int, target: int, wanted: int) -> int:
-    """What of a line is of a class: all of it (0), the half at its source (1) or its target (2), or nothing (-1)."""
+    """The part of a line that is of a class: all of it (0), the half at its source (1) or its target (2), or nothing
+    (-1).
+    """
     if source == wanted:
         return 0 if target == wanted else 1
     return 2 if target == wanted else -1
@@ -175,7 +177,7 @@ def _draw_class(
         keys: int64, a hash table of lines; all -1, and left so. Its length is a power of two.
         counts: int32 of the same length, how often each is there.
         slots: int32, half as long: the places of the table that are taken, in the order in which they were.
-        buffer: what is drawn into.
+        buffer: the array drawn into.
     """
     mask = len(keys) - 1
     num_vertices = len(first) - 1
@@ -277,7 +279,7 @@ def _look(
 def _colour(
     buffer: np.ndarray, begin_at: int, colour: np.ndarray, blocks: int, begin: int, end: int, out: np.ndarray
 ) -> None:
-    """Add what was drawn in blocks of pixels to lines `begin` to `end` of a picture, in a colour, and clear it.
+    """Add the light drawn in blocks of pixels to lines `begin` to `end` of a picture, in a colour, and clear it.
 
     The pixels begin at a place in each row of `buffer`.
     """

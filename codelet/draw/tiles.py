@@ -12,7 +12,7 @@ from codelet.graphs.graph import Graph
 
 
 class KnowsTiles(Protocol):
-    """What knows where the vertices of a graph are: `Engine.profile` gives one."""
+    """Knows where the vertices of a graph are: `Engine.profile` gives one."""
 
     def tiles_of_vertices(self, family: Family) -> np.ndarray:
         """The tile of each vertex of a family, in row-major order over its axes; -1 for those that it does not know."""

@@ -1,7 +1,7 @@
-"""From light to a picture: what spans many powers of ten brought into what a screen or paper shows.
+"""From light to a picture: many powers of ten are brought into the range of a screen or of paper.
 
 Points and lines are toned apart, each by the logarithm of its brightest channel: a blurred base is compressed and the
-detail kept; tops go to white. What glows spreads over several scales, and all is screened together.
+detail kept; tops go to white. Bright parts spread over several scales, and all is screened together.
 
 Source: Durand and Dorsey, Fast bilateral filtering for the display of high-dynamic-range images (2002), for base and
 detail, here with a plain blur.
@@ -22,8 +22,8 @@ class Curve(NamedTuple):
     """How light becomes brightness.
 
     Attributes:
-        base: the share that is kept of what the blurred logarithm varies by.
-        detail: the share that is kept of what lies above and below that.
+        base: the share kept of the variation of the blurred logarithm.
+        detail: the share kept of the variation above and below that.
         blur: the standard deviation of the blur, in pixels of a picture of 2,048.
         power: the exponent of the result.
         gain: the brightness of the brightest.
@@ -45,7 +45,7 @@ BLOOM = ((3, 0.30), (9, 0.22), (36, 0.14), (120, 0.07))
 
 
 class Exposure(NamedTuple):
-    """What of the light of a whole picture its tone rests on, so that a part of it is toned alike.
+    """The statistics of a whole picture's light that its tone rests on, so that a part of it is toned alike.
 
     Attributes:
         dark: the logarithm of light below which is darkness.
@@ -155,7 +155,7 @@ def tone(light: np.ndarray, curve: Curve, exposure: Exposure, gain: float = 1.0)
         light: float32 of shape (height, width, 3).
         curve: how.
         exposure: of this picture, or of the one that it is a part of.
-        gain: what the result is multiplied by.
+        gain: the factor of the result.
     """
     logarithm, base = _parts(_brightest(light), exposure.dark, curve)
     value = np.exp((_toned(logarithm, base, exposure.middle, curve) - exposure.bright) * curve.power) * curve.gain

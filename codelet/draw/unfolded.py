@@ -37,10 +37,10 @@ def _hops(first: np.ndarray, other: np.ndarray, start: int, hops: np.ndarray, qu
 
 
 def unfolded(coarse: CoarseGraph) -> np.ndarray | None:
-    """Places of nodes, about as far from each other as they are by links; None for what is no mesh.
+    """Places of nodes, about as far from each other as they are by links; None for a graph that is no mesh.
 
-    No mesh is what has several parts, is wide in few links, or has many nodes of a group that none is nearer to than to
-    the others, as the summands of a sum: they would lie on one spot.
+    A graph is no mesh if it has several parts, is wide in few links. Nor is it one if it has many nodes of a group that
+    none is nearer to than to the others, as the summands of a sum: they would lie on one spot.
 
     Returns:
         float64 of shape (nodes, 2), of mean square 1 from their middle, which is 0.

@@ -67,7 +67,7 @@ def pyramid_of(pixels: np.ndarray) -> list[dict[str, Any]]:
 
 
 class NamedPoints:
-    """What is known of points, to be told of a sample of them.
+    """The properties of points, of which a sample is described.
 
     Attributes:
         tile: int, the tile of every vertex, -1 where nobody says.
@@ -91,9 +91,9 @@ class NamedPoints:
             most: how many points the sample has at most.
 
         Returns:
-            How many they are, of how many; the window; and layer, compute set, codelet, phase and, of what nobody
-            wrote, the variable, of each group of points. And columns: x and y, uint16 within the window; the number
-            of the group, uint32; the tile, int32; the cycles, float32.
+            How many they are, of how many; the window; and layer, compute set, codelet, phase and, of values that
+            nobody wrote, the variable, of each group of points. And columns: x and y, uint16 within the window; the
+            number of the group, uint32; the tile, int32; the cycles, float32.
         """
         links, groups = self.layout.links, self.layout.groups
         low = np.array(window[:2], np.float32)
@@ -166,7 +166,7 @@ def _layers(picture: Picture) -> list[dict[str, Any]]:
 
 
 def _key(picture: Picture, layers: list[str]) -> list[dict[str, str]]:
-    """What colours say, where it is not the layer."""
+    """The property that colours show, where it is not the layer."""
     legend = picture.colouring.legend
     if [name for name, _ in legend] == layers:
         return []
@@ -174,7 +174,9 @@ def _key(picture: Picture, layers: list[str]) -> list[dict[str, str]]:
 
 
 def _shares(picture: Picture) -> dict[str, Any]:
-    """What layers have of the light of pixels, in sixteen steps: three layers in the channels of each image."""
+    """The share of layers in the light of pixels, in sixteen
+    steps: three layers in the channels of each image.
+    """
     shares = shares_of_light(picture)
     images = []
     for begin in range(0, len(shares), 3):

@@ -1,4 +1,4 @@
-"""An interactive view in a notebook: what is seen is drawn anew from the graph, as brightly as in the whole."""
+"""An interactive view in a notebook: the visible part is drawn anew from the graph, as brightly as in the whole."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Viewport:
 
     Attributes:
         picture: the whole.
-        points: what is known of its points.
+        points: the properties of its points.
     """
 
     def __init__(self, picture: Picture):
@@ -42,14 +42,14 @@ class Viewport:
         self.points = NamedPoints(picture)
 
     def draw(self, asked: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
-        """What is asked for.
+        """The request.
 
         Args:
             asked: `number` of the question, which the answer has again; `left`, `top` and `side` of a part, in shares
                 of the picture's side; its `size` in pixels; `off`, the numbers of layers that give no light.
 
         Returns:
-            The number, the window and what `NamedPoints.within` tells; the part in WebP, and columns of points.
+            The number, the window and the result of `NamedPoints.within`; the part in WebP, and columns of points.
         """
         wanted = float(asked["left"]), float(asked["top"]), float(np.clip(asked["side"], 1e-6, 8))
         whole = self.picture.window
@@ -110,7 +110,7 @@ def picture_widget(picture: Picture, height: int) -> Any:
     """A widget that shows a picture.
 
     Args:
-        picture: what it shows.
+        picture: the picture shown.
         height: of the widget, in pixels of the screen.
 
     Raises:

@@ -1,9 +1,9 @@
-"""Who last gave every element its value, while a program runs: what it does but for the numbers.
+"""Who last gave every element its value, while a program runs: the program without its numbers.
 
 An element holds the number of the vertex that wrote it, or `NOTHING`. One that had its value from the start, from a
-stream or by counting a loop's turns holds itself as an origin: element `e` as -2 - e. Copies move what elements hold.
-Where a program chooses, by an `If` or by how often a loop turns, an element may hold one of several: then there are
-several rows of them.
+stream or by counting a loop's iterations holds itself as an origin: element `e` as -2 - e. Copies move the contents of
+elements. Where a program has a branch, by an `If` or by the trip count of a loop, an element may have one of several
+writers. Then there are several rows of them.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ Visit = Callable[[Family, np.ndarray], None]
 
 
 class Writers:
-    """Runs programs on what every element holds.
+    """Runs programs on the contents of elements.
 
     Args:
         graph: the graph.
-        visit: called for each family that runs, before any vertex of its compute set writes, with the family and what
-            elements hold, of shape (possibilities, elements); it may put numbers in the place of origins.
+        visit: called for each family that runs, before any vertex of its compute set writes, with the family and the
+            contents of elements, of shape (possibilities, elements); it may put numbers in the place of origins.
     """
 
     def __init__(self, graph: Graph, visit: Visit):
@@ -96,7 +96,7 @@ class Writers:
         self.held[:, tensor.elements().reshape(-1)] = value
 
     def _copy(self, source: Tensor | None, destination: Tensor) -> None:
-        """Copy what elements hold; what comes from the host is an origin."""
+        """Copy the contents of elements; a value from the host is an origin."""
         to = destination.elements().reshape(-1)
         if source is None:
             self.held[:, to] = -2 - to
@@ -107,7 +107,7 @@ class Writers:
         self.held[:, to] = moved
 
     def _repeat(self, count: int, body: Program, index: Tensor | None) -> None:
-        """Turns until one changes nothing: all that follow are like it."""
+        """Iterations until one changes nothing: all that follow are like it."""
         for _ in range(count):
             before = self.held.copy()
             if index is not None:
@@ -117,7 +117,7 @@ class Writers:
                 return
 
     def _repeat_while(self, condition: Program, body: Program, max_iterations: int | None) -> None:
-        """Any number of turns: what may be held after none, one, two and so on, until nothing is new."""
+        """Any number of iterations: the possible contents after none, one, two and so on, until nothing is new."""
         self.run(condition)
         for _ in itertools.count() if max_iterations is None else range(max_iterations):
             before = self.held
@@ -150,7 +150,8 @@ class Writers:
 
 
 def _either(cases: list[np.ndarray]) -> np.ndarray:
-    """What each element may hold in any of several cases: each possibility once, in ascending order, the last repeated.
+    """The possible contents of each element in any of several
+    cases: each possibility once, in ascending order, the last repeated.
 
     So the same possibilities are always the same rows.
     """

@@ -1,1 +1,3 @@
-"""Programs over a prime field: what they compute where numbers are exact, and all else is not interpreted."""
+"""Programs over a prime field: they are evaluated where numbers are exact, and all other operations are
+uninterpreted.
+"""

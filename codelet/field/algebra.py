@@ -1,4 +1,4 @@
-"""Sums, products, quotients and roots over the field: what the laws of rings and fields hold of."""
+"""Sums, products, quotients and roots over the field: the operations that obey the laws of rings and fields."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def ring(
 ) -> Any:
     """Register an operation on residues that have the shape of the results or none.
 
-    One of complex numbers takes what computes with the numbers of its equation before the residues.
+    One of complex numbers takes the arithmetic of the numbers of its equation before the residues.
     """
 
     def registered(function: Any) -> Any:
@@ -116,7 +116,7 @@ def _multiplied(field: Field, eqn: Any, a: Array, b: Array) -> Array:
 
 
 def _power(field: Field, eqn: Any, x: Value, y: int) -> Sequence[Value]:
-    """A power by a whole number: of the square, where there is one in it."""
+    """A power by an integer: of the square, where there is one in it."""
     own, numbers = residues(x, field.draws), numbers_of(dtype_of(eqn))
     made = own if y % 2 else np.ones_like(own)
     if abs(y) > 1:
@@ -177,11 +177,11 @@ def divide(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
     return [Unknown(numbers.multiply(first, numbers.inverse(second)), dtype_of(eqn))]
 
 
-# --- truth values -------------------------------------------------------------------------------------------
+# --- booleans -------------------------------------------------------------------------------------------
 
 
 def _bits(eqn: Any, name: str, first: Array, second: Array, both: Array) -> Array:
-    """An operation on truth values, or on the bits of integers."""
+    """An operation on booleans, or on the bits of integers."""
     return both if _is_bool(eqn) else uninterpreted(name, first, second)
 
 
@@ -210,7 +210,7 @@ def complement(eqn: Any, a: Array) -> Array:
 
 @meaning(
     "select_n",
-    said="`c * b + (1 - c) * a` of a truth value c that is not known",
+    said="`c * b + (1 - c) * a` of a boolean c that is not known",
     degree=summed,
     takes_complex=True,
     is_exact=lambda eqn: len(eqn.invars) == 3 and eqn.invars[0].aval.dtype == bool,
@@ -234,7 +234,7 @@ def select_n(field: Field, eqn: Any, which: Value, *cases: Value) -> Sequence[Va
 
 
 def chosen(bit: Array, no: Array, yes: Array, dtype: Any) -> Array:
-    """What a truth value that is not known chooses."""
+    """The element chosen by a boolean that is not known."""
     bit, numbers = bit.reshape(*bit.shape, *(1,) * (no.ndim - bit.ndim)), numbers_of(dtype)
     return numbers.add(no, numbers.multiply(bit, numbers.subtract(yes, no)))
 

@@ -1,4 +1,4 @@
-"""Arithmetic modulo the prime 2**31 - 1, of arrays of residues: sums, products, powers, and what floats stand for.
+"""Arithmetic modulo the prime 2**31 - 1, of arrays of residues: sums, products, powers, and the residues of floats.
 
 A product of two residues fits 64 bits. Products of matrices are made of those of their halves, of 15 and 16 bits, in
 float64, whose sums are exact up to 2**53: that is the BLAS's work. Where no more than 2,048 are summed the smaller of
@@ -39,7 +39,7 @@ MOST_AT_ONCE = 1 << 22
 
 
 def reduced(x: np.ndarray) -> np.ndarray:
-    """What numbers from 0 to 2**63 are modulo the prime."""
+    """Numbers from 0 to 2**63 modulo the prime."""
     return x % PRIME
 
 
@@ -49,7 +49,7 @@ def add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def negative(a: np.ndarray) -> np.ndarray:
-    """What makes zero with a residue."""
+    """The number that makes zero with a residue."""
     return _modulo(PRIME - a)
 
 
@@ -71,7 +71,7 @@ def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def power(a: np.ndarray, exponent: int, multiplied: Product = multiply) -> np.ndarray:
-    """A power of residues, or of what else is multiplied, by an exponent from 0."""
+    """A power of residues, or of other things that are multiplied, by an exponent from 0."""
     if multiplied is multiply and a.size <= FEW:
         made = [pow(int(own), exponent, PRIME) for own in a.reshape(-1)]
         return np.array(made, np.int64).reshape(a.shape)
@@ -85,7 +85,7 @@ def power(a: np.ndarray, exponent: int, multiplied: Product = multiply) -> np.nd
 
 
 def inverse(a: np.ndarray) -> np.ndarray:
-    """What makes one with a residue; 0 of 0."""
+    """The number that makes one with a residue; 0 of 0."""
     return power(a, PRIME - 2)
 
 
@@ -119,7 +119,7 @@ def running_sum(x: np.ndarray, axis: int) -> np.ndarray:
 
 
 def running(x: np.ndarray, axis: int, combine: Any) -> np.ndarray:
-    """What `combine` makes of all elements along an axis up to each of them, in logarithmically many steps."""
+    """The prefix combination, by `combine`, of all elements along an axis, in logarithmically many steps."""
     x, reach = np.moveaxis(x, axis, 0), 1
     while reach < len(x):
         x = np.concatenate([x[:reach], combine(x[:-reach], x[reach:])])
@@ -169,7 +169,7 @@ def _by_pieces(a: np.ndarray, b: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _exact_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The product of matrices of whole numbers, below 2**53."""
+    """The product of matrices of integers, below 2**53."""
     return np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64)
 
 
@@ -210,8 +210,7 @@ def of_floats(values: np.ndarray) -> np.ndarray:
     """The residues that finite floats stand for: of the simplest fraction that is rounded to each.
 
     That is 1/3 of 0.33333334, so that a number means the same in every dtype. Very large and very small ones, and those
-    of more than 24 bits that no simple fraction is rounded to, are what they are exactly: a whole number times a power
-    of two.
+    of more than 24 bits that no simple fraction is rounded to, are taken exactly: an integer times a power of two.
     """
     flat = np.abs(np.asarray(values).reshape(-1)).astype(np.float64)
     mantissa, exponent = np.frexp(flat)

@@ -1,4 +1,4 @@
-"""Calls, loops and choices over the field: loops run as often as known numbers say, choices as known numbers do."""
+"""Calls, loops and branches over the field: loops run as often as known numbers say, branches as known numbers do."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def linear_solve(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
 
 
 def nothing(field: Field, var: Any) -> Value:
-    """What is stacked in no turns."""
+    """The stacked results of no iterations."""
     return field.known(np.zeros(var.aval.shape, var.aval.dtype))
 
 
@@ -67,15 +67,15 @@ def scanned(
     stack: Callable[[list[T]], T],
     empty: Callable[[Any], T],
 ) -> list[T]:
-    """The results of a scan, turn by turn, whatever it is of.
+    """The results of a scan, iteration by iteration, whatever it is of.
 
     Args:
         eqn: the scan.
         operands: of it.
-        run: what gives the results of its body.
-        row: what gives one row of what it scans over.
-        stack: what puts the results of all turns together.
-        empty: what stands for no turns, given the variable.
+        run: gives the results of its body.
+        row: gives one row of an array that is scanned over.
+        stack: puts the results of all iterations together.
+        empty: stands for no iterations, given the variable.
     """
     params, (first, carried) = eqn.params, scan_counts(eqn)
     kept, held, over = operands[:first], list(operands[first : first + carried]), operands[first + carried :]
@@ -92,7 +92,7 @@ def scanned(
 
 
 def looped(eqn: Any, operands: Sequence[T], run: Run[T], goes_on: Callable[[T], bool]) -> list[T]:
-    """The results of a loop on a condition, turn by turn, whatever it is of, while what the condition gives says so.
+    """The results of a loop on a condition, iteration by iteration, in any arithmetic, while the condition says so.
 
     Raises:
         NotUnderstood: it does not end.
@@ -128,7 +128,7 @@ def while_(field: Field, eqn: Any, *operands: Value) -> Sequence[Value]:
     "cond",
     every=True,
     degree=None,
-    said="the branch that a known number chooses; of a truth value that is not known, as `select_n`",
+    said="the branch that a known number chooses; of a boolean that is not known, as `select_n`",
 )
 def cond(field: Field, eqn: Any, which: Value, *operands: Value) -> Sequence[Value]:
     branches = eqn.params["branches"]

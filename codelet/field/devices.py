@@ -1,4 +1,4 @@
-"""Programs over a mesh: what each device holds, in lockstep, and what crosses between them.
+"""Programs over a mesh: the values of each device, in lockstep, and the communication between them.
 
 A value is a list of one for each device along the axes that a `shard_map` names, in row-major order of these. Every
 equation is that of each device by itself, but for collectives, and for loops and calls, whose bodies have them.
@@ -40,7 +40,7 @@ def _cut(value: Value, axis: int, parts: int) -> list[Value]:
 
 
 class _DeviceRuns:
-    """Evaluates what each device of a mesh runs.
+    """Evaluates the program of each device of a mesh.
 
     Attributes:
         field: how one of them is evaluated.
@@ -90,7 +90,7 @@ class _DeviceRuns:
         return [value] * self.numbers.size
 
     def results(self, eqn: Any, operands: Sequence[Spread]) -> list[Spread]:
-        """What an equation gives on each device."""
+        """The results of an equation on each device."""
         name = eqn.primitive.name
         if name in COLLECTIVES:
             return COLLECTIVES[name](self, eqn, operands)
@@ -153,7 +153,7 @@ _CONTROL: dict[str, Callable[[_DeviceRuns, Any, Sequence[Spread]], list[Spread]]
 
 
 def _along(field: Field, kind: str, value: Value, axes: Sequence[int]) -> Value:
-    """The sum, the greatest or the least along dimensions of an array, which `jax.vmap` makes of an axis of its own."""
+    """The sum, the greatest or the least along dimensions of an array, which `jax.vmap` makes of a separate axis."""
     if not isinstance(value, Unknown):
         function = {"sum": jnp.sum, "max": jnp.max, "min": jnp.min}[kind]
         return np.asarray(function(value, tuple(axes)).astype(value.dtype))

@@ -1,7 +1,7 @@
-"""Evaluation of jaxprs over the field, at random points of what is not known.
+"""Evaluation of jaxprs over the field, at random points of the unknowns.
 
-What depends on no unknown float is computed by NumPy where that is exact, and the rest of it by JAX, all that a jaxpr
-has at once; every other equation is what its primitive means (`meanings.py`).
+Values that depend on no unknown float are computed by NumPy where that is exact, and the rest of them by JAX, all of a
+jaxpr at once; every other equation has the meaning of its primitive (`meanings.py`).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Watch = Callable[[jax_core.JaxprEqn, Sequence[Value], Sequence[Value]], None]
 
 
 class _KnownValues:
-    """What of a jaxpr is known where some of its inputs are.
+    """The known values of a jaxpr, given those of some of its inputs.
 
     Attributes:
         first: equations that NumPy runs, in order.
         function: all others that are known, as one function, compiled; None where there are none.
         inputs: variables that it is given.
         outputs: variables that it gives.
-        eqns: what is not known.
+        eqns: the equations that are not known.
     """
 
     def __init__(self, jaxpr: jax_core.Jaxpr, known: frozenset[Any]):
@@ -67,12 +67,12 @@ class Evaluation:
     Attributes:
         draws: at how many random points.
         casts: whether a conversion between floats that loses digits is a function of which nothing is known.
-        watch: what is told of every equation.
-        hashed: how many elements have been told apart so far, by hashes of them.
+        watch: called with every equation.
+        hashed: how many elements have been distinguished so far, by hashes of them.
         hashed_degree: the greatest of these.
         degree: the greatest of all.
-        shifts: what is known of sums of greatest and least numbers.
-        roots: what is known of the squares of numbers.
+        shifts: the known sums of greatest and least numbers.
+        roots: the known squares of numbers.
     """
 
     def __init__(self, draws: int, casts: bool = False, watch: Watch | None = None):
@@ -132,7 +132,7 @@ class Evaluation:
         return results
 
     def _count(self, operands: Sequence[Value], made: Sequence[Unknown]) -> None:
-        """Count what an equation has told apart."""
+        """Count the elements that an equation has distinguished."""
         if operands:
             self.hashed += sum(math.prod(own.shape) for own in (*operands, *made))
             degrees = (own.degree for own in operands if isinstance(own, Unknown))

@@ -1,4 +1,4 @@
-"""Functions over the field of which little is known: at what they are even or odd, and what they are at zero or one.
+"""Functions over the field of which little is known: where they are even or odd, and their values at zero or one.
 
 The chance that a residue is 0 or 1 where the number is not is that of a collision.
 """

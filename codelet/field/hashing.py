@@ -1,6 +1,6 @@
-"""Functions of which nothing is known but that equal operands give equal results: hashes of what residues there are.
+"""Functions of which nothing is known but that equal operands give equal results: hashes of residues.
 
-Each is computed of all draws of a number together, in two words of 64 bits, by mixing that loses nothing: for one
+Each is computed of all draws of a number together, in two words of 64 bits, by mixing that loses nothing. For one
 operand of up to four draws no two inputs give the same words. Of several operands, a chance of about 2**-128 for each
 pair.
 

@@ -1,6 +1,6 @@
 """Equations of known values that NumPy computes just as JAX does, and at once: to compile them takes longer.
 
-They are moves, functions of whole numbers and truth values, and calls of these. What rounds is JAX's alone.
+They are moves, functions of integers and booleans, and calls of these. Operations that round are JAX's alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BY_ELEMENT: dict[str, Callable[..., Any]] = {
     "xor": np.bitwise_xor,
     "not": np.invert,
 }
-"""Functions by element of whole numbers, which go round at the ends of their range."""
+"""Functions by element of integers, which go round at the ends of their range."""
 
 
 def _iota(eqn: jax_core.JaxprEqn) -> Array:

@@ -1,4 +1,4 @@
-"""What is known of numbers by their residues, wherever they are met: in other vertices and turns of loops as well."""
+"""Facts about numbers by their residues, wherever they are met: in other vertices and iterations of loops as well."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class KnownNumbers:
         self._new: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     def keep(self, numbers: np.ndarray, columns: np.ndarray) -> None:
-        """Keep numbers, (draws, numbers), with what is known of them, (..., numbers); not if there are too many."""
+        """Keep numbers, (draws, numbers), with the facts about them, (..., numbers); not if there are too many."""
         if numbers.shape[1] and self.kept + numbers.shape[1] <= MOST_KEPT:
             self._new.append((*words_of(numbers), columns))
             self._begins[numbers[0] & _MASK] = True
             self.kept += numbers.shape[1]
 
     def find(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """Of which numbers, (draws, ...), something is known, and what: (..., so many). None where of none is."""
+        """The numbers, (draws, ...), with a known fact, and the facts: (..., so many). None where of none is."""
         may = self._begins[numbers[0] & _MASK]
         if not may.any():
             return None
@@ -53,7 +53,7 @@ class KnownNumbers:
         return is_known, self._columns[..., at[is_it]]
 
     def _join(self) -> None:
-        """Put what is new in order with what is there."""
+        """Merge new numbers in order with the old ones."""
         firsts, seconds, columns = zip(*self._new, strict=True)
         old = () if self._columns is None else (self._columns,)
         first, second = np.concatenate([self._first, *firsts]), np.concatenate([self._second, *seconds])

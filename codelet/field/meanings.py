@@ -1,4 +1,4 @@
-"""Meanings: what each primitive of JAX computes over the field. The other files of this room register them here.
+"""Meanings: the function of each primitive of JAX over the field. The other files of this room register them here.
 
 A meaning is asked only where some operand is not known, and says of every parameter that it takes account of; an
 equation with another one, or of a primitive without a meaning, is not understood, and nothing that depends on it is.
@@ -27,9 +27,9 @@ class NotUnderstood(Exception):
 
     Attributes:
         eqn: the equation; None where it is of a program of a graph.
-        why: what of it is not understood.
+        why: the part that is not understood.
         line: the user's line that it is of, where there is no equation.
-        around: the equations that call what it is in, from the inside.
+        around: the equations that call it, from the inside.
     """
 
     def __init__(self, eqn: Any, why: str, line: Line | None = None):
@@ -44,8 +44,8 @@ class Field(Protocol):
         draws: at how many random points.
         casts: whether a conversion between floats of different precision is a function of which nothing is known,
             rather than the identity.
-        shifts: what is known of sums of greatest and least numbers.
-        roots: what is known of the squares of numbers.
+        shifts: the known sums of greatest and least numbers.
+        roots: the known squares of numbers.
     """
 
     draws: int
@@ -83,12 +83,12 @@ Degree = Callable[[Any, Sequence[int]], int]
 
 
 def greatest(eqn: Any, degrees: Sequence[int]) -> int:
-    """The degree of what is added up, or moved."""
+    """The degree of operands that are added up, or moved."""
     return max(degrees)
 
 
 def summed(eqn: Any, degrees: Sequence[int]) -> int:
-    """The degree of what is multiplied, or divided."""
+    """The degree of operands that are multiplied, or divided."""
     return sum(degrees)
 
 
@@ -99,7 +99,7 @@ def hashed(eqn: Any, degrees: Sequence[int]) -> int:
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a primitive computes over the field.
+    """The meaning of a primitive over the field.
 
     Attributes:
         function: the results.
@@ -149,7 +149,7 @@ def meaning(
     takes_complex: bool = False,
     hashes: tuple[int, ...] | None = None,
 ) -> Callable[[Function], Function]:
-    """Register what primitives compute.
+    """Register the meanings of primitives.
 
     Args:
         names: of the primitives, between spaces.
@@ -173,7 +173,7 @@ def meaning(
 
 
 def runs_jaxprs(eqn: Any) -> bool:
-    """Whether an equation is a loop, a choice or a call, whose results have the degrees of what it runs."""
+    """Whether an equation is a loop, a branch or a call, whose results have the degrees of its body."""
     own = MEANINGS.get(eqn.primitive.name)
     return own is not None and own.degree is None
 
@@ -244,7 +244,7 @@ MOST_AT_ONCE = 1 << 25
 
 
 def made_by_element(field: Field, values: Sequence[Value], function: Callable[..., np.ndarray]) -> np.ndarray:
-    """The residues of what a function by element makes of values; draw by draw where they are many."""
+    """The residues of the results of a function by element; draw by draw where they are many."""
     own = _alike([stored(value, field.draws) for value in values])
     shape = np.broadcast_shapes(*(each.shape for each in own))
     wide = lambda array: array.astype(np.int64, copy=False)  # noqa: E731

@@ -1,4 +1,4 @@
-"""Moves over the field: what only says which elements go where, exactly."""
+"""Moves over the field: operations that only say which elements go where, exactly."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def same(field: Field, eqn: Any, *values: Value) -> Sequence[Value]:
 
 
 def together(field: Field, values: Sequence[Value], dtype: Any) -> tuple[list[Array], int, Callable[[Array], Value]]:
-    """Values in one form, how many dimensions are before theirs, and what makes a value of such a form.
+    """Values in one form, how many dimensions are before theirs, and the constructor of a value of such a form.
 
     Where some are the greatest or least of several elements, and none of the other kind, all are.
     """
@@ -207,16 +207,16 @@ def _named_places(
     batches: dict[int, int],
     rank: int,
 ) -> tuple[Array, Array]:
-    """The flat position of what each element of slices is, and whether it is there.
+    """The flat position of each element of slices, and whether it is there.
 
     Args:
         eqn: a gather or scatter.
         indices: (..., numbers of a place).
-        shape: of what is indexed.
+        shape: of the indexed array.
         sizes: of a slice.
         indexed: the dimensions that the numbers of a place are for.
-        windows: by the dimension of slices, that of what is indexed.
-        batches: by the dimension of what is indexed, that of the indices.
+        windows: by the dimension of slices, that of the indexed array.
+        batches: by the dimension of the indexed array, that of the indices.
         rank: of all slices together.
     """
     places, mode = np.asarray(indices), MODES.from_any(eqn.params["mode"])
@@ -337,7 +337,7 @@ def _added(numbers: Any, array: Array, at: Array, new: Array) -> Array:
 
 
 def _apart(at: Array) -> list[Array]:
-    """Updates in turns, in none of which two are for the same position."""
+    """Updates in rounds, in none of which two are for the same position."""
     order = np.argsort(at, kind="stable")
     first = np.flatnonzero(np.r_[True, at[order][1:] != at[order][:-1]]) if len(at) else np.zeros(0, int)
     rank = np.arange(len(at)) - np.repeat(first, np.diff(np.r_[first, len(at)]))
@@ -345,7 +345,7 @@ def _apart(at: Array) -> list[Array]:
 
 
 def _extremes(field: Field, kind: str, x: Value, updates: Value, at: Array, taken: Array, dtype: Any) -> Value:
-    """The greatest or least of what is there and all updates for it."""
+    """The greatest or least of the present element and all updates for it."""
     (array, new), _, _ = together(field, [as_extreme(field, kind, own) for own in (x, updates)], dtype)
     array, new = array.reshape(*array.shape[:2], -1), new.reshape(*new.shape[:2], -1)[..., taken]
     parts = [array]

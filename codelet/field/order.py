@@ -21,12 +21,12 @@ _FAR = 1e4
 
 
 def _bounds(field: Field, kind: str) -> Array:
-    """What the greatest, or the least, of others and it is that of the others alone."""
+    """Its greatest, or least, with others is that of the others alone."""
     return named("-inf" if kind == "max" else "inf", field.draws)
 
 
 def without_bounds(field: Field, kind: str, members: Array) -> Array:
-    """Members with others in the place of what does not count."""
+    """Members with others in the place of those that do not count."""
     none = _bounds(field, kind).reshape(-1, *(1,) * (members.ndim - 1))
     is_none = (members == none).all(0)
     if not is_none.any():
@@ -108,14 +108,14 @@ def _compared(field: Field, eqn: Any, operands: Sequence[Value]) -> tuple[Array,
 
 
 @meaning(
-    "lt gt le ge", said="a truth value of which nothing is known but that one of `a < b`, `b <= a` holds", degree=hashed
+    "lt gt le ge", said="a boolean of which nothing is known but that one of `a < b`, `b <= a` holds", degree=hashed
 )
 def comparison(field: Field, eqn: Any, a: Value, b: Value) -> Sequence[Value]:
     return [Unknown(compared(eqn.primitive.name, *_compared(field, eqn, (a, b))), bool)]
 
 
 def compared(name: str, first: Array, second: Array) -> Array:
-    """What `lt`, `gt`, `le` or `ge` says of residues."""
+    """The result of `lt`, `gt`, `le` or `ge` on residues."""
     if name in ("gt", "le"):
         first, second = second, first
     less = np.where((first == second).all(0), 0, uninterpreted("lt", first, second))
@@ -123,14 +123,14 @@ def compared(name: str, first: Array, second: Array) -> Array:
 
 
 def alike(first: Array, second: Array) -> Array:
-    """Whether residues stand for the same number: a truth value of the two, in either order."""
+    """Whether residues stand for the same number: a boolean of the two, in either order."""
     both = extreme_of("eq", np.stack([first, second], 1))
     return np.where((first == second).all(0), 1, uninterpreted("eq", both))
 
 
 @meaning(
     "eq ne",
-    said="a truth value of which nothing is known but that it is the same for swapped operands; false beside infinity",
+    said="a boolean of which nothing is known but that it is the same for swapped operands; false beside infinity",
     takes_complex=True,
     degree=hashed,
 )

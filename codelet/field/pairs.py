@@ -75,7 +75,7 @@ def power(a: np.ndarray, exponent: int) -> np.ndarray:
 
 
 def inverse(a: np.ndarray) -> np.ndarray:
-    """What makes one with a number; 0 of 0."""
+    """The number that makes one with another; 0 of 0."""
     return multiply(conjugate(a), arithmetic.inverse(square_of_size(a)))
 
 
@@ -95,5 +95,5 @@ _PAIRS = sys.modules[__name__]
 
 
 def numbers_of(dtype: Any) -> ModuleType:
-    """What computes with numbers of a dtype: this module, or `arithmetic`."""
+    """The arithmetic of a dtype: this module, or `arithmetic`."""
     return _PAIRS if np.issubdtype(dtype, np.complexfloating) else arithmetic

@@ -41,7 +41,7 @@ def product(numbers: Any, a: Array, b: Array, summed: Any, batch: Any) -> Array:
     """The product of (draws, ...) by (draws, ...), summed over and in batches of dimensions behind the draws.
 
     Args:
-        numbers: what computes with the residues, or pairs of them.
+        numbers: the arithmetic of the residues, or pairs of them.
         a: of the left.
         b: of the right.
         summed: dimensions of each that are summed over.

@@ -14,7 +14,7 @@ from codelet.field.known_numbers import KnownNumbers
 
 
 class Roots:
-    """What is known of the squares of numbers."""
+    """The known squares of numbers."""
 
     def __init__(self) -> None:
         self._known = KnownNumbers()
@@ -31,7 +31,7 @@ class Roots:
         return made
 
     def reciprocal(self, numbers: np.ndarray) -> np.ndarray:
-        """What makes one with the square roots."""
+        """The numbers that make one with the square roots."""
         made = inverse(root(numbers))
         self._keep(made, inverse(numbers))
         return made

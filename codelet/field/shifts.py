@@ -1,9 +1,9 @@
 """Shifts: the numbers that are others less the greatest of some, which `exp` makes quotients of.
 
-`exp(x - m)` is `exp(x) / exp(m)`. As `exp` is a hash it does not follow, so it is done: wherever a number is known to
-be a sum of something and of greatest or least elements, its exponential is the product of theirs. That is all that a
-softmax over blocks needs beyond the laws of a field. What is known so is kept by value, not by way of computing: the
-same number is the same sum wherever it is met, in other vertices and turns of loops as well.
+`exp(x - m)` is `exp(x) / exp(m)`. `exp` is a hash and does not follow, so it is done here. Wherever a number is known
+to be a sum of something and of greatest or least elements, its exponential is the product of theirs. That is all that a
+softmax over blocks needs beyond the laws of a field. Such facts are kept by value, not by way of computing. The same
+number is the same sum wherever it is met, in other vertices and iterations of loops as well.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Parts(NamedTuple):
 
 
 class Shifts:
-    """What is known of sums of numbers and of greatest or least ones."""
+    """The known sums of numbers and of greatest or least ones."""
 
     def __init__(self) -> None:
         self._known = KnownNumbers()

@@ -1,7 +1,7 @@
 """Values over the field: arrays that are known, and arrays of which there are residues at a few random points.
 
-What depends on no unknown float is known, and is what JAX computes. Everything else has a residue for each of its
-elements and each draw of what is unknown.
+Values that depend on no unknown float are known, and are those of JAX. Everything else has a residue for each of its
+elements and each draw of the unknowns.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _LARGE = 1 << 20
 
 
 class Unknown:
-    """An array that depends on what is not known.
+    """An array that depends on unknowns.
 
     Attributes:
         residues: (draws, ...), from 0 to the prime.
         dtype: that the program gives it.
-        degree: no element is a quotient of polynomials of more than it, in what is unknown or hashed.
+        degree: no element is a quotient of polynomials of more than it, in unknowns or hashes.
         is_positive: whether all elements are known to be greater than zero.
     """
 
@@ -44,7 +44,7 @@ class Unknown:
 
     @property
     def stored(self) -> np.ndarray:
-        """The residues as they are held."""
+        """The residues as they are stored."""
         return self._residues
 
     @property
@@ -52,7 +52,9 @@ class Unknown:
         return self._residues.shape[1:]
 
     def moved(self, move: Callable[[np.ndarray, int], np.ndarray]) -> Unknown:
-        """It with its elements moved, by what moves the last dimensions of an array behind some number of others."""
+        """It with its elements moved, by a function that moves the last dimensions of an array behind some number of
+        others.
+        """
         return self._like(Unknown(move(self._residues, 1), self.dtype))
 
     def of_degree(self, degree: int) -> Self:
@@ -73,7 +75,7 @@ class Extreme(Unknown):
     Attributes:
         kind: "max" or "min".
         members: (draws, members, ...); the same member may be there several times.
-        told: is told of the residues, once there are any.
+        told: called with the residues, once there are any.
     """
 
     def __init__(self, kind: str, members: np.ndarray, dtype: Any, told: Callable[[np.ndarray], None] | None = None):
@@ -136,7 +138,7 @@ def set_words(kind: str, members: Words, is_new: np.ndarray, running: bool = Fal
 
 
 def embedded(known: Any, draws: int) -> np.ndarray:
-    """The residues of a known array: the same in every draw, but for what is not finite."""
+    """The residues of a known array: the same in every draw, except where it is not finite."""
     array = np.asarray(known)
     if array.dtype == bool:
         made = array.astype(np.int64)
@@ -189,12 +191,14 @@ def residues(value: Value, draws: int) -> np.ndarray:
 
 
 def stored(value: Value, draws: int) -> np.ndarray:
-    """The residues of a value as they are held, in words of 32 or of 64 bits."""
+    """The residues of a value as they are stored, in words of 32 or of 64 bits."""
     return value.stored if isinstance(value, Unknown) else embedded(value, draws)
 
 
 def moved(value: Value, move: Callable[[np.ndarray, int], np.ndarray]) -> Value:
-    """A value with its elements moved, by what moves the last dimensions of an array behind some number of others."""
+    """A value with its elements moved, by a function that moves the last dimensions of an array behind some number of
+    others.
+    """
     return value.moved(move) if isinstance(value, Unknown) else move(np.asarray(value), 0)
 
 

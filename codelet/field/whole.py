@@ -15,7 +15,7 @@ from codelet.field.values import Unknown, Value
 
 
 def key_of_equation(eqn: Any) -> tuple[Any, ...]:
-    """What tells the function of an equation from others: its primitive, with all parameters."""
+    """The key that distinguishes the function of an equation: its primitive, with all parameters."""
     params = sorted((name, repr(value)) for name, value in eqn.params.items() if name not in ("accuracy",))
     return (eqn.primitive.name, *params)
 

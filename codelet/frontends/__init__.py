@@ -1,7 +1,7 @@
 """Front ends: programs written for something else, as graphs of vertices.
 
-In comes a function of JAX and examples of its arguments; out comes a `Traced`: the graph, its program, what goes in and
-out. Everything is added by the operations of `codelet/ops` and by `graph.add_vertex`, as a user would.
+In comes a function of JAX and examples of its arguments; out comes a `Traced`: the graph, its program, its inputs and
+outputs. Everything is added by the operations of `codelet/ops` and by `graph.add_vertex`, as a user would.
 
     trace, traced          `cl.trace`, and what it returns
     arguments              pytrees whose leaves are arrays, or else static

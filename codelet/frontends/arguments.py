@@ -1,7 +1,7 @@
 """Arguments: pytrees whose leaves are arrays, or else static.
 
-Arrays are what JAX takes as such, shapes with dtypes, and numbers; in Equinox modules numbers are static, as all else
-that is no array is anywhere.
+Arrays are those that JAX takes as such, shapes with dtypes, and numbers; in Equinox modules numbers are static, as all
+else that is no array is anywhere.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _is_module(node: Any) -> bool:
 
 
 class Leaf(NamedTuple):
-    """A leaf of a pytree: where it is, what it is, and whether it is an array."""
+    """A leaf of a pytree: its path, its value, and whether it is an array."""
 
     path: str
     value: Any
@@ -120,7 +120,7 @@ def _same_static(a: Any, b: Any) -> bool:
 
 
 def type_of(value: Any) -> jax.ShapeDtypeStruct:
-    """The type of an array, of a number, or of what is one already."""
+    """The type of an array, of a number, or of a type itself."""
     if isinstance(value, jax.ShapeDtypeStruct):
         return value
     weak = _is_number(value) or bool(getattr(value, "weak_type", False))
@@ -129,7 +129,7 @@ def type_of(value: Any) -> jax.ShapeDtypeStruct:
 
 
 def _yields_to(found: jax.ShapeDtypeStruct, expected: jax.ShapeDtypeStruct) -> bool:
-    """Whether an array may be given where another was: of one type, or a whole number for any plain number."""
+    """Whether an array may be given where another was: of one type, or an integer for any plain number."""
     if found.shape != expected.shape:
         return False
     whole = found.weak_type and expected.weak_type and jax.numpy.issubdtype(found.dtype, jax.numpy.integer)
@@ -225,7 +225,7 @@ class Convention(NamedTuple):
         return cls(name, signature, len(arguments), frozenset(keywords))
 
     def named(self, path: str) -> str:
-        """What is at a path, by the names of the parameters."""
+        """The value at a path, by the names of the parameters."""
         known = {} if self.signature is None else self.signature.parameters
         own = [p.name for p in known.values() if p.kind is not p.VAR_POSITIONAL]
         first, slash, rest = path.partition("/")
@@ -264,7 +264,7 @@ class Convention(NamedTuple):
         )
 
     def _by_kind(self, bound: inspect.BoundArguments) -> tuple[list[tuple[str | None, Any]], dict[str, Any]]:
-        """What may come by position, with the names of parameters, in order, and what comes by keyword alone."""
+        """The positional parameters, in order, and the keyword-only ones."""
         positional: list[tuple[str | None, Any]] = []
         named: dict[str, Any] = {}
         for name, parameter in bound.signature.parameters.items():

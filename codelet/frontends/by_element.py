@@ -1,8 +1,8 @@
 """By element: equations that make each element of their results from the elements at the same place.
 
-In comes an equation on arrays of one shape: of an elementwise primitive, or of a call whose jaxpr holds nothing else,
-be it of a jitted function or of one with a derivative rule of its own. Out comes what it does to single elements, its
-derivative rules kept, and what tells it from others.
+In comes an equation on arrays of one shape: of an elementwise primitive, or of a call whose jaxpr has nothing else. The
+call may be of a jitted function or of one with a derivative rule. Out comes its function of single elements, its
+derivative rules kept, and a key that distinguishes it.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def on_elements(eqn: jax_core.JaxprEqn, elements: Elements) -> Elements:
 
 
 def element_key(eqn: jax_core.JaxprEqn) -> Hashable:
-    """What tells an equation that is by element from others, whatever its shape."""
+    """The key that distinguishes an equation by element, whatever its shape."""
     name = eqn.primitive.name
     if name == "broadcast_in_dim":
         return name
@@ -138,7 +138,7 @@ def _closed_key(closed: jax_core.ClosedJaxpr) -> Hashable:
 
 
 def called(eqn: jax_core.JaxprEqn) -> str:
-    """What an equation is called: a function by its own name."""
+    """The name of an equation: of a function its name."""
     if "call_jaxpr" in eqn.params:
         return eqn.params["call_jaxpr"].jaxpr.debug_info.func_name or eqn.primitive.name
     return str(eqn.params.get("name", eqn.primitive.name))
@@ -148,12 +148,12 @@ def called(eqn: jax_core.JaxprEqn) -> str:
 
 
 class ElementRule(NamedTuple):
-    """A function of single elements with a derivative rule of its own.
+    """A function of single elements with a derivative rule.
 
     Attributes:
         is_jvp: whether the rule is of directions, as of `jax.custom_jvp`; else of cotangents.
-        value: what the function gives.
-        slopes: what the rule gives, from the elements and the directions, or cotangents, of those that are smooth.
+        value: the result of the function.
+        slopes: the result of the rule, from the elements and the directions, or cotangents, of those that are smooth.
         inputs: the elements that are smooth.
         outputs: the results that are.
         function: all of it, as JAX takes it.
@@ -173,7 +173,7 @@ def _smooth(atoms: Sequence[Any]) -> list[int]:
 
 @dataclass(frozen=True)
 class _SameRule:
-    """An equation of a function with a derivative rule, told from others by its parameters and its types."""
+    """An equation of a function with a derivative rule, distinguished by its parameters and its types."""
 
     key: Hashable
     equation: jax_core.JaxprEqn = field(compare=False)
@@ -268,6 +268,6 @@ def element_rule(
     inputs: tuple[int, ...],
     outputs: tuple[int, ...],
 ) -> ElementRule:
-    """A function of single elements by what it gives, and what its derivative rule does."""
+    """A function of single elements by its value, with its derivative rule."""
     make = _with_jvp if is_jvp else _with_vjp
     return ElementRule(is_jvp, value, slopes, inputs, outputs, make(value, slopes, inputs, outputs))

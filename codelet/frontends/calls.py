@@ -1,4 +1,4 @@
-"""Calls: jitted functions, functions with derivative rules of their own, and what is computed again.
+"""Calls: jitted functions, functions with derivative rules, and recomputation.
 
 A function of the user's that is called several times with equal types is one function of the graph. Others are added
 where they are called, in a scope of their name where the user wrote them.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def is_of_library(closed: jax_core.ClosedJaxpr) -> bool:
-    """Whether a jitted function is JAX's own, or another library's."""
+    """Whether a jitted function belongs to JAX or to another library."""
     place = closed.jaxpr.debug_info.func_src_info or ""
     filename = place.rpartition(" at ")[2].rpartition(":")[0]
     if filename.endswith("equinox/_jit.py"):  # `eqx.filter_jit`, around a function of the user's
@@ -63,7 +63,7 @@ def jit(
 
 @rule("remat2", "remat", "checkpoint", by="what it is made of")
 def checkpoint(walk: Walk, *operands: Value, jaxpr: Any, prevent_cse: Any, differentiated: Any, policy: Any) -> Any:
-    """What is computed again in a backward pass; a program says itself what it keeps."""
+    """Values that are recomputed in a backward pass; a program says itself which it keeps."""
     return walk.jaxpr(jaxpr, (), operands, walk.paths_of(jaxpr.invars))
 
 
@@ -103,7 +103,7 @@ def custom(
     bwd: Any = None,
     out_trees: Any = None,
 ) -> Any:
-    """A function with a derivative rule of its own."""
+    """A function with a derivative rule."""
     function = add_function(
         walk, call_jaxpr, call_jaxpr.jaxpr.debug_info.func_name or "custom", _derivative(walk.equation)
     )
@@ -158,10 +158,10 @@ def add_function(
 
     Args:
         walk: where it is added.
-        closed: what it does.
-        name: what it is called.
-        derivative: what its derivatives are those of, when they are not its own.
-        build: what adds it in the place of the jaxpr's equations, from its arguments.
+        closed: its body.
+        name: its printed name.
+        derivative: a function that has its derivatives, when it is another.
+        build: adds it in the place of the jaxpr's equations, from its arguments.
     """
     jaxpr = closed.jaxpr
     inputs, outputs = _names(len(jaxpr.invars), len(jaxpr.outvars))

@@ -36,8 +36,8 @@ class OfElements:
     """A function of single elements.
 
     Args:
-        name: what it is called.
-        run: what it does, by operations that are by element.
+        name: its printed name.
+        run: its body, by operations that are by element.
         dtypes: of its elements.
         settings: of JAX, when it was made.
     """
@@ -59,7 +59,7 @@ class OfElements:
 
 @dataclass(frozen=True)
 class _ToldEquation:
-    """An equation, told from others by what it says of elements and by those operands that are numbers."""
+    """An equation, distinguished by its function of elements and by the operands that are numbers."""
 
     key: Hashable
     settings: Settings

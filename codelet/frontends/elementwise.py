@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def add_by_element(walk: Walk, eqn: jax_core.JaxprEqn, given: Sequence[Value]) -> list[Value]:
     """Add an equation that is by element as a map over its elements.
 
-    What is known and one number everywhere is part of the codelet.
+    An operand that is known and one number everywhere is part of the codelet.
     """
     shape = np.broadcast_shapes(*(shape_of(var) for var in eqn.outvars))
     numbers: dict[int, np.generic] = {}

@@ -32,9 +32,9 @@ def add_folds(
 
     Args:
         walk: where.
-        closed: what makes of what is held, and of an element of each array, what is held next.
+        closed: the function from the state, and an element of each array, to the next state.
         tensors: the arrays.
-        starts: what is held at first: numbers.
+        starts: the first state: numbers.
         shape: of the results.
         index: that of the elements of a result, by its place.
         counts: which elements count, an array like the others; all where it is None.
@@ -78,7 +78,7 @@ def spread(walk: Walk, start: Value, shape: Sequence[int]) -> Value:
 
 
 def is_inside(padding: Sequence[tuple[int, int, int]], shape: Sequence[int]) -> np.ndarray:
-    """Which elements of a padded array are the array's own."""
+    """Which elements of a padded array come from the array."""
     inside = np.ones((), bool)
     for (low, high, between), extent in zip(padding, shape, strict=True):
         reach = (extent - 1) * (between + 1)
@@ -88,6 +88,6 @@ def is_inside(padding: Sequence[tuple[int, int, int]], shape: Sequence[int]) -> 
 
 
 def from_start(walk: Walk, operation: str, start: Value, made: Tensor) -> Tensor:
-    """What an operation makes of a beginning and of each result of a reduction that began with nothing."""
+    """The combination of a beginning and of each result of a reduction that began with nothing."""
     own = walk.tensor(spread(walk, start, made.shape))
     return ops.map(walk.graph, COMBINED[operation], own, made, grain=walk.grain, name=f"{operation} the beginning")

@@ -46,8 +46,8 @@ def add_for_each(
         walk: where.
         operands: of the same leading dimensions, those of the batch.
         leading: how many these are.
-        function: what is done to one of each operand, and to what is shared.
-        shared: what all of them are given.
+        function: of one of each operand, and of the shared operands.
+        shared: the operands of all.
 
     Returns:
         The results, with the same leading dimensions; `NotImplemented` for a batch of one or none.
@@ -74,8 +74,8 @@ def add_for_each_view(
         tensors: of which each vertex has a view.
         batch: the grid, of one place at least; a single vertex where it has no dimensions.
         index: that of the view, of all tensors, by the symbols of the grid.
-        function: what is done to one view of each tensor, and to what is shared.
-        shared: what all of them are given.
+        function: of one view of each tensor, and of the shared operands.
+        shared: the operands of all.
 
     Returns:
         The results, with the grid as leading dimensions; `NotImplemented` for those without elements.
@@ -112,10 +112,10 @@ def add_for_each_line(
         operands: arrays of one shape.
         axes: along which lines are.
         parameters: those of the equation that are others for a line, which has so many dimensions.
-        shared: what all lines are given.
+        shared: the operands of all lines.
 
     Returns:
-        The results, what is left of the line where the first of the axes was; `NotImplemented` for a single line.
+        The results, with the rest of the line where the first of the axes was; `NotImplemented` for a single line.
     """
     along = sorted(int(axis) for axis in axes)
     tensors: list[Tensor] = [walk.tensor(own) for own in operands]

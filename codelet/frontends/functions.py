@@ -1,7 +1,7 @@
 """Functions: which jitted functions of the user's are functions of the graph, each defined once however often called.
 
-In comes what was traced; a function is shared where it is called several times with equal types, and does more than
-move elements or map over them, which costs less where it is than a call would.
+In comes a traced jaxpr; a function is shared where it is called several times with equal types, and does more than move
+elements or map over them. Those cost less in place than a call would.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SharedFunctions:
     """The functions of a graph that jitted functions become.
 
     Args:
-        closed: what was traced, in which they are called.
+        closed: the traced jaxpr that calls them.
     """
 
     def __init__(self, closed: jax_core.ClosedJaxpr):
@@ -42,7 +42,7 @@ class SharedFunctions:
         return self._keys[id(closed)][1]
 
     def _count(self, jaxpr: jax_core.Jaxpr, seen: set[Hashable]) -> None:
-        """Count the calls in a jaxpr, and in what it calls once."""
+        """Count the calls in a jaxpr, and in its callees once."""
         for eqn in jaxpr.eqns:
             called = eqn.params["jaxpr"] if eqn.primitive.name in CALLS else None
             if called is not None:

@@ -29,8 +29,8 @@ class _RowLookup(NamedTuple):
     Attributes:
         numbers: the dimension numbers.
         indices: the places, of the dimensions that are looked up.
-        slices: the shape of what is looked up, or of updates.
-        is_cut: whether places were left out, so that what is promised of all of them is not of these.
+        slices: the shape of the slices looked up, or of updates.
+        is_cut: whether places were left out, so that the promises about all of them are not about these.
     """
 
     numbers: Any
@@ -84,7 +84,7 @@ def _as_rows(
 
 
 def _promises(own: _RowLookup, shape: Any, sizes: Any, unique: bool, in_order: bool) -> Promises:
-    """What is promised of indices, in every batch."""
+    """The promises about indices, in every batch."""
     indexed = [int(d) for d in getattr(own.numbers, _NAMES[type(own.numbers)][2])]
     last, is_single = [shape[d] - sizes[d] for d in indexed], all(sizes[d] == 1 for d in indexed)
     promised = Promises(unique and not own.is_cut, in_order and not own.is_cut)
@@ -104,7 +104,7 @@ def gather(
     mode: Any,
     fill_value: Any,
 ) -> Any:
-    """Slices at places that are known late."""
+    """Slices at places known only at run time."""
     table, numbers, shape = walk.tensor(operand), dimension_numbers, operand.shape
     made = data_type(walk.equation.outvars[0].aval)[0]
     gone, indexed = numbers.collapsed_slice_dims, [int(d) for d in numbers.start_index_map]
@@ -177,7 +177,7 @@ def _starts(walk: Walk, starts: tuple[Value, ...]) -> list[Any]:
 
 @rule("dynamic_slice", by="`ops.dynamic_slice`; a view where the place is known")
 def dynamic_slice(walk: Walk, x: Value, *starts: Value, slice_sizes: tuple[int, ...]) -> Any:
-    """A part that begins at a place known late."""
+    """A part that begins at a place known only at run time."""
     places = _starts(walk, starts)
     if all(isinstance(own, int) for own in places):
         rows = zip(places, x.shape, slice_sizes, strict=True)
@@ -188,7 +188,7 @@ def dynamic_slice(walk: Walk, x: Value, *starts: Value, slice_sizes: tuple[int, 
 
 @rule("dynamic_update_slice", by="`ops.dynamic_update_slice`; copies where the place is known")
 def dynamic_update_slice(walk: Walk, x: Value, update: Value, *starts: Value) -> Any:
-    """An array with a part, that begins at a place known late, replaced."""
+    """An array with a part, that begins at a place known only at run time, replaced."""
     tensor, own, places = walk.tensor(x), walk.tensor(update), _starts(walk, starts)
     if all(isinstance(at, int) for at in places) and 0 not in update.shape:
         sides = zip(places, x.shape, update.shape, strict=True)

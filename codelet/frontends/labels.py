@@ -1,9 +1,9 @@
 """Labels: under which scopes the equations of a jaxpr are added to a graph, and of which line of the user's they are.
 
-Scopes come from what JAX notes for each equation: `jax.named_scope`, the names of jitted functions, and those that
-Equinox gives its layers, `eqx.nn.Linear`. A layer's own name is that of the field that holds it in the user's modules,
-`layers/0`, which is read off its parameters: an equation that reads one is of the layer that the parameter is of, and
-so are its neighbours in the same scope.
+Scopes come from the names that JAX notes for each equation: `jax.named_scope`, the names of jitted functions, and those
+that Equinox gives its layers, `eqx.nn.Linear`. A layer's name is that of the field of the user's module, `layers/0`,
+which is read off its parameters. An equation that reads one is of the layer that the parameter is of, and so are its
+neighbours in the same scope.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _libraries() -> tuple[str, ...]:
 
 
 def is_library(filename: str) -> bool:
-    """Whether a file is none of the user's: of JAX, Equinox, or codelet's own, its models excepted."""
+    """True if a file is none of the user's: of JAX, Equinox, or codelet itself, its models excepted."""
     path = filename if filename.startswith("<") else str(Path(filename).resolve())
     return path.startswith(_libraries()) and "/codelet/models/" not in path.replace("\\", "/")
 
@@ -99,7 +99,7 @@ def owner(path: str) -> str:
 
 
 def within(paths: Mapping[Any, str]) -> dict[Any, str]:
-    """The paths of parameters within what holds all of them."""
+    """The paths of parameters within their container."""
     folders = [posixpath.dirname(path) for path in paths.values() if "/" in path]
     outer = posixpath.commonpath(folders) if folders else ""
     return {var: path.removeprefix(outer) for var, path in paths.items() if path.startswith(outer + "/")}
@@ -166,7 +166,7 @@ def _common(modules: Sequence[str]) -> str:
 
 
 def _label(scopes: Sequence[str], module: str, is_backward: bool) -> str:
-    """The scopes of an equation: those of layers by the module's own name, where it is known."""
+    """The scopes of an equation: those of layers by the module's name, where it is known."""
     layers = [k for k, scope in enumerate(scopes) if _LAYER.match(scope)]
     own = module or (scopes[layers[0]].rpartition(".")[2] if layers else "")
     if layers:
@@ -177,7 +177,7 @@ def _label(scopes: Sequence[str], module: str, is_backward: bool) -> str:
 
 
 def _joined(scopes: list[str], module: list[str]) -> list[str]:
-    """Scopes with the path of a module behind them, of which what they end with is named once.
+    """Scopes with the path of a module behind them; the part they share is named once.
 
     Flax and haiku name the scopes of a layer as they do its parameters, behind `params`.
     """

@@ -20,7 +20,7 @@ def _is_operation(part: str) -> bool:
 def layer_of(name: str) -> str:
     """The layer that a compute set of a traced function is of, "" where it is of none.
 
-    Its name is that of the layer, of an operation and of what the operation does there.
+    Its name is that of the layer, of an operation and of the purpose of the operation there.
 
     >>> layer_of("backward/convs/0/conv_general_dilated_2/convolve")
     'convs/0'

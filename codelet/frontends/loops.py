@@ -32,7 +32,7 @@ def _variables(walk: Walk, name: str, operands: Sequence[Value]) -> list[Tensor]
 
 
 def _carry(walk: Walk, results: Sequence[Value], variables: Sequence[Tensor]) -> None:
-    """Copy what a turn has made to what the next one begins with, all at once."""
+    """Copy the results of an iteration to the carry of the next one, all at once."""
     held = {own.source for own in variables}
     pairs = [(a, b) for a, b in zip(results, variables, strict=True) if a is not b]
     waiting = []
@@ -49,7 +49,7 @@ def _carry(walk: Walk, results: Sequence[Value], variables: Sequence[Tensor]) ->
 
 
 def from_the_end(length, k):
-    """The place of a turn of so many in an array that is read backwards."""
+    """The place of an iteration of so many in an array that is read backwards."""
     return length - 1 - k
 
 
@@ -73,7 +73,7 @@ def scan(
     ft_out: Any = None,
     _split_transpose: Any = None,
 ) -> Any:
-    """A loop with a count: what it carries, what it takes a part of each turn, and what it stacks."""
+    """A loop with a count: its carry, the arrays it scans over, and those it stacks."""
     constants, carried = scan_counts(walk.equation)
     if length == 0:  # no turn takes a row, of which there is none
         stacked = [data_type(var.aval) for var in walk.equation.outvars[carried:]]

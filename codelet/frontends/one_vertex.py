@@ -1,4 +1,4 @@
-"""One vertex: a primitive that has no rule of its own is run whole, by one vertex on one tile."""
+"""One vertex: a primitive without a rule is run whole, by one vertex on one tile."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def add_one_vertex(
         walk: where.
         eqn: which.
         given: its operands.
-        as_planned: whether a rule says that one vertex is what it takes, so that only one of many elements is told.
+        as_planned: True if a rule chooses one vertex, so that a warning is given only for many elements.
 
     Warns:
-        OneVertexWarning: of what it takes.
+        OneVertexWarning: of the primitive and its operands.
 
     Raises:
         CollectiveError: it speaks to other devices.
@@ -105,7 +105,7 @@ MANY = 4_096
 def warn_of_one_vertex(
     walk: Walk, codelet: Codelet, fields: Mapping[str, Tensor], results: Sequence[Value], *, as_planned: bool
 ) -> None:
-    """Say what one vertex takes that runs the equation being added.
+    """Describe the operands of the one vertex that runs the equation being added.
 
     Of many elements always, of few once for each primitive, and not where a rule plans it so.
     """

@@ -45,7 +45,7 @@ def _computes(dtype: np.dtype) -> bool:
 
 
 def _rounds_to_integers(operands: Sequence[Tensor], kind: np.dtype) -> bool:
-    """Whether XLA makes integers of products of floats, in a way of its own for each dtype."""
+    """Whether XLA makes integers of products of floats, in another way for each dtype."""
     return not jnp.issubdtype(kind, jnp.inexact) and any(jnp.issubdtype(own.dtype, jnp.inexact) for own in operands)
 
 

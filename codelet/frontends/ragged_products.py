@@ -1,8 +1,8 @@
-"""Ragged products: of rows that lie group by group, each group with a matrix of its own, as of a mixture of experts.
+"""Ragged products: of rows that lie group by group, each group with its matrix, as of a mixture of experts.
 
 How many rows a group has is known only when it runs, and any tile may have to do with any group. So the product is that
-of all groups, over rows that are zero where they are of another group, as JAX itself computes it on a CPU: as many
-multiply-adds as there are groups for each of them that counts, but spread over all tiles.
+of all groups, over rows that are zero where they are of another group, as JAX itself computes it on a CPU. It takes as
+many multiply-adds as there are groups for each that counts, but over all tiles.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Read together: values that elementwise equations read at the same places, as a parameter with its gradient.
 
-What makes one of them does well to make it where the other lies; then nothing moves when they are read.
+The vertex that makes one of them does well to make it where the other lies; then nothing moves when they are read.
 """
 
 from __future__ import annotations

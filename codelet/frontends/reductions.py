@@ -1,4 +1,4 @@
-"""Reductions, running sums and their like, sorting."""
+"""Reductions, prefix sums and their like, sorting."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _by_line(walk: Walk, x: Value, axes: Sequence[int]) -> Any:
 
 
 def _added(walk: Walk, name: str, tensor: Tensor, axes: Sequence[int], scope: str) -> Tensor:
-    """A reduction by an operation, in the dtype of what is reduced."""
+    """A reduction by an operation, in the dtype of the operand."""
     more = {"dtype": tensor.dtype} if name in ("sum", "prod") else {}
     return getattr(ops, name)(walk.graph, tensor, tuple(map(int, axes)), grain=walk.grain, name=scope, **more)
 

@@ -1,6 +1,6 @@
 """References: arrays that are changed in place (`jax.new_ref`), which a graph has none of.
 
-In comes what was traced; nothing comes out, but an error at the line where a reference is made or used first.
+In comes a traced jaxpr; nothing comes out, but an error at the line where a reference is made or used first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _reference(atoms: Sequence[Any]) -> Any:
 def check_no_references(jaxpr: jax_core.Jaxpr) -> None:
     """See that no equation changes an array in place, nor one in the bodies of those that rules take apart.
 
-    What one vertex runs whole may do so within itself.
+    A vertex that runs an equation whole may do so within itself.
 
     Raises:
         TraceError: it does.

@@ -2,7 +2,7 @@
 
 In come the user's builders by the functions that they take the place of; a builder is given the graph and the tensors
 of the flat arguments, as `jax.tree.leaves` has them, and returns tensors that are the flat results. Calls of these
-functions become equations of a primitive of their own before anything else is done, so that no pass looks into them.
+functions become equations of a separate primitive before anything else is done, so that no pass looks into them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class _Replacement:
-    """What a function did that is replaced, where no pass looks for it."""
+    """The body of a function that is replaced, where no pass looks for it."""
 
     def __init__(self, closed: jax_core.ClosedJaxpr):
         self.closed = closed
@@ -94,7 +94,7 @@ class Replacements:
             self._builders[name] = builder
 
     def marked(self, closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-        """A jaxpr in which the calls of functions that are replaced are equations of their own.
+        """A jaxpr in which the calls of functions that are replaced are separate equations.
 
         Raises:
             TraceError: it calls no function of such a name.

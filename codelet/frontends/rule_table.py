@@ -20,7 +20,7 @@ BY_ELEMENT = "`ops.map`: neighbours of one shape in one codelet"
 
 
 def rule_table() -> str:
-    """Which primitives have rules, by what these add: rows of a table."""
+    """Which primitives have rules, by the operations that these add: rows of a table."""
     rows: dict[str, list[str]] = {BY_ELEMENT: sorted({*ELEMENTWISE, *ALSO_BY_ELEMENT})}
     for primitive, rule in RULES.items():
         rows.setdefault(rule.by, []).append(primitive)

@@ -19,9 +19,9 @@ class Rule(NamedTuple):
     """How a primitive is added.
 
     Attributes:
-        function: what adds it.
+        function: adds it.
         parameters: the names of those that it understands; None where it passes all of them on.
-        by: what it adds, in words, for the table in the docs.
+        by: the added operations, in words, for the table in the docs.
     """
 
     function: Function
@@ -48,7 +48,7 @@ def rule(*primitives: str, by: str) -> Callable[[Function], Function]:
 
     Args:
         primitives: their names.
-        by: what it adds, in words.
+        by: the added operations, in words.
     """
 
     def register(function: Function) -> Function:

@@ -1,7 +1,7 @@
-"""Shards: what is mapped over a mesh of devices (`jax.shard_map`, `jax.pmap`), on one machine.
+"""Shards: functions mapped over a mesh of devices (`jax.shard_map`, `jax.pmap`), on one machine.
 
-In comes an equation that says what each device does with its part of the operands, and what it tells others. Out comes
-the same of whole operands: the parts side by side, mapped over the axes of the mesh.
+In comes an equation with the program of each device on its part of the operands, and its communication. Out comes the
+same of whole operands: the parts side by side, mapped over the axes of the mesh.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _axes(spec: Any, ndim: int, names: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _split(array: Any, axes: Sequence[tuple[str, ...]], sizes: dict[str, int]) -> Any:
-    """An array with an axis before its own for each of the mesh's that it is spread over, in their order."""
+    """An array with an axis before its for each of the mesh's that it is spread over, in their order."""
     shape: list[int] = []
     named: dict[str, int] = {}
     for size, own in zip(array.shape, axes, strict=True):
@@ -58,10 +58,10 @@ def _joined(array: Any, axes: Sequence[tuple[str, ...]], sizes: dict[str, int]) 
 
 
 def _runner(keeps_rules: bool) -> RunEquation:
-    """What runs an equation of what each device does, by `jax.vmap`'s meaning of named axes.
+    """Runs an equation of each device's program, by `jax.vmap`'s meaning of named axes.
 
     Args:
-        keeps_rules: whether functions with derivative rules of their own keep them.
+        keeps_rules: whether functions with derivative rules keep them.
     """
 
     def run(eqn: jax_core.JaxprEqn, given: Sequence[Any]) -> Sequence[Any]:
@@ -101,16 +101,16 @@ def _nowhere(jaxpr: jax_core.Jaxpr, like: jax_core.JaxprEqn) -> jax_core.Jaxpr:
 
 
 def derives_itself(eqn: jax_core.JaxprEqn) -> bool:
-    """Whether the derivatives of a mapping are those of what `of_shards` makes of it.
+    """Whether the derivatives of a mapping are those of the result of `of_shards`.
 
-    Those of functions with rules of their own are not, where JAX keeps along which axes a value varies: it expects
-    this of what the rules give, too.
+    Those of functions with derivative rules are not, where JAX keeps along which axes a value varies: it expects this
+    of the rules' results, too.
     """
     return not eqn.params["check_vma"] or not _has_rules(eqn.params["jaxpr"])
 
 
 def of_shards(eqn: jax_core.JaxprEqn) -> Callable[..., list[Any]]:
-    """What a mapping over a mesh does, of whole operands."""
+    """The results of a mapping over a mesh, of whole operands."""
     parameters = eqn.params
     manual = parameters.get("newly_manual_axes", parameters.get("manual_axes"))
     mesh = parameters["mesh"]

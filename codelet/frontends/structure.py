@@ -1,7 +1,7 @@
-"""Structure: what tells jaxprs apart, so that equal ones are one function.
+"""Structure: keys that distinguish jaxprs, so that equal ones are one function.
 
 JAX gives the same object for a jitted function that is called twice with equal types, but not always: its derivatives,
-and functions with rules of their own, are traced anew.
+and functions with derivative rules, are traced anew.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _type(aval: Any) -> Hashable:
 
 
 def constant_key(value: Any) -> Hashable:
-    """What tells a constant from others: what it holds where that is little."""
+    """The key of a constant: its content where that is little."""
     is_array = isinstance(value, (np.ndarray, np.generic, jax.Array)) and isinstance(value.dtype, np.dtype)
     if is_array and value.nbytes <= LARGEST:
         held = np.asarray(value)
@@ -45,7 +45,7 @@ def constant_key(value: Any) -> Hashable:
 
 
 def parameter_key(value: Any) -> Hashable:
-    """What tells a value of a parameter from others."""
+    """The key of a parameter's value."""
     if isinstance(value, jax_core.ClosedJaxpr):
         return jaxpr_key(value)
     if isinstance(value, jax_core.Jaxpr):
@@ -59,15 +59,15 @@ def parameter_key(value: Any) -> Hashable:
 
 
 def jaxpr_key(closed: jax_core.ClosedJaxpr) -> Hashable:
-    """What tells a jaxpr from others: equal keys, equal meaning.
+    """The key of a jaxpr: equal keys, equal meaning.
 
-    A key holds for as long as the jaxpr is kept, since large constants and functions in it are told by identity.
+    A key is valid for as long as the jaxpr is kept, since large constants and functions in it are compared by identity.
     """
     return _open_key(closed.jaxpr), tuple(map(constant_key, closed.consts))
 
 
 def _open_key(jaxpr: jax_core.Jaxpr) -> Hashable:
-    """What tells a jaxpr from others that is given its constants by what holds it."""
+    """The key of a jaxpr that is given its constants by their holder."""
     numbers: dict[Any, int] = {}
 
     def atom(own: Any) -> Hashable:

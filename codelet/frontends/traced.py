@@ -92,12 +92,25 @@ class Traced(Drawn):
 
     @property
     def flat_inputs(self) -> tuple[Tensor, ...]:
-        """The variables of the arguments, as a tuple in the order of `jax.tree.leaves`."""
+        """The variables of the arguments, as a tuple in the order of `jax.tree.leaves`.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> ones = jnp.ones(3)
+        >>> traced = cl.trace(lambda p, x: p["w"] * x + p["b"], {"w": ones, "b": ones}, ones)
+        >>> [x.name for x in traced.flat_inputs]
+        ['p/b', 'p/w', 'x']
+        """
         return self._inputs
 
     @property
     def flat_outputs(self) -> tuple[Tensor, ...]:
-        """The tensors of the results, as a tuple in the order of `jax.tree.leaves`."""
+        """The tensors of the results, as a tuple in the order of `jax.tree.leaves`.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> traced = cl.trace(lambda x: {"sum": x.sum(), "max": x.max()}, jnp.ones(3))
+        >>> len(traced.flat_outputs), traced.flat_outputs[0] is traced.outputs["max"]
+        (2, True)
+        """
         return self._outputs
 
     @property
@@ -138,7 +151,13 @@ class Traced(Drawn):
 
     @property
     def ends(self) -> tuple[Tensor, ...]:
-        """The tensors of arguments and results, which keep their memory: the default of `host_visible`."""
+        """The tensors of arguments and results, which keep their memory: the default of `host_visible`.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> traced = cl.trace(lambda x: (x.sum(), x.max()), jnp.ones(3))
+        >>> [tensor.shape for tensor in traced.ends]
+        [(3,), (), ()]
+        """
         return (*self._inputs, *self._outputs)
 
     def profile(
@@ -232,5 +251,5 @@ class Traced(Drawn):
 
 
 def as_held(value: Any, dtype: Any) -> Any:
-    """What the graph is given of an argument: keys as their data, numbers as of the dtype that was traced."""
+    """The value of an argument for the graph: keys as their data, numbers as of the dtype that was traced."""
     return unwrapped(value) if is_key(dtype) else on_device(value).astype(dtype)

@@ -1,4 +1,4 @@
-"""Values: what a variable of a jaxpr stands for while its equations are added to a graph.
+"""Values: the meaning of a variable of a jaxpr while its equations are added to a graph.
 
 A value is a tensor of the graph, or an array that is known. A known array whose elements are all one number has no
 strides, so that it takes no memory whatever its shape. Typed PRNG keys are their data, arrays of uint32 with one
@@ -39,7 +39,7 @@ class KeyType(NamedTuple):
 
 @functools.cache
 def key_type(dtype: Any) -> KeyType:
-    """What the keys of a dtype are."""
+    """The type of keys behind a dtype."""
     found: list[Any] = []
 
     def look(keys: jax.Array) -> jax.Array:
@@ -51,33 +51,33 @@ def key_type(dtype: Any) -> KeyType:
 
 
 def data_type(aval: Any) -> tuple[tuple[int, ...], np.dtype]:
-    """The shape and dtype in which a value of a jaxpr is held."""
+    """The shape and dtype in which a value of a jaxpr is stored."""
     if is_key(aval.dtype):
         return (*aval.shape, *key_type(aval.dtype).shape), np.dtype(np.uint32)
     return tuple(aval.shape), np.dtype(aval.dtype)
 
 
 def wrapped(data: Any, aval: Any) -> Any:
-    """The value of a jaxpr of what is held of it, in JAX."""
+    """The value of a jaxpr from its stored form, in JAX."""
     return jax.random.wrap_key_data(data, impl=key_type(aval.dtype).generator) if is_key(aval.dtype) else data
 
 
 @functools.cache
 def _weakening(dtype: np.dtype) -> jax_core.JaxprEqn:
-    """An equation that makes of a number one that yields its dtype to others, as Python's own do."""
+    """An equation that makes of a number one that yields its dtype to others, as Python's numbers do."""
     other = np.dtype(np.int8 if dtype != np.int8 else np.int16)
     (eqn,) = jax.make_jaxpr(lambda own: jax.lax.convert_element_type(own, dtype))(np.zeros((), other)).eqns
     return eqn.replace(params={**eqn.params, "weak_type": True})
 
 
 def returned(data: Any, aval: Any) -> Any:
-    """A result of a jaxpr of what is held of it: keys as such, and what yields its dtype to others does so still."""
+    """A result of a jaxpr from its stored form: keys as such, and weakly typed numbers stay weakly typed."""
     value = wrapped(data, aval)
     return bind(_weakening(value.dtype), [value])[0] if aval.weak_type and not value.weak_type else value
 
 
 def unwrapped(value: Any) -> Any:
-    """What is held of a value of a jaxpr, in JAX."""
+    """The stored form of a value of a jaxpr, in JAX."""
     return jax.random.key_data(value) if is_key(value.dtype) else value
 
 
@@ -94,7 +94,7 @@ def known(value: Any) -> np.ndarray:
 
 
 def of_literal(literal: jax_core.Literal) -> np.ndarray:
-    """A literal of a jaxpr as a known array, of its own dtype."""
+    """A literal of a jaxpr as a known array, of its dtype."""
     return known(literal.val if hasattr(literal.val, "dtype") else np.asarray(literal.val, literal.aval.dtype))  # type: ignore[attr-defined]
 
 

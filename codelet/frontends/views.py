@@ -161,5 +161,5 @@ def same(
     context_mesh: Any = None,
     unconstrained_dims: Any = None,
 ) -> Any:
-    """What they are given: a graph has one machine, and its own order of steps."""
+    """Their operands: a graph has one machine, and its order of steps."""
     return list(operands)

@@ -1,7 +1,8 @@
 """The walk: the equations of a jaxpr, one after another, added to a graph.
 
 Each equation is added by the rule of its primitive (`rules.py`), under its scopes and as of the user's line
-(`labels.py`). What only depends on what is known is computed at once; what has no rule is run by one vertex.
+(`labels.py`). Equations whose operands are all constants are evaluated at once; a primitive without a rule is run by
+one vertex.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Walk:
-    """What is added to a graph, and where.
+    """The graph being built, and the place where equations are added.
 
     Args:
         graph: to which.
@@ -46,8 +47,9 @@ class Walk:
     Attributes:
         equation: the one that is being added.
         paths: the parameter of the user's that each operand of it is, where it is one.
-        beside: for each of its results what is read together with it, element by element, and has been added already.
-        told: the primitives that one vertex runs, of which the user has been told.
+        beside: for each of its results the tensor that is read together with it, element by element, and has been added
+            already.
+        told: the primitives run by one vertex that the user has been warned of.
     """
 
     def __init__(self, graph: Graph, functions: SharedFunctions, grain: int | None = None):
@@ -73,7 +75,7 @@ class Walk:
 
     @contextlib.contextmanager
     def body(self) -> Iterator[list[Program]]:
-        """What is added inside becomes a program of its own, a list of steps."""
+        """The steps added inside become a separate program, a list."""
         outer, self._steps = self._steps, []
         try:
             yield self._steps
@@ -90,13 +92,13 @@ class Walk:
 
     @property
     def program(self) -> Program:
-        """What was added."""
+        """The added steps."""
         return ProgramSequence(*self._steps)
 
     # --- values -----------------------------------------------------------------------------------------
 
     def tensor(self, value: Value) -> Tensor:
-        """A value as a tensor: what is known becomes a constant of the graph."""
+        """A value as a tensor: a known one becomes a constant of the graph."""
         if isinstance(value, Tensor):
             return value
         number = number_of(value)

@@ -111,7 +111,7 @@ def reduce_window(
     base_dilation: Any,
     window_dilation: Any,
 ) -> Any:
-    """Windows reduced by any function, from any beginning; padding, and what is between elements, does not count."""
+    """Windows reduced by any function, from any beginning; padding, and gaps between elements, do not count."""
     closed = jax_core.ClosedJaxpr(jaxpr, consts)
     half, shape = len(operands) // 2, walk.equation.outvars[0].aval.shape  # type: ignore[attr-defined]
     tensors, starts = [walk.tensor(own) for own in operands[:half]], operands[half:]

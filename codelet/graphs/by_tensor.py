@@ -69,7 +69,7 @@ def several(given: Any) -> list[Any] | None:
 class Results(dict[str, Any]):
     """Values by the names of variables and streams, which may also be looked up by tensor: `results[y]`.
 
-    The key of a view of part of a variable is its text. To JAX it is a pytree of its own type. Where JAX expects a
+    The key of a view of part of a variable is its text. To JAX it is a pytree of a special type. Where JAX expects a
     dict, as for the carry of a `lax.scan` that begins as one, convert it: `dict(results)`.
 
     >>> import codelet as cl

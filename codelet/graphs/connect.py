@@ -1,7 +1,7 @@
-"""Connect: what a user gives the fields of a vertex, as fields of a family.
+"""Connect: a user's arguments for the fields of a vertex, as fields of a family.
 
-In come a codelet, and for each field a tensor, an index expression, a number or an array. Out come the
-codelet, traced for them, and the fields, every mistake told.
+In come a codelet, and for each field a tensor, an index expression, a number or an array. Out come the codelet, traced
+for them, and the fields, every mistake reported.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _integer() -> np.dtype:
 
 
 def check_fits(codelet: Codelet, name: str, index: Index, line: Line | None = None) -> None:
-    """See that whole numbers given to a field fit the dtype of plain integers.
+    """See that integers given to a field fit the dtype of plain integers.
 
     Raises:
         FieldTypeError: numbers too large.
@@ -68,7 +68,7 @@ def _no_tensor(codelet: Codelet, name: str, value: object, what: str) -> FieldTy
 
 
 def _in_place_of(value: object) -> str | None:
-    """What to write for something that a user may take for a tensor."""
+    """The fix for something that a user may take for a tensor."""
     match value:
         case str():
             return f"a variable by its name is graph.variable({value!r:.40})"
@@ -237,12 +237,12 @@ def _array_state(codelet: Codelet, name: str, value: object, axes: tuple[Axis, .
 def connect(
     graph: Graph, codelet: Codelet, fields: Mapping[str, Any], axes: tuple[Axis, ...]
 ) -> tuple[TracedCodelet, list[Field]]:
-    """The codelet traced for what its inputs are given, and its fields as far as they are given, in its order.
+    """The codelet traced for its connected inputs, and its fields as far as they are given, in its order.
 
     Args:
-        graph: what all tensors must belong to.
+        graph: the graph that all tensors must belong to.
         codelet: whose fields they are.
-        fields: what each is given, static values among them.
+        fields: the value of each, static values among them.
         axes: the grid that arrays of vertex state are over.
 
     Raises:

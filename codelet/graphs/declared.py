@@ -1,6 +1,6 @@
-"""What a user declares a variable, a constant or a stream to be: its shape, its dtype, its value.
+"""The declaration of a variable, a constant or a stream: its shape, its dtype, its value.
 
-Shapes are NumPy's, dtypes and values follow `jnp.asarray`, and what would lose meaning is told.
+Shapes are NumPy's, dtypes and values follow `jnp.asarray`, and a value that would lose meaning is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from codelet.views.tensor import Tensor
 
 
 def _extent(size: Any) -> int | None:
-    """A size as a whole number; None where it is none."""
+    """A size as an integer; None where it is none."""
     if isinstance(size, (bool, np.bool_, str, Index, Tensor)):
         return None
     try:
@@ -39,7 +39,7 @@ MOST_ELEMENTS = 2**62
 def _shape_fix(sizes: tuple[Any, ...]) -> str | None:
     for size in sizes:
         if isinstance(size, (float, np.floating)):
-            return "divide whole numbers by `//`; int(n) makes one of a float"
+            return "divide integers by `//`; int(n) makes one of a float"
         if isinstance(size, Index):
             return "a variable has one shape for all of the grid: write how many positions the symbol has"
         if isinstance(size, Tensor):
@@ -51,7 +51,7 @@ def checked_shape(shape: Any, whose: str) -> tuple[int, ...]:
     """A shape as a tuple, from one number or a sequence of them.
 
     Raises:
-        VariableError: sizes that are not whole numbers from 0, or more elements than can be counted.
+        VariableError: sizes that are not integers from 0, or more elements than can be counted.
     """
     try:
         sizes = (shape,) if _extent(shape) is not None or isinstance(shape, (str, set, Index)) else tuple(shape)
@@ -62,7 +62,7 @@ def checked_shape(shape: Any, whose: str) -> tuple[int, ...]:
         raise VariableError(
             f"the shape of {whose} is not a shape",
             given=repr(shape),
-            expected="whole numbers from 0: (4, 8), or 4 for one dimension",
+            expected="integers from 0: (4, 8), or 4 for one dimension",
             fix=_shape_fix(sizes),
         )
     if math.prod(extents) >= MOST_ELEMENTS:  # type: ignore[arg-type]
@@ -78,14 +78,14 @@ def checked_depth(depth: Any, whose: str) -> int:
     """For how many values a stream has room.
 
     Raises:
-        VariableError: no whole number from 1.
+        VariableError: no integer from 1.
     """
     extent = _extent(depth)
     if not extent:
         raise VariableError(
             f"the buffering_depth of {whose} is not a number of values",
             given=f"buffering_depth={depth!r:.60}",
-            expected="a whole number from 1; from 2 values move while a loop computes",
+            expected="an integer from 1; from 2 values move while a loop computes",
         )
     return extent
 
@@ -108,9 +108,9 @@ def _dtype_fix(dtype: Any) -> str | None:
     return {
         "U": "give each string a number, and hold the numbers",
         "S": "hold the bytes as uint8: np.frombuffer(data, np.uint8)",
-        "M": "hold dates as whole numbers: dates.astype('int64') under x64, or days as int32",
-        "m": "hold durations as whole numbers or as seconds in float32",
-        "O": "one variable for each kind of data: numbers or truth values",
+        "M": "hold dates as integers: dates.astype('int64') under x64, or days as int32",
+        "m": "hold durations as integers or as seconds in float32",
+        "O": "one variable for each kind of data: numbers or booleans",
         "V": "one variable for each field of a record",
     }.get(kind)
 

@@ -1,8 +1,10 @@
-"""Descriptions: what vertices compute of each element, over named axes, whatever blocks they were cut into.
+"""Descriptions: the function by which vertices compute each element, over named axes, whatever blocks they were cut
+into.
 
-A description says over which axes, what is read and written at each place of them, what is made of the elements that
-are read, and by what those along an axis are combined on which no result moves. It stands for no vertex: it is found in
-vertices, and printed as an equation: `out[rows, columns] = sum over summed of a[rows, summed] * b[summed, columns]`.
+A description has the axes, the elements read and written at each place of them, and the function of the elements that
+are read. It also has the operation that combines elements along axes on which no result moves. It stands for no vertex:
+it is found in vertices, and printed as an equation:
+`out[rows, columns] = sum over summed of a[rows, summed] * b[summed, columns]`.
 
 Source: the generic operation of MLIR's linalg, https://mlir.llvm.org/docs/Dialects/Linalg/.
 """
@@ -17,6 +19,7 @@ from typing import Literal
 import numpy as np
 from jax.extend import core as jax_core
 
+from codelet.display import in_one_line
 from codelet.programs.compute_sets import ComputeSet
 from codelet.views.access import Access
 from codelet.views.grids import Axis, Key
@@ -28,7 +31,7 @@ Role = Literal["parallel", "reduction", "window"]
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """What is read, or written, at each place of some axes.
+    """The elements that are read, or written, at each place of some axes.
 
     Attributes:
         name: of the field.
@@ -64,20 +67,20 @@ class Operand:
         return f"{self.name}[{places}]" if places else self.name
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Description:
-    """What vertices compute of each element; see the module's docstring.
+    """The function of vertices for each element; see the module's docstring.
 
     Attributes:
-        compute_sets: those whose vertices do, in order: of several, what the last one writes of what the first one
-            read, partial results between them left out.
+        compute_sets: those whose vertices compute it, in order. Of several, the elements that the last one writes of
+            those that the first one read, partial results between them left out.
         names: of the axes.
-        operands: what is read.
-        results: what is written.
-        element: what is made of an element of each operand, or of a block.
-        combine: by what the elements along axes on which no result moves become one: "sum", "max"; None without any.
+        operands: the elements read.
+        results: the elements written.
+        element: the function of an element of each operand, or of a block.
+        combine: how the elements along axes on which no result moves become one: "sum", "max"; None without any.
         combined_in: the dtype of that.
-        called: what makes an element, in print.
+        called: the name of the function, in print.
     """
 
     compute_sets: tuple[ComputeSet, ...]
@@ -110,10 +113,10 @@ class Description:
         return {name: role(axis) for axis, name in self.names.items()}
 
     def role(self, name: str) -> Role:
-        """What an axis is: one that results move along, or one that is reduced.
+        """The kind of an axis: one that results move along, or one that is reduced.
 
-        It is a window's where it moves along a dimension of an operand together with an axis that results move along,
-        and of another operand does not, if there is one.
+        It is a window's where it moves along a dimension of an operand together with an axis that results move along.
+        Along another operand, if there is one, it does not.
         """
         return self._roles[name]
 
@@ -130,7 +133,7 @@ class Description:
 
     @property
     def kind(self) -> str:
-        """What it is, by its axes and by what it makes: "product", "convolution", "reduction", "map" or "blocks"."""
+        """Its kind, by its axes and by its function: "product", "convolution", "reduction", "map" or "blocks"."""
         if not all(own.is_element for own in (*self.operands, *self.results)):
             return "blocks"
         if self.combine is None:
@@ -138,6 +141,9 @@ class Description:
         if not self._multiplies or self.combine != "sum":
             return "reduction"
         return "convolution" if "window" in map(self.role, self.axes) else "product"
+
+    def __repr__(self) -> str:
+        return in_one_line(self, "Description")
 
     def __str__(self) -> str:
         read = [own.text(self.names) for own in self.operands]

@@ -1,7 +1,7 @@
 """Edges in blocks: columns over the edges of many vertices at once, made on demand from access maps.
 
 An edge is a maximal run of consecutive elements, in a field's order. Where a field's access map has the same steps at
-every vertex, all vertices have the same runs, moved by where each begins: a block is then two short columns, the
+every vertex, all vertices have the same runs, moved by where each begins. A block is then two short columns, the
 vertices' first elements and the runs' places behind them, and never one entry for each edge until someone asks for it.
 """
 
@@ -59,6 +59,9 @@ class EdgeBlock(NamedTuple):
     first: np.ndarray
     offset: np.ndarray
     length: np.ndarray
+
+    def __repr__(self) -> str:
+        return f"<EdgeBlock of field {self.field.name!r} of {self.family!r}: {self.num_edges:,} edges>"
 
     @property
     def num_edges(self) -> int:

@@ -1,9 +1,9 @@
-"""Families: the vertices of a graph, held in columns.
+"""Families: the vertices of a graph, stored in columns.
 
-A family is vertices of one compute set with one codelet, the same static values, field types and
-variables, over one grid. A call of `Graph.add_vertex` with symbols is a family at once; calls without
-are gathered, by everything that makes vertices alike, in `Columns`, which become a family over a grid of
-one axis: the vertices in the order in which they were added.
+A family is vertices of one compute set with one codelet, the same static values, field types and variables, over one
+grid. A call of `Graph.add_vertex` with symbols is a family at once; calls without are gathered, by everything that
+makes vertices alike, in `Columns`, which become a family over a grid of one axis, with the vertices in the order in
+which they were added.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Field:
         return self.kind in ("out", "inout")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Family:
     """Vertices of one compute set with one traced codelet, over the grid of `axes`.
 
@@ -142,18 +142,42 @@ class Family:
 
     @functools.cached_property
     def lengths(self) -> list[Lengths]:
-        """The lengths of ragged fields that occur together, each once, the shortest first."""
+        """The lengths of ragged fields that occur together, each once, the shortest first.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("running sum", cl.codelet(lambda x: x.sum()), x=x[: i + 1])
+        >>> [list(lengths.values()) for lengths in graph.families[0].lengths]
+        [[1], [2], [3], [4]]
+        """
         found = together(self.rows.values()).lengths.tolist() if self.rows else []
         return [dict(zip(self.rows, some, strict=True)) for some in found]
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """The number of positions along each axis."""
+        """The number of positions along each axis.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, (i, j) = graph.add_variable("x", (2, 3)), cl.grid(2, 3)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i, j])
+        >>> graph.families[0].extents
+        (2, 3)
+        """
         return tuple(axis.extent for axis in self.axes)
 
     @property
     def num_vertices(self) -> int:
-        """The number of vertices."""
+        """The number of vertices.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, (i, j) = graph.add_variable("x", (2, 3)), cl.grid(2, 3)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i, j])
+        >>> graph.families[0].num_vertices
+        6
+        """
         return math.prod(self.extents)
 
     def line(self, vertex: int) -> Line:
@@ -184,35 +208,84 @@ class Family:
 
     @property
     def inputs(self) -> list[Field]:
-        """The fields of the codelet's inputs, in order."""
+        """The fields of the codelet's inputs, in order.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("sum", cl.codelet(lambda a, b: a + b), a=x[i], b=1.0)
+        >>> [(field.name, str(field.type)) for field in graph.families[0].inputs]
+        [('a', 'float32[]'), ('b', 'float32[]~')]
+        """
         return [self.by_name[name] for name in self.codelet.inputs]
 
     @property
     def outputs(self) -> list[Field]:
-        """The fields of the codelet's outputs, in order."""
+        """The fields of the codelet's outputs, in order.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("split", cl.codelet(lambda x: {"sign": x > 0, "size": abs(x)}), x=x[i])
+        >>> [(field.name, str(field.type)) for field in graph.families[0].outputs]
+        [('sign', 'bool[]'), ('size', 'float32[]')]
+        """
         return [self.by_name[name] for name in self.codelet.outputs]
 
     @functools.cached_property
     def rows(self) -> dict[Any, Rows]:
-        """The rows of ragged fields, by the symbol that stands for the length of each kind of rows."""
+        """The rows of ragged fields, by the symbol that stands for the length of each kind of rows.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("running sum", cl.codelet(lambda x: x.sum()), x=x[: i + 1])
+        >>> [rows] = graph.families[0].rows.values()
+        >>> rows.lengths.tolist()
+        [1, 2, 3, 4]
+        """
         ragged = [(field.type, field.tensor) for field in self.fields if field.tensor is not None]
         return {kind.shape[t.ragged_dimension]: t.rows for kind, t in ragged if t.rows is not None}
 
     @functools.cached_property
     def names(self) -> dict[Axis, str]:
-        """The printed names of the axes, and of the symbols that combined axes stand for."""
+        """The printed names of the axes, and of the symbols that combined axes stand for.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, (row, column) = graph.add_variable("x", (2, 3)), cl.grid(2, 3)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[row, column])
+        >>> list(graph.families[0].names.values())
+        ['row', 'column']
+        """
         return {**dict(self.inside), **dict(zip(self.axes, self.axis_names, strict=True))}
 
     @property
     def is_gathered(self) -> bool:
-        """True if its vertices were added one at a time, so that its axis has no symbol."""
+        """True if its vertices were added one at a time, so that its axis has no symbol.
+
+        >>> import codelet as cl
+        >>> graph, double = cl.Graph(), cl.codelet(lambda x: 2 * x)
+        >>> x, y = graph.add_variable("x", (2,)), graph.add_variable("y", (2,))
+        >>> for k in range(2):
+        ...     graph.add_vertex("double", double, x=x[k], out=y[k])
+        >>> [(family.num_vertices, family.is_gathered) for family in graph.families]
+        [(2, True)]
+        """
         return self.line_of_vertex is not None
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
+        return f"<Family {self._head}>"
+
+    @property
+    def _head(self) -> str:
         over = " x ".join(f"{name}: {axis.extent}" for axis, name in zip(self.axes, self.axis_names, strict=True))
         what = f"{self.compute_set.name} / {self.codelet.name}"
         where = "added one at a time" if self.is_gathered else f"over {over or 'no grid'}"
-        rows = [f"{what}: {counted(self.num_vertices, 'vertex', 'vertices')} {where}"]
+        return f"{what}: {counted(self.num_vertices, 'vertex', 'vertices')} {where}"
+
+    def __str__(self) -> str:
+        rows = [self._head]
         for field in self.fields:
             if field.tensor is not None:
                 where = f"{source_text(field.tensor.source)} at {field.tensor.index.text(self.names)}"

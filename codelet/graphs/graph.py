@@ -1,4 +1,4 @@
-"""The graph: variables, compute sets, and vertices held in columns.
+"""The graph: variables, compute sets, and vertices stored in columns.
 
 In come calls of `add_variable`, `add_compute_set` and `add_vertex`, as in Poplar's `Graph`. Out come
 variables, and families of vertices; see `codelet/graphs/family.py`. There is never a Python object for each
@@ -137,7 +137,15 @@ class Graph(Drawn):
 
     @property
     def lines(self) -> Mapping[str, Line | None]:
-        """The user's line that gave each name, by the name with its scopes."""
+        """The user's line that gave each name, by the name with its scopes.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> with graph.scope("layer"):
+        ...     x = graph.add_variable("x", (4,))
+        >>> list(graph.lines)
+        ['layer/x']
+        """
         return self._names.lines
 
     def free_name(self, name: str) -> str:
@@ -279,7 +287,14 @@ class Graph(Drawn):
 
     @property
     def sources(self) -> tuple[Variable, ...]:
-        """All variables and constants, as the `Variable` objects behind these views, in which passes are written."""
+        """All variables and constants, as the `Variable` objects behind these views, in which passes are written.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x = graph.add_variable("x", (2, 3))
+        >>> graph.sources[0] is x.source, graph.sources[0].name, graph.sources[0].shape
+        (True, 'x', (2, 3))
+        """
         return self._variables.in_order()
 
     @property
@@ -420,6 +435,12 @@ class Graph(Drawn):
 
         Args:
             stage: along which axes of the operation each field moves.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> graph = cl.Graph()
+        >>> z = cl.ops.map(graph, jnp.add, graph.add_variable("x", (4,)), 1.0, grain=2)
+        >>> str(graph.operations[0]).splitlines()[-1].strip()
+        'add of x0[elements], out0[elements]; elements 4 in 2 x 2'
         """
         self._operations.staged(self._vertices.entries[-1].compute_set, stage)
 
@@ -428,6 +449,13 @@ class Graph(Drawn):
 
         Args:
             tensors: the intermediates, by keyword.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, one = graph.add_variable("x", (2, 4)), graph.add_variable("one", (4,))
+        >>> y = cl.ops.layer_norm(graph, x, one, one)
+        >>> sorted(graph.operations[0].intermediates)
+        ['mean', 'variance']
         """
         self._operations.made_on_the_way(tensors)
 
@@ -483,10 +511,11 @@ class Graph(Drawn):
         Args:
             body: a program or a compute set. It may read and write other variables of the graph as well.
             parameters: the variables of the body that stand for arguments. A mapping gives the names that calls use; in
-                a list they have the variables' own names, without scopes.
+                a list they have the names of the variables, without scopes.
             name: its printed name.
-            derivative: a codelet with the parameters as fields that computes what `body` writes. Its JAX derivative
-                replaces that of `body`. The body then may not touch other variables that hold a value before the call.
+            derivative: a codelet with the parameters as fields that computes the values written by `body`. Its JAX
+                derivative replaces that of `body`. The body then may not touch other variables that hold a value before
+                the call.
             same_values: for gradients, use the values that `derivative` computes for those of the body. Default:
                 compute both.
 
@@ -603,7 +632,15 @@ class Graph(Drawn):
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """All functions, in the order in which they were added."""
+        """All functions, in the order in which they were added.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, y = graph.add_variable("x", ()), graph.add_variable("y", ())
+        >>> move = graph.add_function(cl.Copy(x, y), [x, y], name="move")
+        >>> [function.name for function in graph.functions]
+        ['move']
+        """
         return tuple(self._functions)
 
     @property
@@ -725,7 +762,15 @@ class Graph(Drawn):
 
     @property
     def num_vertices(self) -> int:
-        """The exact number of vertices."""
+        """The exact number of vertices.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (1000,)), cl.grid(1000)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> graph.num_vertices
+        1000
+        """
         return self._vertices.num_vertices
 
     @property
@@ -746,7 +791,7 @@ class Graph(Drawn):
     def set_tile_mapping(self, tensor: Tensor | str, tile: int | Index | np.ndarray | Any) -> None:
         """Place the elements of a view on tiles. A later mapping of an element replaces an earlier one.
 
-        The placement pass places what is left without a tile: elements, and vertices without `tile=`.
+        The placement pass places everything without a tile: elements, and vertices without `tile=`.
 
         Args:
             tensor: a view, which may depend on symbols, or the name of a variable.
@@ -807,7 +852,7 @@ class Graph(Drawn):
         together: Sequence_[Tensor | str] | None = None,
         apart: Sequence_[Tensor | str] | None = None,
     ) -> None:
-        """Constrain the placement pass: what is to be on one tile, and what on tiles apart.
+        """Constrain the placement pass: views to be on one tile, or on tiles apart.
 
         A vertex without `tile=` goes with the first element that it writes.
 
@@ -963,8 +1008,8 @@ class Graph(Drawn):
         Args:
             compute_set: the compute set or its full name.
             number: its place among all vertices of the compute set, in the order they were added.
-            symbols: the value of every symbol of the grid, by the name of the Python variable that held the symbol
-                where the vertices were added, or by the name given to `cl.grid`.
+            symbols: the value of every symbol of the grid, by name. Its name is that of the Python variable with the
+                symbol where the vertices were added, or the one given to `cl.grid`.
 
         Raises:
             NotInGraphError: there is no such vertex, or more than one.

@@ -1,4 +1,4 @@
-"""A graph as text: what it has, a line each, and its compute sets as a table for notebooks."""
+"""A graph as text: its parts, a line each, and its compute sets as a table for notebooks."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def linear_tiles(size: int, num_tiles: int, *, grain: int, least: int, out: np.n
         num_tiles: tiles to use, from 0.
         grain: a range is a multiple of this, but for the last.
         least: a tile that has any has so many, where there are as many.
-        out: what to write them to, if it is there already.
+        out: the tensor to write them to, if it is there already.
 
     Source: `calcLinearTileMapping` and `splitRegions` of the open PopLibs.
 

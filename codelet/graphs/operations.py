@@ -1,12 +1,12 @@
-"""Operations: what a graph remembers of the calls by which its vertices were added.
+"""Operations: the calls by which a graph's vertices were added.
 
-In come calls of operations, those of `cl.ops` and users' own. Out comes a record of each that has added vertices: what
-it was given and what it returned, its compute sets, and the operations that it is made of. A record stands for no
-vertex: what runs, is checked, counted and drawn are the vertices. Whoever uses one asks first whether these are still
-those that it added. Vertices that no call added are told as operations, too, by what they are found to compute.
+In come calls of operations, those of `cl.ops` and users' own. Out comes a record of each that has added vertices: its
+arguments and its results, its compute sets, and the operations that it consists of. A record stands for no
+vertex: vertices are run, checked, counted and drawn. Whoever uses one asks first whether these are still those that it
+added. Vertices that no call added are described as operations, too, by the function that they are found to compute.
 
-Source: MLIR's structured operations keep what a loop nest was made of, since that is hard to find again (N. Vasilache
-and others, Composable and Modular Code Generation in MLIR, 2022).
+Source: MLIR's structured operations keep the origin of a loop nest, since that is hard to find again (N. Vasilache and
+others, Composable and Modular Code Generation in MLIR, 2022).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from codelet.display import in_one_line
 from codelet.errors import Line, user_line
 from codelet.graphs.descriptions import Description
 from codelet.graphs.family import counted
@@ -44,17 +45,17 @@ class Operation:
     """A call that added vertices.
 
     Attributes:
-        function: what was called; what it is differentiated by is known by it. None of vertices that no call added.
-        kind: its name: `dot_general`; of vertices that no call added, that of what they compute: `product`.
-        arguments: what it was given, by name, but for the graph, with what was left off.
-        result: what it returned; None while it is called.
-        scope: the scopes that it was called in, with its own.
+        function: the called function; its derivative rule is known by it. None of vertices that no call added.
+        kind: its name: `dot_general`; of vertices that no call added, that of their function: `product`.
+        arguments: the arguments, by name, except the graph, with the defaults.
+        result: the returned value; None while it is called.
+        scope: the scopes that it was called in, then its name.
         line: the user's, that called it.
         parent: the operation that called it.
         parts: the operations that it called, in order.
         compute_sets: those that it made itself or by its parts, in order.
         num_vertices: how many each of these had when it was done.
-        intermediates: what it has made on the way that its gradient may read, by name.
+        intermediates: intermediate tensors that its gradient may read, by name.
         stages: how the vertices of each are cut, and along which axes their fields move; none of those that are not cut
             from a grid of elements.
     """
@@ -89,16 +90,16 @@ class Operation:
 
     @property
     def descriptions(self) -> tuple[Description | Refused, ...]:
-        """What its vertices compute, as they are now: see `cl.describe`."""
+        """The function of its vertices, as they are now: see `cl.describe`."""
         return self._described(self.compute_sets)
 
     def _described(self, compute_sets: Sequence[ComputeSet]) -> tuple[Description | Refused, ...]:
-        """What some of its compute sets compute."""
+        """The function of some of its compute sets."""
         return self._found or (describe(compute_sets[0].graph, compute_sets) if compute_sets else ())
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What it was given beside tensors, by argument."""
+        """Its arguments beside tensors, by name."""
         return {name: argument for name, argument in self.arguments.items() if not _tensors(argument)}
 
     def __repr__(self) -> str:
@@ -108,7 +109,7 @@ class Operation:
         return f"{self.kind}({operands}) -> {results or 'nothing'}"
 
     def lines(self, depth: int = 0) -> Iterator[str]:
-        """It in print: a line, one for each compute set that is its own, and its parts."""
+        """It in print: a line, one for each of its compute sets, and its parts."""
         yield f"{'  ' * depth}{self!r}  in {self.scope}" + (f", at {self.line}" if self.line and not depth else "")
         of_parts = {compute_set for part in self.parts for compute_set in part.compute_sets}
         own = [compute_set for compute_set in self.compute_sets if compute_set not in of_parts]
@@ -146,7 +147,7 @@ class Operations:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy has none: what functions are given has no name in a file."""
+        """A copy has none: arguments of functions have no name in a file."""
         return Operations, ()
 
     def made(self, compute_set: ComputeSet) -> None:
@@ -160,7 +161,7 @@ class Operations:
             operation.stages.setdefault(compute_set, []).append(stage)
 
     def made_on_the_way(self, tensors: Mapping[str, Tensor]) -> None:
-        """Note what the innermost operation has made that its gradient may read."""
+        """Note the intermediates of the innermost operation that its gradient may read."""
         if self._inside.open:
             self._inside.open[-1].intermediates.update(tensors)
 
@@ -168,9 +169,9 @@ class Operations:
         """Call an operation, and remember it if it adds vertices.
 
         Args:
-            function: what is called, with a graph first.
+            function: the function, with a graph first.
             graph: the graph of these operations.
-            args: what it is given after that, by place.
+            args: the positional arguments after that.
             kwargs: and by name.
         """
         around, first = self._inside.open, len(graph._vertices.entries)
@@ -210,12 +211,12 @@ def recorded(graph: Graph) -> Sequence[Operation]:
 
 
 def describe(graph: Graph, compute_sets: Sequence[ComputeSet]) -> tuple[Description | Refused, ...]:
-    """What compute sets compute: `cl.describe`."""
+    """The function of compute sets: `cl.describe`."""
     return importlib.import_module("codelet").describe(graph, compute_sets)
 
 
 def recognised(graph: Graph) -> list[Operation]:
-    """What vertices that no call added are found to compute, each as an operation."""
+    """The functions of vertices that no call added, each as an operation."""
     of_calls = {compute_set for own in recorded(graph) for compute_set in own.compute_sets}
     rest = [compute_set for compute_set in graph.compute_sets if compute_set not in of_calls]
     found: dict[tuple[ComputeSet, ...], list[Description]] = {}
@@ -243,6 +244,9 @@ def _found(graph: Graph, compute_sets: tuple[ComputeSet, ...], descriptions: Seq
 
 class OperationList(tuple[Operation, ...]):
     """Operations, which print as a list of lines."""
+
+    def __repr__(self) -> str:
+        return in_one_line(self)
 
     def __str__(self) -> str:
         counts = Counter(operation.kind for operation in self)

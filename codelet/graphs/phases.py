@@ -1,7 +1,7 @@
-"""Phases: what the compute sets and variables of a training step are there for, by their names alone.
+"""Phases: the purposes of the compute sets and variables of a training step, by their names alone.
 
-In come names with scopes, as users, `cl.trace` and `cl.gradient` give them. What is in a scope of a phase is of that
-phase; what is saved for a backward pass is in its scope, but is what the forward pass runs.
+In come names with scopes, as users, `cl.trace` and `cl.gradient` give them. A name in a scope of a phase is of that
+phase; a residual is in the scope of the backward pass, but the forward pass writes it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Stages: how the vertices of a compute set are cut from a grid of elements, and what each field moves along.
+"""Stages: how the vertices of a compute set are cut from a grid of elements, and the axes that each field moves along.
 
 In come cuts of named dimensions, and a function from the elements of a vertex to its fields. Out comes what a record of
-an operation says of a compute set: over which axes it is, how it is cut, and along which of them it reads and writes.
+an operation says of a compute set. These are its axes, how it is cut, and along which of them it reads and writes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Cut:
     Attributes:
         name: of the dimension, in print.
         extent: of all of it, in elements.
-        block: elements of a tile; the last has what is left.
-        grain: elements of a vertex; divides `block`, or is all of it. The last vertex has what is left.
+        block: elements of a tile; the last has the rest.
+        grain: elements of a vertex; divides `block`, or is all of it. The last vertex has the rest.
     """
 
     name: str

@@ -33,7 +33,7 @@ class TileMapping(NamedTuple):
 
 
 class Constraint(NamedTuple):
-    """What is to lie on one tile, or on tiles apart, at each position of some axes.
+    """The views to be on one tile, or on tiles apart, at each position of some axes.
 
     Attributes:
         is_together: whether all elements of the views lie on one tile; else no two views have elements on one.
@@ -68,7 +68,7 @@ def tile_index(tile: object) -> Index:
     index = as_index(tile)
     if index is None:
         raise TileError(
-            "a tile is not a whole number",
+            "a tile is not an integer",
             given=repr(tile),
             expected="an integer, an index expression, or an integer array over the grid",
         )
@@ -76,7 +76,7 @@ def tile_index(tile: object) -> Index:
 
 
 class Tiles:
-    """The tiles of a graph's target, and what was mapped to them by hand.
+    """The tiles of a graph's target, and the mappings by hand.
 
     Attributes:
         mappings: in the order in which they were given: later ones replace earlier ones.
@@ -133,7 +133,7 @@ class Tiles:
         return named
 
     def constrain(self, tensors: Sequence[Tensor | str], *, is_together: bool) -> None:
-        """Say what is to be on one tile, or on tiles apart; see `Graph.place`."""
+        """Constrain views to be on one tile, or on tiles apart; see `Graph.place`."""
         what = "together" if is_together else "apart"
         if isinstance(tensors, (str, Tensor)) or not isinstance(tensors, Sequence) or not tensors:
             raise PlacementError(

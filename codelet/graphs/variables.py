@@ -23,7 +23,7 @@ class Variables:
     Attributes:
         by_name: in the order in which they were added.
         num_elements: of all of them, with the number that is left out behind each.
-        copied: constants for numbers that programs copy, by these, each with what it is copied to first.
+        copied: constants for numbers that programs copy, by these, each with its first destination.
     """
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ MANY_VARIANTS = 64
 
 
 def _many_text(traced: TracedCodelet, compute_set: ComputeSet, line: Line) -> str:
-    """What a user is told whose vertices have more different static values than `MANY_VARIANTS`."""
+    """The warning for vertices with more different static values than `MANY_VARIANTS`."""
     own = ", ".join(f"{name}={value!r:.40}" for name, value in traced.static.items())
     fields, most = ", ".join([*traced.inputs, *traced.static]), MANY_VARIANTS
     return (

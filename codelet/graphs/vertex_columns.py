@@ -1,6 +1,7 @@
 """Vertices as they are added: to columns of those like them, or a family at once.
 
-What an instruction of the user's did last is kept as a `Site`, by which `Graph.add_vertex` adds one like it by itself.
+The last vertices of each instruction of the user's are kept as a `Site`, by which `Graph.add_vertex` adds others like
+them by itself.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ MOST_LISTED = 1 << 12
 
 
 def _over(value: Any, axes: tuple[Axis, ...]) -> Any:
-    """What a field is given as a family over `axes` holds it: over these alone, without idle symbols."""
+    """The value of a field as a family over `axes` stores it: over these alone, without idle symbols."""
     if isinstance(value, Index):
         return value.over(axes).without_idle_symbols()
     return value.over(axes) if isinstance(value, (Tensor, Condition)) else value
@@ -57,7 +58,7 @@ def _has_dtype(kind: type) -> bool:
 
 
 def not_a_vertex(compute_set: object, codelet: object, unnamed: tuple[object, ...]) -> FieldTypeError:
-    """What is wrong with the positional arguments of `add_vertex`."""
+    """The mistake in the positional arguments of `add_vertex`."""
     if isinstance(compute_set, Codelet) and not isinstance(codelet, Codelet):
         return FieldTypeError(
             "a vertex is given its codelet before its compute set",
@@ -81,7 +82,7 @@ def not_a_vertex(compute_set: object, codelet: object, unnamed: tuple[object, ..
 
 
 WHOLE_NUMBER = object()
-"""What a `Site` expects where a field is given another whole number each time."""
+"""What a `Site` expects where a field is given another integer each time."""
 
 Site = tuple[CodeType, ComputeSet, Codelet, tuple[object, ...], tuple[object, ...], Columns, int, bool]
 """What an instruction of the user's, the call of `add_vertex` in a loop, say, did last.
@@ -121,7 +122,8 @@ class VertexColumns:
 
     Attributes:
         entries: families and columns, in the order in which their first vertices were added.
-        sites: what each instruction of the user's did last, by its place in its code; of two such places the last.
+        sites: the last vertices of each instruction of the user's, by its place in its code; of two such places the
+            last.
     """
 
     def __init__(

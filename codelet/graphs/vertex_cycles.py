@@ -21,7 +21,7 @@ def family_cycles(family: Family, target: Target) -> FamilyCycles:
     A ragged codelet is traced for every lengths that occur together: milliseconds each, once for a family.
 
     Raises:
-        CyclesError: the codelet's own `cycles=` fails.
+        CyclesError: the function `cycles=` of the codelet fails.
     """
     known = _KNOWN.setdefault(family, {})
     if target not in known:

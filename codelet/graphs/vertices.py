@@ -118,13 +118,31 @@ class Vertex:
 
     @property
     def symbols(self) -> dict[str, int]:
-        """The values of the grid's symbols at this vertex."""
+        """The values of the grid's symbols at this vertex.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, (i, j) = graph.add_variable("x", (2, 3)), cl.grid(2, 3)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i, j])
+        >>> [vertex.symbols for vertex in graph.iter_vertices()][:2]
+        [{'i': 0, 'j': 0}, {'i': 0, 'j': 1}]
+        """
         names, position = self.family.names, self._position.items()
         return {names[symbol]: axis.number(symbol, place) for axis, place in position for symbol in axis.symbols}
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The tensor, without symbols, or the constant that each field is connected to, by name."""
+        """The tensor, without symbols, or the constant that each field is connected to, by name.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(2)
+        >>> scaled = cl.codelet(lambda x, by: by * x.sum())
+        >>> y = graph.add_vertex("scaled sum", scaled, x=x.reshape(2, 2)[i], by=0.5)
+        >>> fields = graph.vertex("scaled sum", i=1).fields
+        >>> fields["x"].elements().tolist(), fields["by"]
+        ([2, 3], 0.5)
+        """
         return {field.name: self._field(field) for field in self.family.fields}
 
     def _field(self, field: Field) -> Any:
@@ -147,14 +165,29 @@ class Vertex:
 
     @property
     def tile(self) -> int | None:
-        """Its tile, or `None`."""
+        """Its tile, or `None`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i], tile=10 * i)
+        >>> graph.vertex("double", i=3).tile
+        30
+        """
         if self.family.tile is None:
             return None
         return self.family.tile.at(self._position).constant
 
     @property
     def line(self) -> Line:
-        """The user's line that added it."""
+        """The user's line that added it.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> graph.vertex("double").line.text
+        'y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))'
+        """
         return self.family.line(self.number)
 
     edges = old_attribute("Vertex.edges", "iter_edges")
@@ -180,7 +213,7 @@ class Vertex:
                     yield Edge(self, name, variable, position, int(length))
 
     def call(self, read: Any, *, check: bool = False) -> dict[str, np.ndarray]:
-        """Call the codelet's own function, as plain Python, on `read(tensor)` for each input tensor.
+        """Call the codelet's function, as plain Python, on `read(tensor)` for each input tensor.
 
         Every input is a JAX array of the traced dtype; a plain number is weakly typed.
 

@@ -1,4 +1,4 @@
-"""Jaxprs: what is known of their primitives, and how they are looked through, run and rebuilt.
+"""Jaxprs: the properties of their primitives, and how they are traversed, run and rebuilt.
 
-What reads jaxprs asks here: the front ends, which make graphs of them, and the lowering, which makes them of graphs.
+Readers of jaxprs ask here: the front ends, which make graphs of them, and the lowering, which makes them of graphs.
 """

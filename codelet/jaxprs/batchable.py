@@ -1,8 +1,8 @@
 """Batchable: jaxprs of equations that `jax.vmap` has rules for, whichever of their inputs are mapped.
 
-In comes a jaxpr as it was traced. Out comes one that computes the same, where each equation for which JAX has no rule
-(a reduction whose beginning depends on an input, a composite, an update of a Cholesky factor) is written by others,
-wherever it stands: in bodies of loops, branches, and functions that are called. JAX has derivatives of those too. An
+In comes a jaxpr as it was traced. Out comes one that computes the same. Each equation for which JAX has no rule (a
+reduction whose beginning depends on an input, a composite, an update of a Cholesky factor) is written by others. It may
+stand anywhere: in bodies of loops, branches, and functions that are called. JAX has derivatives of those too. An
 equation of constants alone stays as it is.
 
 Known weakness: the derivative rules of a `custom_vjp` are traced when JAX asks for them, and are not looked at.
@@ -41,7 +41,7 @@ def _composite(eqn: jax_core.JaxprEqn, *operands: Any) -> Sequence[Any]:
 
 
 def _cholesky_update(_: jax_core.JaxprEqn, factor: Any, update: Any) -> Sequence[Any]:
-    """A Givens rotation for each row, of it and what is left of the update (Golub and Van Loan, 6.5.4)."""
+    """A Givens rotation for each row, of it and the rest of the update (Golub and Van Loan, 6.5.4)."""
 
     def turned(left: Any, row: tuple[Any, Any]) -> tuple[Any, Any]:
         line, k = row
@@ -72,7 +72,7 @@ def _may_lack_a_rule(jaxpr: jax_core.Jaxpr) -> bool:
 def _within(eqn: jax_core.JaxprEqn, depends: Sequence[bool]) -> Callable[[str, jax_core.Jaxpr], Sequence[bool]]:
     """Of a jaxpr in a parameter of an equation, by its name, which inputs depend on those of the whole.
 
-    What a loop carries does, and whatever a choice is given that does itself: `jax.vmap` maps all of it.
+    The carry of a loop does, and so do the operands of a branch that has such an equation: `jax.vmap` maps all of it.
     """
     params = eqn.params
     match eqn.primitive.name:

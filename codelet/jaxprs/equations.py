@@ -1,4 +1,6 @@
-"""Equations of jaxprs: which are needed, what jaxprs they hold, running a single one, and evaluating all with rules."""
+"""Equations of jaxprs: which are needed, which jaxprs they contain, running a single one, and evaluating all with
+rules.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def variables(atoms: Iterable[Atomic]) -> list[Any]:
 
 
 def bind(eqn: jax_core.JaxprEqn, inputs: Sequence[Any]) -> list[Any]:
-    """Run an equation with its own parameters, so that custom derivative rules are kept.
+    """Run an equation with its parameters, so that custom derivative rules are kept.
 
     As a jaxpr of one equation, which is how JAX's public interface lets an equation be run. Operands that are one
     variable in the equation may be several values.
@@ -98,7 +100,7 @@ class Makers(dict[Any, jax_core.JaxprEqn]):
         super().__init__((var, eqn) for eqn in eqns for var in eqn.outvars)
 
     def of(self, atom: Atomic) -> jax_core.JaxprEqn | None:
-        """What makes an atom, if anything does."""
+        """The equation that makes an atom, if any does."""
         return None if isinstance(atom, jax_core.Literal) else self.get(atom)
 
 
@@ -157,8 +159,8 @@ def inlines(eqn: jax_core.JaxprEqn) -> bool:
 def scan_counts(eqn: jax_core.JaxprEqn) -> tuple[int, int]:
     """How many constants a scan is given, and how many values it carries.
 
-    By its shapes, since releases of JAX name the parameters that tell it differently: what is scanned over, and what is
-    stacked, has one dimension more than in the body.
+    By its shapes, since releases of JAX name the parameters differently: arrays that are scanned over, and stacked
+    results, have one dimension more than in the body.
     """
     body = eqn.params["jaxpr"].jaxpr
     same = lambda outer, inner: [a.aval.ndim == b.aval.ndim for a, b in zip(outer, inner, strict=True)]  # noqa: E731
@@ -191,7 +193,7 @@ def may_run_early(eqn: jax_core.JaxprEqn) -> bool:
 
 
 def starts_of(eqn: jax_core.JaxprEqn, var: Any) -> tuple[int, ...] | None:
-    """Where a result of a split, or a slice without strides, begins in what it is taken of; None of anything else."""
+    """Where a result of a split, or a slice without strides, begins in its operand; None of anything else."""
     if is_understood(eqn, "split"):
         axis, number = eqn.params["axis"], [own is var for own in eqn.outvars].index(True)
         start = sum(eqn.params["sizes"][:number])
@@ -231,7 +233,7 @@ Sources = Callable[[jax_core.JaxprEqn], Sequence[Atomic]]
 
 
 def operands_of(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
-    """What an equation is made from as it is."""
+    """The atoms that an equation is made from, as they are."""
     return eqn.invars
 
 
@@ -241,8 +243,8 @@ def needed(
     """The equations of a jaxpr that have effects, and those that results or these depend on, in order.
 
     Args:
-        jaxpr: what is looked through.
-        sources: what an equation is to be made from.
+        jaxpr: the jaxpr to traverse.
+        sources: the atoms to make an equation from.
         results: values of the jaxpr; where left off, its results.
     """
     wanted = set(variables(jaxpr.outvars if results is None else results))
@@ -267,7 +269,7 @@ def evaluate(
     """The results of a jaxpr whose every equation `run` runs, on values of any kind.
 
     Args:
-        jaxpr: what is evaluated.
+        jaxpr: the jaxpr to evaluate.
         inputs: a value for each of its inputs.
         run: the results of an equation, from the values of its operands.
         known: the value of a literal or a constant.

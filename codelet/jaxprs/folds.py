@@ -2,7 +2,7 @@
 
 XLA's reductions begin with a value that is combined once with the elements, in their order, and skip padding; so do
 these. Where a reduction that is not one of windows has a single element for each result, XLA takes it as it is and
-begins with nothing, compiled or not, and JAX's slopes follow; so do these. `jax.vmap` has no rule for a reduction whose
+begins with nothing, compiled or not. JAX's gradients follow; so do these. `jax.vmap` has no rule for a reduction whose
 beginning is mapped over, as on tiles every field of a vertex is. It has rules for a loop over the elements, which has
 derivatives too.
 """
@@ -41,13 +41,13 @@ def _operation(closed: jax_core.ClosedJaxpr) -> str | None:
 
 
 def plain_operation(closed: jax_core.ClosedJaxpr, dtype: np.dtype) -> str | None:
-    """The one of `COMBINED` that all of a function is, if it has a reduction of its own for a dtype; or None."""
+    """The one of `COMBINED` that all of a function is, if it has a special reduction for a dtype; or None."""
     operation = _operation(closed)
     return operation if operation in COMBINED and dtype.kind in _KINDS[operation] else None
 
 
 def _turn(function: Any, held: Sequence[Any], given: Sequence[Any], counts: Any) -> list[Any]:
-    """What is held after one element of each array; as before where the element does not count."""
+    """The state after one element of each array; as before where the element does not count."""
     made = function(*held, *given)
     return list(made) if counts is None else [jnp.where(counts, a, b) for a, b in zip(made, held, strict=True)]
 
@@ -56,8 +56,8 @@ def folded(closed: jax_core.ClosedJaxpr, starts: Sequence[Any], arrays: Sequence
     """Arrays folded along their first dimension, in order.
 
     Args:
-        closed: what makes of what is held, and of an element of each array, what is held next.
-        starts: what is held at first: numbers.
+        closed: the function from the state, and an element of each array, to the next state.
+        starts: the first state: numbers.
         arrays: of one shape.
         counts: which elements count, an array of that shape; all where it is None.
     """

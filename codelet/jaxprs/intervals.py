@@ -1,8 +1,9 @@
 """Intervals: between which integers the values of a jaxpr lie.
 
-Interval arithmetic (R. E. Moore, Interval Analysis, 1966), through loops by what a turn adds to what it carries. A
-small array has an interval for each of its elements, so that the columns of an index are told apart; any other has one
-for all. What may leave the range of its dtype is not known, and nothing is of floats. `within_bounds.py` asks.
+Interval arithmetic (R. E. Moore, Interval Analysis, 1966), through loops by the step that an iteration adds to its
+carry. A small array has an interval for each of its elements, so that the columns of an index are distinguished; any
+other has one for all. Numbers that may leave the range of their dtype are not known, and nothing is known of floats.
+`within_bounds.py` asks.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def interval(low: Any, high: Any) -> Interval:
 
 
 def _joined(parts: Sequence[Known]) -> Known:
-    """What all of several values lie in."""
+    """The interval that contains several values."""
     known = [own for own in parts if own is not None]
     if len(known) < len(parts) or not known:
         return None
@@ -118,7 +119,7 @@ def _quotient(a: Interval, b: Interval) -> Known:
 
 
 def _remainder(a: Interval, b: Interval) -> Known:
-    """With the sign of what is divided, by a positive number."""
+    """With the sign of the dividend, by a positive number."""
     divisor, own = b.hull, a.hull
     if divisor.low <= 0:
         return None
@@ -188,7 +189,7 @@ _OF_BOOLEANS: dict[str, Callable[..., Known]] = {
 
 
 def _chosen(operands: Sequence[Known]) -> Known:
-    """What a choice among values lies in: in one of them, where it is always that one."""
+    """The interval of a selection among values: of one of them, where it is always that one."""
     which, cases = operands[0], operands[1:]
     number = only(which)
     return cases[number] if number is not None and 0 <= number < len(cases) else _joined(cases)
@@ -234,7 +235,7 @@ _HELD = {
 
 
 def _moved(eqn: jax_core.JaxprEqn, operands: Sequence[Known]) -> Known:
-    """What lies in what an equation makes of the elements of its operands."""
+    """The interval of the result of an equation on the elements of its operands."""
     name = eqn.primitive.name
     known = [own for own in operands[: _HELD.get(name)] if own is not None]
     if len(known) < len(operands[: _HELD.get(name)]):
@@ -251,11 +252,12 @@ def _moved(eqn: jax_core.JaxprEqn, operands: Sequence[Known]) -> Known:
 
 
 class Intervals:
-    """What is known of the values of a jaxpr.
+    """The known intervals of the values of a jaxpr.
 
     Attributes:
         of: the interval of each variable that has one.
-        entered: for each loop and choice, by its identity, what is known of the inputs of each of its bodies, in order.
+        entered: for each loop and branch, by its identity, the known intervals of the inputs of each of its bodies, in
+            order.
     """
 
     def __init__(self, closed: jax_core.ClosedJaxpr, given: Sequence[Known] = ()):
@@ -277,7 +279,7 @@ class Intervals:
             self.of[var] = checked
 
     def at(self, atom: Atomic) -> Known:
-        """What is known of a variable or a literal."""
+        """The interval of a variable or a literal."""
         return _constant(atom.val, atom) if isinstance(atom, jax_core.Literal) else self.of.get(atom)
 
     def _results(self, eqn: jax_core.JaxprEqn) -> Sequence[Known]:
@@ -359,12 +361,12 @@ class Intervals:
 
 
 def _steps_on(own: Interval, step: int, turns: int) -> Interval:
-    """What is carried in so many turns, to which each adds a step."""
+    """The interval of a carry in so many iterations, to which each adds a step."""
     return interval(own.low + min(0, step * turns), own.high + max(0, step * turns))
 
 
 def step_of(body: jax_core.Jaxpr, at: int, k: int) -> int | None:
-    """What a turn adds to a number that it is given as input `at` and gives as result `k`; None where it is not so."""
+    """The step by which an iteration changes a number from input `at` to result `k`; None where it is not so."""
     given, made = body.invars[at], body.outvars[k]
     if made is given:
         return 0
@@ -414,10 +416,10 @@ def _carried(
     begin: Sequence[Known],
     steps: Sequence[int | None],
 ) -> tuple[list[Known], list[Known]]:
-    """What is known of what a loop carries in every turn, and of what a turn then makes.
+    """The intervals of a loop's carry in every iteration, and of the results of an iteration.
 
-    What it adds a number to is known from its steps; another is guessed to stay as it begins, or to be that or what
-    one turn makes of it, and not known where neither is so.
+    A carry that a number is added to is known from its steps; another is guessed to stay as it begins, or to be that or
+    the result of one iteration, and not known where neither is so.
     """
     held = list(begin)
     for turn in range(_ROUNDS):

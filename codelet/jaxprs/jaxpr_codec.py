@@ -1,9 +1,9 @@
 """The codec of jaxprs: equations as plain data, and equations that are bound again.
 
 In comes a closed jaxpr, which neither JSON nor `pickle` takes. Out come its equations by the names of a numbered set of
-primitives (`primitive_set.py`, `structured.py`), with their parameters and, of functions with derivative rules, what
-the rules do (`saved_rules.py`). Reading them binds JAX's primitives again, in order, so that JAX itself checks every
-shape and dtype. Scopes and source lines are not written, nor where the call of a jitted function is to run.
+primitives (`primitive_set.py`, `structured.py`), with their parameters. Derivative rules are included
+(`saved_rules.py`). Reading them binds JAX's primitives again, in order, so that JAX itself checks every shape and
+dtype. Scopes and source lines are not written, nor where the call of a jitted function is to run.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class JaxprReader(PlainReader):
 
     Args:
         arrays: those that plain data refers to by number.
-        lengths: by name, what symbols in sizes stand for.
+        lengths: by name, the meaning of symbols in sizes.
 
     Attributes:
         rules: the functions with derivative rules that are being read, the outermost first.

@@ -1,7 +1,7 @@
-"""Forward mode by those operands alone that move, for rules that are told by symbolic zeros which do.
+"""Forward mode by those operands alone that move, for rules that ask for symbolic zeros.
 
-A zero that is an array looks as if something moved: rules compute with it, and some refuse what they have no derivative
-by.
+A zero that is an array looks as if something moved: rules compute with it, and some refuse operands that they have no
+derivative for.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
 """Moved: how many elements the equations of a jaxpr read from memory and write there.
 
-It is a model of what XLA makes of a jaxpr, and free of noise:
+It is a model of the program that XLA makes of a jaxpr, and free of noise:
 
-- Maps, broadcasts, slices, pads, joins, reversals and transposes are fused into what uses them: they read what of their
-  operands lies in memory, and what they make is written only where it has to lie there.
+- Maps, broadcasts, slices, pads, joins, reversals and transposes are fused into their users. They read the operands
+  that lie in memory, and their results are written only where they have to lie there.
 - Reshapes are free.
-- Reductions read what is fused into them, and write their results.
-- Gathers are fused as slices are, but for what they are of, which lies in memory. Of what is cut several times in a row
-  only that is read which is left.
+- Reductions read the operands fused into them, and write their results.
+- Gathers are fused as slices are, except that their operand lies in memory. Of an array that is cut several times in a
+  row only the remaining part is read.
 - Products, convolutions, sorts, scans along an axis and whatever else is not named here take their operands from
   memory, and write their results.
-- A slice that is put into an array is read and written, and the array is not, where nothing else uses it any more and
-  it is this jaxpr's own: made here, or handed over. Otherwise all of it is copied. So are scatters.
-- A loop hands over what it carries; the rows that it scans over lie in memory, and so do those that it stacks.
+- A slice that is put into an array is read and written. The array is not, where nothing else uses it any more and this
+  jaxpr made it or was handed it. Otherwise all of it is copied. So are scatters.
+- A loop hands over its carry; the rows that it scans over lie in memory, and so do those that it stacks.
 
-What is fused into several is counted once, and of a condition every branch; but of a choice by platform, which XLA does
-not see, that of CPUs alone, as a call. `tests/test_moved.py` holds the model against the bytes that XLA itself counts
-of compiled programs.
+An equation fused into several is counted once, and of a condition every branch; but of a choice by platform, which XLA
+does not see, that of CPUs alone, as a call. `tests/test_moved.py` holds the model against the bytes that XLA itself
+counts of compiled programs.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _on_cpus(eqn: jax_core.JaxprEqn) -> jax_core.Jaxpr | None:
 
 
 def _called(eqn: jax_core.JaxprEqn) -> jax_core.Jaxpr:
-    """What a call runs, on the last of its operands."""
+    """The body of a call, on the last of its operands."""
     return _on_cpus(eqn) or inner_jaxprs(eqn)[0]
 
 
@@ -103,10 +103,10 @@ class _Counted:
     """How is counted.
 
     Attributes:
-        unit: of what is counted.
+        unit: the unit of the counts.
         turns: how often a loop counts.
         scope: who an equation counts for.
-        found: what is moved, by scope.
+        found: the moved amount, by scope.
     """
 
     unit: Unit
@@ -154,7 +154,9 @@ class _CountedBody:
         return sum(self.how.unit(atom.aval) for atom in atoms)
 
     def _taken(self, made: Any) -> int:
-        """How much of what a cut makes is read: where that is cut again, and nowhere else used, as much as is left."""
+        """The part of a cut's operand that is read: where the result is cut again, and nowhere else used, only the
+        remaining part.
+        """
         uses, found = self.uses.get(made, ()), 0
         for eqn in () if made in self.must else uses:
             is_cut = eqn.primitive.name in _CUT and eqn.invars[0] is made and made not in eqn.invars[1:]
@@ -169,7 +171,7 @@ class _CountedBody:
         self.mine.update(eqn.outvars)
 
     def _cost(self, number: int, eqn: jax_core.JaxprEqn, times: int, around: str | None) -> int:
-        """What one equation moves."""
+        """The amount moved by one equation."""
         name = eqn.primitive.name
         if name in (*MOVES_NOTHING, "platform_index"):
             for kind in (self.held, self.mine):
@@ -204,7 +206,7 @@ class _CountedBody:
         return cost
 
     def _call(self, number: int, eqn: jax_core.JaxprEqn, times: int, around: str | None) -> None:
-        """Count what an equation calls."""
+        """Count the callees of an equation."""
         inner = _called(eqn)
         given = list(zip(eqn.invars[len(eqn.invars) - len(inner.invars) :], inner.invars, strict=True))
         held = [var for atom, var in given if isinstance(atom, jax_core.Literal) or atom in self.held]
@@ -246,14 +248,14 @@ def moved(
     turns: Turns = lambda length: 1,
     scope: Callable[[jax_core.JaxprEqn], str] = lambda eqn: "",
 ) -> Counter[str]:
-    """What the equations of a jaxpr read from memory and write there, by scope.
+    """The amount that the equations of a jaxpr read from memory and write there, by scope.
 
     Args:
         closed: the jaxpr.
         owned: the places of those of its inputs that are handed over.
-        unit: of what is counted.
-        turns: how often what is in a loop of so many turns counts: once, where left off.
-        scope: who an equation counts for; of what an equation calls, that of the call where it has one.
+        unit: the unit of the counts.
+        turns: how often the body of a loop of so many iterations counts; default: once.
+        scope: who an equation counts for; of an equation's callee, that of the call where it has one.
 
     >>> import jax, jax.numpy as jnp
     >>> moved(jax.make_jaxpr(lambda x: jnp.sin(x) + 1)(jnp.ones(10))).total()

@@ -1,7 +1,7 @@
-"""Own constants: a jaxpr that nothing outside of it changes.
+"""Private constants: a jaxpr that nothing outside of it changes.
 
 JAX keeps an array of the host that a traced function uses as it is, in the constants of its jaxpr and of those of
-functions that it calls. Its owner may write to it later, so what is kept of a jaxpr has copies, of the same kind and
+functions that it calls. Its owner may write to it later, so a kept jaxpr has copies, of the same kind and
 dtype: 64 bits stay so, whatever is allowed now.
 """
 
@@ -21,7 +21,7 @@ _UNCHANGING = (jax.Array, np.generic, bool, int, float, complex)
 
 
 def _atom(atom: Atomic) -> Atomic:
-    """A variable, or a literal that holds no array of the host: plain numbers, whose types are weak, are JAX's own."""
+    """A variable, or a literal that has no array of the host: plain numbers, whose types are weak, are JAX's."""
     if not isinstance(atom, jax_core.Literal) or isinstance(atom.val, _UNCHANGING) or atom.aval.weak_type:  # type: ignore[attr-defined]
         return atom
     return jax_core.Literal(copy.deepcopy(atom.val), atom.aval)

@@ -1,7 +1,7 @@
-"""Plain data: values as JSON has them, and arrays by number, from which the same values are made again.
+"""Plain data: values as JSON has them, and arrays by number, from which the same values are rebuilt.
 
-None, truth values, text and whole numbers stand for themselves. Everything else is a list that begins with a tag. The
-reader makes values of the types in its tables alone: nothing is imported, evaluated or called by a name from a file.
+None, booleans, text and integers stand for themselves. Everything else is a list that begins with a tag. The reader
+makes values of the types in its tables alone: nothing is imported, evaluated or called by a name from a file.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from jax.extend import core as jax_core
 from codelet.jaxprs.primitive_set import FORMS, public_primitives
 
 Plain = Any
-"""None, a truth value, a whole number, text, or a list or dict of plain data."""
+"""None, a boolean, an integer, text, or a list or dict of plain data."""
 
 MOST_BITS = 1 << 12
-"""Bits of the largest whole number."""
+"""Bits of the largest integer."""
 
 
 class NotPlainError(Exception):
@@ -134,7 +134,7 @@ _PYTHON_TYPES: Mapping[str, type] = {"bool": bool, "int": int, "float": float, "
 
 @functools.cache
 def _generators() -> dict[str, Any]:
-    """What JAX has for each kind of random generator, as it stands in equations."""
+    """JAX's name for each kind of random generator, as it stands in equations."""
     built = {}
     for name in _KEYS:
         (eqn,) = jax.make_jaxpr(lambda seed, name=name: jax.random.key(seed, impl=name))(0).eqns[-1:]
@@ -261,8 +261,8 @@ def _python_type(value: type) -> Plain:
 
 
 def whole(plain: Plain, least: int = 0, most: int = (1 << 63) - 1) -> int:
-    """A whole number within bounds."""
-    check_form(type(plain) is int and least <= plain <= most, f"{plain!r:.40} for a whole number")
+    """An integer within bounds."""
+    check_form(type(plain) is int and least <= plain <= most, f"{plain!r:.40} for an integer")
     return plain
 
 
@@ -334,7 +334,7 @@ class PlainReader:
         return self._of_text(tag, parts)
 
     def _of_text(self, tag: str, parts: list[Plain]) -> Any:
-        """A value that is told by words."""
+        """A value that words describe."""
         if tag == "a":
             return self.array(listed(parts, 1)[0])
         if not all(type(part) is str for part in parts):

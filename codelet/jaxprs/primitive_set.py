@@ -1,11 +1,11 @@
-"""The primitives that files may name: a numbered set of the library's own, each with the parameters that are written.
+"""The primitives that files may name: a numbered set, each with the parameters that are written.
 
 JAX adds and renames parameters from release to release; the set does not follow. A parameter of the set is always
 written. An optional one is written where it has another value than its default, which keeps the meaning that the
-primitive had before JAX had the parameter. On the way back a primitive of the JAX at hand is given those optional
-parameters that it asks for, which is seen from an equation that JAX itself makes (a probe).
+primitive had before JAX had the parameter. On the way back a primitive of the JAX at hand is given the optional
+parameters that it asks for. They are read off an equation that JAX itself makes (a probe).
 
-Primitives that hold jaxprs, functions or types of JAX's own are written by `structured.py` in forms of the library's.
+Primitives with jaxprs, functions or types of JAX are written by `structured.py` in forms of the library's.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class PrimitiveForm:
 
     Attributes:
         parameters: those that are always written.
-        optional: those that are written unless they have these values; None stands for what says nothing.
-        probe: what makes an equation of it, where there are optional parameters.
+        optional: those that are written unless they have these values; None stands for a parameter that says nothing.
+        probe: makes an equation of it, where there are optional parameters.
     """
 
     parameters: tuple[str, ...] = ()

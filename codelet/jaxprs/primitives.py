@@ -1,9 +1,9 @@
-"""Primitives: what rules on jaxprs know of them, by kind, and every parameter that they take account of.
+"""Primitives: the facts that rules on jaxprs use, by kind, and every parameter that they take account of.
 
-A rule that looks through an equation, or takes it apart, asks here first, and does not apply where a parameter is
-not in the table or has another value than it says. JAX adds parameters from time to time (`dimensions` of a
-reshape, which `order="F"` sets; `out_sharding`; `out_dtype` of a product), each with a default that keeps the
-old meaning, which is None or says nothing: only that is understood of a parameter that the table does not name.
+A rule that traverses an equation, or takes it apart, asks here first. It does not apply where a parameter is not in the
+table or has another value than it says. JAX adds parameters from time to time (`dimensions` of a reshape, which
+`order="F"` sets; `out_sharding`; `out_dtype` of a product), each with a default that keeps the old meaning, which is
+None or says nothing. Only that is understood of a parameter that the table does not name.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ MOVING = frozenset(_MOVING)
 
 
 def is_understood(eqn: jax_core.JaxprEqn, *primitives: str) -> bool:
-    """Whether an equation is one of these primitives, and none of its parameters means what the rules do not know.
+    """Whether an equation is one of these primitives, and the rules know the meaning of all of its parameters.
 
     >>> import jax, jax.numpy as jnp
     >>> from jax import lax

@@ -1,8 +1,8 @@
 """Rebuild: jaxprs with some equations changed, made of the equations themselves.
 
-What is kept is copied as it is, with all its parameters, its derivative rules and where it was written; only what takes
-the place of an equation is traced. Tracing the whole again would cost ten times as much. What takes its place is in its
-scope (`jax.named_scope`), and what a call is made of, in that of the call.
+An equation that is kept is copied as it is, with all its parameters, its derivative rules and its place in the source;
+only the replacement of an equation is traced. Tracing the whole again would cost ten times as much. A replacement is in
+the scope of its equation (`jax.named_scope`), and the body of a call, in that of the call.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Builder:
     """A jaxpr under construction, from equations of others and from functions that are traced."""
 
     def __init__(self, like: Sequence[Any], debug_info: Any = _DEBUG_INFO):
-        """With inputs like some variables, and what is known of where it is from."""
+        """With inputs like some variables, and the known origins of these."""
         self.debug_info = debug_info
         self.invars = [jax_core.Var(var.aval) for var in like]
         self._eqns: list[jax_core.JaxprEqn] = []
@@ -71,7 +71,9 @@ class Builder:
         *,
         sources: Sources = operands_of,
     ) -> list[Atomic]:
-        """The results of a jaxpr on operands: of what `run` adds for each equation that is needed, from its sources."""
+        """The results of a jaxpr on operands: of the equations that `run` adds for each equation that is needed, from
+        its sources.
+        """
         jaxpr = closed.jaxpr
         known: dict[Any, Atomic] = dict(zip(jaxpr.invars, operands, strict=True))
         known.update(zip(jaxpr.constvars, map(self.constant, closed.consts), strict=True))
@@ -110,7 +112,7 @@ def struct(var: Any) -> jax.ShapeDtypeStruct:
 
 
 def rebuild(closed: jax_core.ClosedJaxpr, run: Run, *, sources: Sources = operands_of) -> jax_core.ClosedJaxpr:
-    """A jaxpr of what `run` adds for each equation of another that is needed, from its sources."""
+    """A jaxpr of the equations that `run` adds for each equation of another that is needed, from its sources."""
     builder = Builder(closed.jaxpr.invars, closed.jaxpr.debug_info)
     return builder.closed(builder.inlined(closed, builder.invars, run, sources=sources))
 
@@ -126,7 +128,7 @@ Change = Callable[[jax_core.ClosedJaxpr], jax_core.ClosedJaxpr]
 
 
 def each_once(change: Change) -> Change:
-    """A change that gives the same for the same jaxpr: what is called at many places stays one."""
+    """A change that gives the same for the same jaxpr: a function called at many places stays one."""
     made: dict[tuple[int, ...], jax_core.ClosedJaxpr] = {}
 
     def changed(own: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
@@ -139,13 +141,13 @@ def each_once(change: Change) -> Change:
 
 
 def rewrite(closed: jax_core.ClosedJaxpr, rule: Rule, *, everywhere: bool = False) -> jax_core.ClosedJaxpr:
-    """A jaxpr with functions in the place of some equations, in the bodies of loops and choices as well.
+    """A jaxpr with functions in the place of some equations, in the bodies of loops and branches as well.
 
     Args:
         closed: the jaxpr; itself, where the rule has nothing to do.
-        rule: what takes the place of which.
-        everywhere: in all jaxprs within it, those of functions that are called too, but for functions with derivative
-            rules of their own. What is called at many places stays one.
+        rule: maps an equation to its replacement.
+        everywhere: in all jaxprs within it, those of functions that are called too, except functions with custom
+            derivative rules. A function called at many places stays one.
     """
     applies: dict[int, bool] = {}
 
@@ -195,6 +197,6 @@ def _has_calls(jaxpr: jax_core.Jaxpr) -> bool:
 def inline(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr without calls of jitted functions, which would be traced anew by every transformation.
 
-    The bodies of loops and choices are without them as well.
+    The bodies of loops and branches are without them as well.
     """
     return rebuild(closed, _run_inlined) if _has_calls(closed.jaxpr) else closed

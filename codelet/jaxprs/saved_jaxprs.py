@@ -28,7 +28,7 @@ def saved_jaxpr(jaxpr: jax_core.ClosedJaxpr, name: str) -> SavedJaxpr:
     """A jaxpr as plain data.
 
     Args:
-        jaxpr: what is to be written.
+        jaxpr: the jaxpr to write.
         name: the codelet's, for errors.
 
     Raises:

@@ -1,9 +1,10 @@
-"""Derivative rules in files: what functions with rules of their own give, and what their rules do, as jaxprs.
+"""Derivative rules in files: the results of functions with custom derivative rules, and those of their rules, as
+jaxprs.
 
 A `custom_jvp` is its jaxpr, and that of its rule: from operands and the directions of those that are smooth to results
 and their directions. A `custom_vjp` is its jaxpr, its forward rule, which also returns residuals, and its backward rule
-from residuals and cotangents to cotangents. A rule that calls its own function again refers to the function that is
-being written: it would have no end otherwise.
+from residuals and cotangents to cotangents. A rule that calls its function again refers to the function that is being
+written: it would have no end otherwise.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _MOST_RULES = 8
 
 
 class _Rules(NamedTuple):
-    """What a function with derivative rules is made of, as jaxprs.
+    """The parts of a function with derivative rules, as jaxprs.
 
     Attributes:
         kind: the primitive.
@@ -66,7 +67,7 @@ def _smooth(atoms: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _rules_of(eqn: jax_core.JaxprEqn) -> _Rules:
-    """What an equation of a function with derivative rules is made of: its rules are traced for it.
+    """The parts of an equation of a function with derivative rules: its rules are traced for it.
 
     Raises:
         NotPlainError: a rule that JAX cannot trace.
@@ -154,7 +155,7 @@ def _write(writer: JaxprWriter, eqn: jax_core.JaxprEqn) -> Params:
 
 
 def _rule_name(eqn: jax_core.JaxprEqn) -> str:
-    """What the rule of a `custom_jvp` is called, where JAX says it."""
+    """The name of a `custom_jvp`'s rule, where JAX says it."""
     about = getattr(eqn.params.get("jvp_jaxpr_fun"), "debug_info", None)
     return str(getattr(about, "func_name", None) or "rule")
 

@@ -1,9 +1,9 @@
 """Slices together: an array, and slices of it, as one linear equation, for the sake of its transpose.
 
-JAX transposes a slice into zeros of the whole array with the cotangent of the slice among them, and adds these up. Of
-slices that are small, that is work in proportion to the array and not to what they take. In the transpose of this
-primitive the cotangents of the slices are added in place to that of the array, which is the first of its results.
-The array goes on as that result: what takes it later must take that.
+JAX transposes a slice into zeros of the whole array with the cotangent of the slice among them, and adds these up. For
+small slices, that is work in proportion to the array and not to the slices. In the transpose of this primitive the
+cotangents of the slices are added in place to that of the array, which is the first of its results. The array goes on
+as that result: later slices are taken from it.
 
 On anything but a CPU the transpose is as JAX's own, whose sums have one order.
 
@@ -33,7 +33,7 @@ class Places:
     """Which elements of an array a jaxpr of slices and reshapes takes, asked for where it is transposed.
 
     Args:
-        jaxpr: from the array to itself and what is taken.
+        jaxpr: from the array to itself and the slices.
     """
 
     def __init__(self, jaxpr: jax_core.Jaxpr):
@@ -188,7 +188,7 @@ def _chain(first: jax_core.JaxprEqn, uses: Uses) -> list[jax_core.JaxprEqn]:
 
 
 def _goes_on(array: Any, eqn: jax_core.JaxprEqn | None) -> bool:
-    """Whether the array's cotangent passes through one of its uses, all but what is replaced: where it is updated.
+    """Whether the array's cotangent passes through one of its uses, all but those replaced: where it is updated.
 
     An update that adds may have a rule for its tangents.
     """
@@ -201,7 +201,7 @@ def _goes_on(array: Any, eqn: jax_core.JaxprEqn | None) -> bool:
 
 
 def _small_slices(array: Any, uses: Uses) -> list[list[jax_core.JaxprEqn]]:
-    """What takes little of an array that goes on otherwise; none where that is not so.
+    """Equations that take little of an array that goes on otherwise; none where that is not so.
 
     Where larger parts are taken too, or it is computed with, its cotangent is made in one pass with theirs among zeros.
     """
@@ -236,7 +236,7 @@ def _joined(array: Any, chains: Sequence[Sequence[jax_core.JaxprEqn]]) -> tuple[
 def with_slices_together(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr in which slices that take little of an array are made together, in all that it calls as well.
 
-    Functions with derivative rules of their own stay as they are, and what runs on several devices.
+    Functions with derivative rules stay as they are, and so do programs of several devices.
     """
 
     @each_once

@@ -1,7 +1,7 @@
 """Smooth sources: which inputs of a jaxpr each of its results may have a derivative by.
 
-In comes a jaxpr; out come numbers of inputs. What is stopped (`jax.lax.stop_gradient`), and what goes through whole
-numbers or truth values, has no derivative. Of anything else a result is taken to vary with all operands of floats.
+In comes a jaxpr; out come numbers of inputs. A stopped value (`jax.lax.stop_gradient`), and one that goes through
+integers or booleans, has no derivative. Of anything else a result is taken to vary with all operands of floats.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Structured primitives in files: loops, choices, calls and reductions by a function, in forms of the library's own.
+"""Structured primitives in files: loops, branches, calls and reductions by a function, in forms of the library's.
 
 Their parameters are jaxprs, counts and types of JAX's that change from release to release. Each has a function that
-writes what it means, and one that makes it again by JAX's public functions, or binds it where the JAX at hand has the
+writes its meaning. Another makes it again by JAX's public functions, or binds it where the JAX at hand has the
 parameters of the form.
 """
 
@@ -125,7 +125,7 @@ def _read_scan(reader: JaxprReader, params: Params, operands: list[Any]) -> Sequ
 
 
 def _check_scan(body: jax_core.ClosedJaxpr, operands: list[Any], first: int, carried: int, length: Any) -> None:
-    """See that the operands of a scan fit its body: what is bound is not looked at again."""
+    """Check that the operands of a scan fit its body: a bound primitive is not checked again."""
     kinds = [jax.typeof(operand) for operand in operands]
     rows = kinds[first + carried :]
     check_form(all(row.ndim and row.shape[0] == length for row in rows), "the rows of a scan")
@@ -246,7 +246,7 @@ def _read_window(reader: JaxprReader, params: Params, operands: list[Any]) -> Se
 
 @functools.cache
 def _solve_record() -> Any:
-    """JAX's type for what a linear solve is made of."""
+    """JAX's type for the parts of a linear solve."""
     solve = lambda b: lax.custom_linear_solve(lambda x: x, b, lambda _, y: y)  # noqa: E731
     eqns = jax.make_jaxpr(solve)(jax.ShapeDtypeStruct((1,), jnp.float32)).eqns
     return type(next(eqn for eqn in eqns if eqn.primitive.name == "custom_linear_solve").params["jaxprs"])

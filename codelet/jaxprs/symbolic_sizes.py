@@ -114,7 +114,7 @@ class _Parser:
 
 @functools.lru_cache(maxsize=4096)
 def parsed_size(text: str) -> Size:
-    """A size from its text, as a function of what its symbols stand for, by name.
+    """A size from its text, as a function of its symbols' values, by name.
 
     >>> parsed_size("2*n + floordiv(m, 3) - 1")({"n": 5, "m": 7})
     11
@@ -130,7 +130,7 @@ def size_from_text(text: str, lengths: Mapping[str, Any]) -> Any:
 
     Args:
         text: as JAX prints it.
-        lengths: by name what each symbol stands for: numbers, or symbols of one trace.
+        lengths: the value of each symbol by name: numbers, or symbols of one trace.
     """
     size = parsed_size(text)
     symbols = [item for item in lengths.values() if not isinstance(item, int)]

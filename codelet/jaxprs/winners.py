@@ -1,10 +1,10 @@
 """Winners: derivatives of the greatest and the least, which hold whatever a compiler computes twice.
 
-JAX's own rules say who won by comparing elements with the result. XLA computes an operand again wherever it is read,
-and may add products in another way there, by one rounding or two: then no element is equal to the result, and all of
-the slope is lost without a word. (Seen with jax 0.10.2 on a CPU, in plain JAX as well; `lax.optimization_barrier` does
+JAX's rules find the winner by comparing elements with the result. XLA computes an operand again wherever it is read,
+and may add products in another way there, by one rounding or two. Then no element is equal to the result, and the whole
+gradient is lost without a word. (Seen with jax 0.10.2 on a CPU, in plain JAX as well; `lax.optimization_barrier` does
 not help there, since it is taken away before anything is fused.) So here the place of a winner is an integer that is
-found by comparing elements with one another, elements that are equal to the result only join it, and of two values each
+found by comparing elements with one another. Elements that are equal to the result only join it, and of two values each
 is compared with the other.
 
 Slopes are those of JAX's rules: elements that tie share theirs, and where the result is NaN the slope is.
@@ -61,9 +61,9 @@ def places_along(array: Any, axes: Sequence[int]) -> Any:
 
 
 def _place(array: Any, expected: Any, operation: Function, axes: Sequence[int], reduce: Reduce) -> Any:
-    """The place of an element that is equal to what is expected, if there is one; else of one that is nearest.
+    """The place of an element that is equal to the expected one, if there is one; else of one that is nearest.
 
-    The distance, its last digits replaced by the place, is the key whose least is found: XLA is 5 to 8 times as slow
+    The distance, its last digits replaced by the place, is the key whose minimum is found. XLA is 5 to 8 times as slow
     with `argmax`, which it does not vectorise.
     """
     lengths = [array.shape[axis] for axis in axes]
@@ -88,11 +88,11 @@ def slope_of_winners(
 
     Args:
         tangent: the slope of each element.
-        array: what was reduced.
+        array: the reduced array.
         result: of the reduction.
         operation: `lax.max` or `lax.min`, which it is by.
         axes: they, in order.
-        reduce: what reduces an array along axes by `lax.add` and `lax.min`.
+        reduce: reduces an array along axes by `lax.add` and `lax.min`.
     """
     expected = jnp.expand_dims(result, axes)
     place = jnp.expand_dims(_place(array, expected, operation, axes, reduce), axes)
@@ -102,7 +102,7 @@ def slope_of_winners(
 
 
 def winners_of_both(operation: Function) -> Callable[[Parts, Parts], Parts]:
-    """What joins two parts of what is reduced by `lax.max` or `lax.min`, as they are joined themselves.
+    """Joins two parts of an array reduced by `lax.max` or `lax.min`, as they are joined themselves.
 
     Each part is its result, how many of its elements tie, and the sum of the slopes of these, which divided by their
     number is the slope of the result.
@@ -164,7 +164,7 @@ def _running(name: str, axis: int, reverse: bool, once: bool) -> Function:
 
 
 def _function(eqn: jax_core.JaxprEqn, once: bool) -> Function | None:
-    """What computes the same as an equation, with a derivative that holds; None where JAX's does."""
+    """A function that computes the same as an equation, with a derivative that holds; None where JAX's does."""
     name = eqn.primitive.name
     if not is_understood(eqn, *_REDUCTIONS, *_OF_TWO, *_RUNNING):
         return None
@@ -180,7 +180,7 @@ def _function(eqn: jax_core.JaxprEqn, once: bool) -> Function | None:
 
 
 def _moved(jaxpr: jax_core.Jaxpr) -> set[Any]:
-    """What of a jaxpr is elements of its inputs and constants as they are."""
+    """The values of a jaxpr that are elements of its inputs and constants as they are."""
     found = {*jaxpr.invars, *jaxpr.constvars}
     for eqn in jaxpr.eqns:
         if is_understood(eqn, *MOVING) and found.issuperset(variables(eqn.invars)):
@@ -191,13 +191,13 @@ def _moved(jaxpr: jax_core.Jaxpr) -> set[Any]:
 def with_steady_winners(
     closed: jax_core.ClosedJaxpr, *, once: bool = False, of_arrays: bool = False
 ) -> jax_core.ClosedJaxpr:
-    """A jaxpr that computes the same, where no derivative compares what may be computed twice.
+    """A jaxpr that computes the same, where no derivative compares values that may be computed twice.
 
     Args:
         closed: the jaxpr; itself, where it has no such derivative.
         once: that it is differentiated once, and the derivative is looked at again before that is.
-        of_arrays: that its inputs are arrays in memory. Of their own elements JAX's rule holds, and is faster: the
-            gradient of the greatest of 2048 x 2049 takes 1.5 times as long by this one.
+        of_arrays: that its inputs are arrays in memory. Of their elements JAX's rule holds, and is faster: the gradient
+            of the greatest of 2048 x 2049 takes 1.5 times as long by this one.
 
     >>> closed = jax.make_jaxpr(lambda x: x.max())(jnp.ones(4))
     >>> jax.grad(lambda x: jax_core.jaxpr_as_fun(with_steady_winners(closed))(x)[0])(jnp.array([1.0, 3, 3, 2])).tolist()

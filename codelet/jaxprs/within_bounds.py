@@ -1,8 +1,8 @@
-"""Within bounds: what a jaxpr does about indices that lie beyond an array, left out where none does.
+"""Within bounds: the equations of a jaxpr that handle indices beyond an array, left out where there are none.
 
-JAX counts an index that is negative from the end, and drops or fills what lies beyond; a loop's counter is neither. In
-comes a jaxpr, out comes one without choices that are always made in one way, and without limits that are never
-reached; its gathers and scatters promise to lie within, where they do (`intervals.py`).
+JAX counts an index that is negative from the end, and drops or fills elements beyond; a loop's counter is neither. In
+comes a jaxpr, out comes one without choices that are always made in one way, and without limits that are never reached;
+its gathers and scatters promise to lie within, where they do (`intervals.py`).
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def limits(eqn: jax_core.JaxprEqn) -> list[int]:
 def _mode(eqn: jax_core.JaxprEqn, known: Sequence[Known]) -> lax.GatherScatterMode | None:
     """The mode of a gather or scatter whose slices all lie within, however it was given; None of any other equation.
 
-    A single slice that is put is clamped, which is what an update at a place does; of several, all are promised. What
-    was promised and is not known stays as it is: JAX's own derivatives promise it of slices that XLA then drops.
+    A single slice that is put is clamped, as by an update at a place; of several, all are promised. What was promised
+    and is not known stays as it is: JAX's own derivatives promise it of slices that XLA then drops.
     """
     if not is_understood(eqn, "gather", *SCATTERS):
         return None
@@ -81,11 +81,11 @@ def _chooses(jaxpr: jax_core.Jaxpr) -> bool:
 
 
 def within_bounds(closed: jax_core.ClosedJaxpr, given: Sequence[Known] = ()) -> jax_core.ClosedJaxpr:
-    """A jaxpr that does nothing about indices beyond the ends where there are none, in loops and choices as well.
+    """A jaxpr that does nothing about indices beyond the ends where there are none, in loops and branches as well.
 
     Args:
         closed: the jaxpr.
-        given: what is known of its first inputs.
+        given: the known intervals of its first inputs.
     """
     if not _chooses(closed.jaxpr):
         return closed

@@ -4,7 +4,7 @@ In come the masses, in solar masses, the merger's time and phase, and the distan
 transform, of bodies that do not spin, to second post-Newtonian order in the phase and leading order in the
 amplitude, by stationary phase. It ends at the last stable orbit: merger and ringdown are not in it.
 
-With M the sum of the masses as a time, G M / c^3, and eta their product over the square of their sum, orders are
+Let M be the sum of the masses as a time, G M / c^3, and eta their product over the square of their sum. Orders are
 counted in v = (pi M f)^(1/3), the speed of the orbit over that of light when the wave's frequency is f.
 
 Sources: Blanchet, "Gravitational Radiation from Post-Newtonian Sources and Inspiralling Compact Binaries", Living

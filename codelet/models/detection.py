@@ -3,9 +3,9 @@
 In come scores of stretches, or a network; out come rates. A search is a number for every stretch, and a threshold
 that noise alone passes as often as is allowed.
 
-Measured, with the defaults and two keys (57 s of CPU to train): at one false alarm in a hundred stretches the network
-finds 0.82 to 0.83, 0.94 to 0.95 and 0.98 to 0.99 of chirps with ratios of 6, 7 and 8, where the matched filter, which
-knows the waveforms, finds 0.92 to 0.93, 0.99 and 1.00.
+Measured, with the defaults and two keys (57 s of CPU to train). At one false alarm in a hundred stretches the network
+finds 0.82 to 0.83, 0.94 to 0.95 and 0.98 to 0.99 of chirps with ratios of 6, 7 and 8. The matched filter, which knows
+the waveforms, finds 0.92 to 0.93, 0.99 and 1.00.
 
 Source: Neyman and Pearson (1933), as Gabbard et al., "Matching matched filtering with deep networks for
 gravitational-wave astronomy", Phys. Rev. Lett. 120, 141103 (2018), compare the two.

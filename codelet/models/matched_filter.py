@@ -1,8 +1,8 @@
 """A matched filter: whitened strain against a bank of chirps, the best linear search there is in such noise.
 
-In come whitened stretches; out comes, for each, the greatest signal-to-noise ratio over the bank and over the times
-at which a merger may be. Phases need no templates of their own: a template and the same a quarter turn on are the
-real and the imaginary part of one filter.
+In come whitened stretches; out comes, for each, the greatest signal-to-noise ratio over the bank and over the times at
+which a merger may be. Phases need no further templates: a template and the same a quarter turn on are the real and the
+imaginary part of one filter.
 
 Source: Allen et al., "FINDCHIRP: an algorithm for detection of gravitational waves from inspiraling compact
 binaries", Phys. Rev. D 85, 122006 (2012), section III.
@@ -23,10 +23,10 @@ from codelet.models.strain_data import STRETCH, Stretch, amplitude_density
 def bank_masses(stretch: Stretch = STRETCH, *, steps: int = 20) -> np.ndarray:
     """The masses of a bank's binaries, of shape (templates, 2), the heavier first.
 
-    The logarithms of the two masses lie on a square grid over what the stretch allows.
+    The logarithms of the two masses lie on a square grid over the range of the stretch.
 
     Args:
-        stretch: what masses there are.
+        stretch: the range of masses.
         steps: how many values a mass takes.
 
     >>> len(bank_masses())

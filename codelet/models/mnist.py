@@ -1,8 +1,8 @@
 """The fully connected network on MNIST, one vertex for each dot product of a chunk.
 
-In come tensors of a graph: a batch of images and the parameters of the layers. Out comes the tensor of
-logits. A layer is three compute sets: dot products over chunks of the input, their sums, an activation.
-The batch is a grid axis, so every image has vertices of its own.
+In come tensors of a graph: a batch of images and the parameters of the layers. Out comes the tensor of logits. A layer
+is three compute sets: dot products over chunks of the input, their sums, an activation. The batch is a grid axis, so
+every image has separate vertices.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def dense(graph: cl.Graph, x: cl.Tensor, w: cl.Tensor, b: cl.Tensor, *, chunk: i
     """A fully connected layer before its activation: `x @ w.T + b`.
 
     Args:
-        graph: what the vertices are added to.
+        graph: receives the vertices.
         x: of shape (batch, inputs).
         w: of shape (outputs, inputs).
         b: of shape (outputs,).
@@ -127,7 +127,7 @@ def network(graph: cl.Graph, x: cl.Tensor, layers: Sequence[Layer], *, chunk: in
     """The network: dense layers with a relu between each two.
 
     Args:
-        graph: what the vertices are added to.
+        graph: receives the vertices.
         x: a batch of images, of shape (batch, inputs).
         layers: the parameters, as tensors; see `init_parameters`.
         chunk: how many inputs one dot-product vertex takes; it divides the width of every layer but the last.
@@ -155,7 +155,7 @@ def mean_loss(graph: cl.Graph, logits: cl.Tensor, labels: cl.Tensor) -> cl.Tenso
     """The mean cross entropy of a batch: a vertex for each image, and one for their mean.
 
     Args:
-        graph: what the vertices are added to.
+        graph: receives the vertices.
         logits: of shape (batch, classes).
         labels: integers of shape (batch,), from 0 to classes - 1.
 
@@ -171,10 +171,10 @@ def mean_loss(graph: cl.Graph, logits: cl.Tensor, labels: cl.Tensor) -> cl.Tenso
 def slopes(
     graph: cl.Graph, x: cl.Tensor, labels: cl.Tensor, layers: Sequence[Layer]
 ) -> tuple[tuple[cl.Tensor, list[Layer]], cl.Program]:
-    """The mean loss of a batch and its gradient by the layers, forward and backward by vertices.
+    """The mean loss of a batch and its gradient with respect to the layers, forward and backward by vertices.
 
     Args:
-        graph: what the vertices are added to.
+        graph: receives the vertices.
         x: a batch of images, of shape (batch, inputs).
         labels: integers of shape (batch,).
         layers: the parameters, as tensors.

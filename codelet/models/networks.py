@@ -1,4 +1,4 @@
-"""The networks by name, each with what a step of its training takes: plain JAX, for whatever takes JAX functions.
+"""The networks by name, each with the arguments of its training step: plain JAX, for whatever takes JAX functions.
 
 In comes a name, a batch and a key; out come the arguments of `train_step`. Nothing of a network is drawn until it
 is asked for, and under `equinox.filter_eval_shape` nothing is drawn at all.
@@ -20,7 +20,7 @@ from codelet.models.training import Training, start
 
 @dataclass(frozen=True)
 class Network:
-    """A network and what it is trained on.
+    """A network and its training data.
 
     Attributes:
         make: from a random key to the network and its state, None without one.
@@ -59,7 +59,7 @@ NETWORKS = {
 
 
 def step_arguments(name: str, *, batch: int = 1, key: jax.Array) -> tuple[Training, jax.Array, jax.Array]:
-    """What `train_step` takes to train a network: it at rest, inputs of unit variance and their labels, at random.
+    """The arguments of `train_step` for a network: it at rest, inputs of unit variance and their labels, at random.
 
     Args:
         name: of a network of `NETWORKS`.

@@ -1,8 +1,8 @@
 """Residual networks of 18, 34 and 50 layers, for one picture; blocks of one shape are one function.
 
-In come a picture and the running statistics of batch norm; out come the logits and the statistics one step on. A
-block is called through one jitted function of the block, its state and its input: JAX traces that function once
-for all blocks of one shape, and whatever is made of the trace can do the same.
+In come a picture and the running statistics of batch norm; out come the logits and the statistics one step on. A block
+is called through one jitted function of the block, its state and its input. JAX traces that function once for all
+blocks of one shape, and users of the trace can do the same.
 
 The state is a list of `equinox.nn.State`, one for each block, each named within its block, so that the states of
 two blocks of one shape have one structure too. The strides are in the 3 x 3 convolutions.
@@ -33,7 +33,7 @@ class Normalised(eqx.Module):
 
     Attributes:
         conv: the convolution, padded so that a stride of one keeps the field.
-        norm: means and variances over the batch and the field; running ones keep 0.9 of what they were.
+        norm: means and variances over the batch and the field; running ones keep 0.9 of their values.
     """
 
     conv: eqx.nn.Conv2d
@@ -50,11 +50,11 @@ class Normalised(eqx.Module):
 
 
 class Block(eqx.Module):
-    """Convolutions with rectifiers between, added to what went in, and a rectifier.
+    """Convolutions with rectifiers between, added to the input, and a rectifier.
 
     Attributes:
         body: two convolutions of 3 x 3, or a bottleneck: 1 x 1, 3 x 3 and 1 x 1.
-        shortcut: a convolution of 1 x 1 where what goes in has another shape than what comes out, else None.
+        shortcut: a convolution of 1 x 1 where the input has another shape than the output, else None.
     """
 
     body: list[Normalised]
@@ -125,7 +125,7 @@ class ResNet(eqx.Module):
     """The network, for one picture; under `jax.vmap(..., axis_name="batch")` it takes a batch.
 
     Attributes:
-        stem: what comes before the stages.
+        stem: the layers before the stages.
         stages: the blocks of each; the first of every stage but the first halves the field.
         dense: the means over the field to the logits.
     """

@@ -86,7 +86,7 @@ class RNet(eqx.Module):
 
 
 def as_inputs(pictures: np.ndarray) -> np.ndarray:
-    """What the network takes, for grey pictures of any size: resized, scaled, in three equal channels.
+    """The inputs of the network, for grey pictures of any size: resized, scaled, in three equal channels.
 
     Args:
         pictures: of shape (n, height, width), from 0 to 1.

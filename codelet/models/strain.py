@@ -26,7 +26,7 @@ POOL = 4
 def _least_samples() -> int:
     """The shortest series of which the last maxima leave a place, from the last stage to the first: 639.
 
-    A place of maxima needs `POOL` of a convolution, which loses `dilation * (size - 1)` of what it reads.
+    A place of maxima needs `POOL` of a convolution, which loses `dilation * (size - 1)` of its input.
     """
     needed = 1
     for size, dilation in zip(reversed(SIZES), reversed(DILATIONS), strict=True):
@@ -47,7 +47,7 @@ class StrainNet(eqx.Module):
     Attributes:
         convs: convolutions of 16, 8 and 8 samples, the second and third over every fourth sample, not padded.
         pool: maxima of four samples.
-        hidden, dense: what is left to 64 values, and to the two classes.
+        hidden, dense: to 64 values, and to the two classes.
     """
 
     convs: list[eqx.nn.Conv1d]

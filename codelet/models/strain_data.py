@@ -1,7 +1,7 @@
 """Stretches of one detector's strain: coloured noise, with or without a chirp in it, and whitened.
 
 In comes a key; out come time series and labels. Noise is Gaussian and stationary, coloured as the design of Advanced
-LIGO has it. A stretch is taken as periodic, noise and chirp alike, so that whitening is exact at its ends too: real
+LIGO has it. A stretch is taken as periodic, noise and chirp alike, so that whitening is exact at its ends too. Real
 data are cut from longer ones, and lose their ends to the whitening filter.
 
 With the sampling rate and the length of a stretch, a transform over the stretch and a series are related by
@@ -27,7 +27,7 @@ from codelet.models.chirps import chirp_spectrum
 
 @dataclass(frozen=True)
 class Stretch:
-    """How strain is sampled and what binaries may be in it.
+    """How strain is sampled and which binaries may be in it.
 
     Every chirp that may be in it fits: from the lowest frequency on, the longest lasts 1.3 seconds, and it ends
     below half the sampling rate.
@@ -116,7 +116,7 @@ def _whitening(stretch: Stretch) -> jax.Array:
 
 
 class Binary(NamedTuple):
-    """What tells a chirp from another, each an array of one shape.
+    """The parameters of a chirp, each an array of one shape.
 
     Attributes:
         m1, m2: the masses, in solar masses.
@@ -131,7 +131,7 @@ class Binary(NamedTuple):
 
 
 def draw_binaries(key: jax.Array, shape: tuple[int, ...] = (), stretch: Stretch = STRETCH) -> Binary:
-    """Binaries with masses, times and phases drawn evenly from what the stretch allows."""
+    """Binaries with masses, times and phases drawn evenly from the range of the stretch."""
     keys = jax.random.split(key, 4)
     ranges = (stretch.masses, stretch.masses, stretch.merger, (0, 2 * math.pi))
     drawn = [jax.random.uniform(k, shape, minval=low, maxval=high) for k, (low, high) in zip(keys, ranges, strict=True)]

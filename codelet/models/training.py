@@ -1,11 +1,11 @@
 """One step of training, for any Equinox network: its loss, the gradient, and gradient descent with momentum.
 
-In come what is trained (`Training`) and a batch; out come the loss and what is trained, one step on. The step is
-a pure function of arrays alone, so `jax.jit(train_step)` is plain JAX's step, and whatever takes a JAX function
-takes it whole.
+In come the training state (`Training`) and a batch; out come the loss and the state, one step on. The step is a pure
+function of arrays alone, so `jax.jit(train_step)` is plain JAX's step, and whatever takes a JAX function takes it
+whole.
 
 Source of the descent: Sutskever et al., "On the importance of initialization and momentum in deep learning" (2013),
-equations 1 and 2, with the rate taken out of the velocity, as PyTorch has it.
+equations 1 and 2. As in PyTorch, the rate is taken out of the velocity.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ AXIS = "batch"
 
 
 class Training(eqx.Module):
-    """A network while it is trained. Every leaf is an array: what is not lies in `rest`, which is static.
+    """A network while it is trained. Every leaf is an array: all else lies in `rest`, which is static.
 
     Attributes:
-        parameters: the network's arrays of floats, in its own structure, None where it has something else.
+        parameters: the network's arrays of floats, in its structure, None where it has something else.
         velocity: of the same structure: the gradients so far, each step's weighing less by the momentum.
         state: the running statistics of batch norm (`equinox.nn.State`, or any structure of them), None without.
-        rest: what of the network is no array of floats: functions, numbers, flags.
+        rest: the parts of the network that are no arrays of floats: functions, numbers, flags.
     """
 
     parameters: Any
@@ -84,8 +84,8 @@ def loss_and_state(parameters: Any, training: Training, inputs: jax.Array, label
     """The loss of a batch and the running statistics after it.
 
     Args:
-        parameters: in place of those of what is trained.
-        training: what else there is, as `start` makes it.
+        parameters: in place of the trained ones.
+        training: the rest of the state, as `start` makes it.
         inputs: of shape (batch, ...), each an input of the network.
         labels: integers of shape (batch,).
     """

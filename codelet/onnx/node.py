@@ -1,6 +1,6 @@
 """Nodes: the operators of a file, as the functions of `operators/` see them.
 
-Values are JAX arrays, or NumPy arrays where they are known when the model is traced: constants, shapes, and what is
+Values are JAX arrays, or NumPy arrays where they are known when the model is traced: constants, shapes, and results
 computed of these. Sequences are Python lists, an optional value that is absent is None.
 """
 
@@ -26,7 +26,7 @@ class OnnxNode:
 
     Attributes:
         operator: its name.
-        domain: of the operator; "" for ONNX's own.
+        domain: of the operator; "" for ONNX's default domain.
         version: the opset of that domain.
         name: of the node, or of its first output where it has none.
         outputs: the names of its results; "" for one that nobody asks for.
@@ -41,7 +41,7 @@ class OnnxNode:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute, or what it is where the file leaves it out."""
+        """An attribute, or its default where the file leaves it out."""
         return self.attributes.get(name, default)
 
     def wants(self, number: int) -> bool:
@@ -87,12 +87,12 @@ class OnnxNode:
 
 
 def whole_dtype() -> np.dtype:
-    """The dtype of whole numbers that an operator gives: 64 bits where JAX has them."""
+    """The dtype of integers that an operator gives: 64 bits where JAX has them."""
     return jax.dtypes.canonicalize_dtype(np.int64)
 
 
 def is_too_wide(value: Any) -> bool:
-    """Whether a known value has whole numbers that JAX's arrays do not have, as long as they have 32 bits."""
+    """Whether a known value has integers that JAX's arrays do not have, as long as they have 32 bits."""
     if not is_known(value) or value.dtype.kind not in "iu" or value.dtype.itemsize < 8 or whole_dtype().itemsize == 8:
         return False
     info = np.iinfo(np.int32 if value.dtype.kind == "i" else np.uint32)

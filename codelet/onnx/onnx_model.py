@@ -108,7 +108,7 @@ def _text(kind: Any) -> str:
 
 
 def _is_learned(array: np.ndarray) -> bool:
-    """Whether an initializer is a parameter: of floating point, or many whole numbers, as quantized weights are."""
+    """Whether an initializer is a parameter: of floating point, or many integers, as quantized weights are."""
     return jnp.issubdtype(array.dtype, jnp.floating) or array.size > 64
 
 
@@ -123,7 +123,9 @@ def _dense(sparse: onnx.SparseTensorProto) -> np.ndarray:
 
 
 def _makes_no_array(node: onnx.NodeProto) -> bool:
-    """Whether what a node gives depends, in its type, on how its graphs are run: a result for each turn, a sequence."""
+    """Whether the type of a node's results depends on how its graphs are run: a result for each iteration,
+    a sequence.
+    """
     if node.op_type == "Loop" and len(node.output) > len(node.input) - 2:
         return True
     bodies = [attribute.g for attribute in node.attribute if attribute.HasField("g")]

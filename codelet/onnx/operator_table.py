@@ -10,11 +10,11 @@ Function = Callable[..., Any]
 
 
 class Operator(NamedTuple):
-    """What computes an operator from an opset on.
+    """Computes an operator from an opset on.
 
     Attributes:
         since: the first opset of it.
-        function: what computes it.
+        function: computes it.
         fixed: the places of operands on which shapes depend.
         is_folded: whether it is computed when the model is traced where all of its operands are known.
         by_type: the places of operands of which only the type matters.
@@ -54,7 +54,7 @@ def operator(
 
 
 def find(domain: str, name: str, version: int) -> Operator | None:
-    """What computes an operator of an opset; None where nothing here does."""
+    """The function that computes an operator of an opset; None where nothing here does."""
     older = [item for item in _OPERATORS.get((domain, name), ()) if item.since <= version]
     return older[-1] if older else None
 

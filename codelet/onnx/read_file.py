@@ -1,4 +1,4 @@
-"""Files: what is read of them, and what is refused before anything is made of it."""
+"""Files: the parts of them that are read, and the checks before anything is made of them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Evaluation: the nodes of a graph, one after another, on values.
 
-What depends on nothing but constants is computed when the model is traced, in 64 bits, as shapes are. A node that has
+Values that depend on constants alone are computed when the model is traced, in 64 bits, as shapes are. A node that has
 no function here, but that ONNX defines by others, is its function body.
 """
 
@@ -26,7 +26,7 @@ _MOST_FOLDED = 1 << 22
 """Elements of a result that is computed when the model is traced."""
 
 _SURELY_FOLDED = 1 << 10
-"""Elements of operands, and whole numbers in attributes, up to which no result is large."""
+"""Elements of operands, and integers in attributes, up to which no result is large."""
 
 MOST_NODES = 200_000
 """Nodes that are evaluated, in functions, branches and turns of loops as often as these are."""
@@ -40,7 +40,7 @@ class NodeValues:
 
     Attributes:
         values: by name.
-        outer: the scope around; None for the model's own.
+        outer: the scope around; None for the model's main graph.
     """
 
     def __init__(self, values: Mapping[str, Any], outer: NodeValues | None = None):
@@ -60,16 +60,16 @@ class NodeValues:
 
 
 def domain_of(name: str) -> str:
-    """ONNX's own domain has two names."""
+    """ONNX's default domain has two names."""
     return "" if name == "ai.onnx" else name
 
 
 class NodeRunner:
-    """What evaluates the graphs of a model.
+    """Evaluates the graphs of a model.
 
     Attributes:
         versions: the opset of each domain.
-        functions: the model's own, by domain, name and overload.
+        functions: those that the model defines, by domain, name and overload.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class NodeRunner:
         return run
 
     def _function_of(self, node: OnnxNode, nodes: Sequence[onnx.NodeProto], outer: NodeValues) -> Body:
-        """What a gradient is of: the value that it names as a function of the values that it names."""
+        """The function to differentiate: the value that it names as a function of the values that it names."""
         arguments = [*(node.attribute("xs") or ()), *(node.attribute("zs") or ())]
         wanted = node.attribute("y", "")
         between = _nodes_between(nodes, arguments, wanted)
@@ -168,7 +168,7 @@ class NodeRunner:
         """The results of a node.
 
         Raises:
-            ModelError: what computes it fails, with the node named.
+            ModelError: its function fails, with the node named.
         """
         item = self.functions.get((node.domain, node.operator, proto.overload))
         try:
@@ -211,7 +211,7 @@ class NodeRunner:
         return [scope.values.get(name) for name in function.output]
 
     def _by_definition(self, node: OnnxNode, proto: onnx.NodeProto, operands: Sequence[Any]) -> Sequence[Any]:
-        """The results of a node by what ONNX says that it is, in other nodes."""
+        """The results of a node by ONNX's definition of it, in other nodes."""
         function = definition_of(proto, node.version, operands)
         if function is None:
             raise node.error(
@@ -221,7 +221,7 @@ class NodeRunner:
 
 
 def _names_read(node: onnx.NodeProto) -> set[str]:
-    """The names of values that a node reads, its graphs and what it is the gradient of among them."""
+    """The names of values that a node reads, its graphs and the operand of its gradient among them."""
     names = set(node.input)
     for attribute in node.attribute:
         names.update(name for inner in attribute.g.node for name in _names_read(inner))
@@ -256,7 +256,7 @@ def as_known(value: Any) -> Any:
 
 
 def _may_be_large(node: OnnxNode, answer: Operator, operands: Sequence[Any]) -> bool:
-    """Whether a result may be: by its operands, by those that decide shapes, or by whole numbers in attributes."""
+    """Whether a result may be: by its operands, by those that decide shapes, or by integers in attributes."""
     sizes = sum(np.size(one) for k, one in enumerate(operands) if one is not None and k not in answer.by_type)
     numbers = (one for one in node.attributes.values() if isinstance(one, (int, list)))
     return bool(answer.fixed) or max(sizes, *map(_largest, numbers), 0) > _SURELY_FOLDED
@@ -268,7 +268,7 @@ def _largest(numbers: int | list[Any]) -> int:
 
 
 def _folded(compute: Any, may_be_large: bool) -> Sequence[Any] | None:
-    """Results of what is known: known as well, unless they are large, when there are none."""
+    """Results of known operands: known as well, unless they are large, when there are none."""
     if may_be_large:
         try:
             with jax.enable_x64(True):
@@ -326,7 +326,7 @@ def has_definition(domain: str, operator: str, version: int) -> bool:
 
 
 def definition_of(proto: onnx.NodeProto, version: int, operands: Sequence[Any]) -> onnx.FunctionProto | None:
-    """What ONNX says that a node is, in other nodes; None where it does not."""
+    """ONNX's definition of a node, in other nodes; None where it does not."""
     try:
         schema: Any = onnx.defs.get_schema(proto.op_type, version, domain_of(proto.domain))
     except onnx.defs.SchemaError:

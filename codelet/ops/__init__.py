@@ -1,8 +1,9 @@
-"""Operations made of codelets, planned over the tiles of a machine by their cycles: what Poplar's PopLibs are.
+"""Operations made of codelets, planned over the tiles of a machine by their cycles: the counterpart of Poplar's
+PopLibs.
 
 Each is a plain function of a graph and tensors: it adds compute sets in a scope of its name, and returns tensors. It is
-built of codelets and `graph.add_vertex` alone, as a user's own operation would be, and differentiated through
-`cl.lower`; every one that has a gradient has it as an operation as well.
+built of codelets and `graph.add_vertex` alone, as a user's operation would be, and differentiated through `cl.lower`;
+every one that has a gradient has it as an operation as well.
 
     arguments, blocks      what operations are given, and vertices block by block
     schema                 what arguments that are no tensors may be, by name
@@ -150,10 +151,8 @@ from codelet.ops.reduce_window import reduce_window as reduce_window
 from codelet.ops.reduce_window import reduce_window_tangent as reduce_window_tangent
 from codelet.ops.rms_norm import rms_norm as rms_norm
 from codelet.ops.rms_norm import rms_norm_gradient as rms_norm_gradient
-from codelet.ops.scatter_gradients import scatter_add_gradient as scatter_add_gradient
-from codelet.ops.scatter_gradients import scatter_max_gradient as scatter_max_gradient
-from codelet.ops.scatter_gradients import scatter_multiply_gradient as scatter_multiply_gradient
-from codelet.ops.scatter_gradients import scatter_set_gradient as scatter_set_gradient
+from codelet.ops.scatter_gradients import old_scatter_gradient as _old_scatter_gradient
+from codelet.ops.scatter_gradients import scatter_gradient as scatter_gradient
 from codelet.ops.softmax import log_softmax as log_softmax
 from codelet.ops.softmax import log_softmax_gradient as log_softmax_gradient
 from codelet.ops.softmax import logsumexp as logsumexp
@@ -273,10 +272,7 @@ __all__ = [
     "running_average",
     "running_average_gradient",
     "scatter",
-    "scatter_add_gradient",
-    "scatter_max_gradient",
-    "scatter_multiply_gradient",
-    "scatter_set_gradient",
+    "scatter_gradient",
     "select",
     "select_gradient",
     "select_n",
@@ -304,6 +300,8 @@ def __getattr__(name: str) -> Any:
     if name in _OLD_OPERATIONS:
         _warn_old(f"ops.{name}", f"ops.{_OLD_OPERATIONS[name]}")
         return globals()[_OLD_OPERATIONS[name]]
+    if (found := _old_scatter_gradient(name)) is not None:
+        return found
     raise AttributeError(f"module 'codelet.ops' has no attribute {name!r}")
 
 

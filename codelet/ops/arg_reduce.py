@@ -101,8 +101,8 @@ def argmax(
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
-        x: what is looked through.
-        axis: along which axis; of all elements in order when left off.
+        x: the tensor to search.
+        axis: along which axis; default: of all elements in order.
         keepdims: whether the axis stays, of one element.
         grain: about how many elements a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.

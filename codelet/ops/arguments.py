@@ -1,6 +1,6 @@
-"""What operations are given: tensors of one graph, axes, dtypes; and what is told where they do not fit.
+"""Checks of operations' arguments: tensors of one graph, axes, dtypes; and the errors where they do not fit.
 
-Every mistake is an `OperationError` (or `ForeignGraphError`) at the user's own line, told before anything is added.
+Every mistake is an `OperationError` (or `ForeignGraphError`) at the user's line, raised before anything is added.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def check_tensors(operation: str, graph: Graph, **tensors: object) -> None:
     """See that operands are tensors of a graph, the same for all of the operation: without symbols and ragged rows.
 
     Args:
-        operation: its name, for what is told.
+        operation: its name, for errors.
         graph: the graph it is added to.
         tensors: the operands, by the names of the parameters.
 
@@ -149,11 +149,11 @@ def checked_grain(operation: str, grain: Any) -> int | None:
     """About how much a vertex is to have; None for the planner to choose.
 
     Raises:
-        OperationError: something else than a whole number from 1.
+        OperationError: something else than an integer from 1.
     """
     if grain is not None and not is_whole(grain, 1):
         raise OperationError(
-            f"grain of ops.{operation} is not a whole number from 1",
+            f"grain of ops.{operation} is not an integer from 1",
             given=repr(grain),
             expected="about how many multiply-adds, or elements, a vertex has",
         )
@@ -172,13 +172,13 @@ def checked_shape(operation: str, shape: Any) -> tuple[int, ...]:
         own = (-1,)
     if not all(is_whole(n, 0) for n in own):
         raise OperationError(
-            f"the shape of ops.{operation} is none", given=repr(shape), expected="a tuple of whole numbers from 0"
+            f"the shape of ops.{operation} is invalid", given=repr(shape), expected="a tuple of integers from 0"
         )
     return own
 
 
 def checked_planned(operation: str, shape: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype]:
-    """The shape and dtype of what an operation is planned for.
+    """The shape and dtype of an operand in a plan.
 
     Raises:
         OperationError: a shape that is none or has no elements; something that is no dtype.

@@ -51,7 +51,7 @@ def masked(value, masks, otherwise, *, has_mask, is_causal):
 
 
 def weigh(product, *others, scale, has_bias, has_mask, is_causal):
-    """A weight before the softmax, of the product of a query and a key, a bias and what masks it."""
+    """A weight before the softmax, of the product of a query and a key, a bias and a mask."""
     own = product * scale
     if has_bias:
         own = (own + others[0]).astype(product.dtype)
@@ -69,7 +69,7 @@ def unmask(slope, *masks, has_mask, is_causal):
 
 
 class _Attention:
-    """Operands of an attention, with a dimension for all that they have in common, and what they are made of.
+    """Operands of an attention, with a dimension for all common ones, and its codelets.
 
     Weights are of shape (B, K, T, groups, S), or (B, N, T, S) without groups.
     """
@@ -109,7 +109,7 @@ class _Attention:
         self.scale = 1 / self.size**0.5 if scale is None else float(scale)
         if mask is not None and mask.dtype != np.bool_:
             raise OperationError(
-                f"mask of ops.{operation} is not of truth values",
+                f"mask of ops.{operation} is not of booleans",
                 given=mask,
                 expected="bool: what takes part; numbers to be added are a bias",
             )
@@ -168,20 +168,20 @@ class _Attention:
         return dot_general(self.graph, a, b, numbers, preferred_element_type=dtype, **self.planned, name=name)
 
     def with_keys(self, heads: Tensor, keys: Tensor, name: str) -> Tensor:
-        """Of what is like queries and what is like keys: products as weights are, in the dtype of the softmax."""
+        """Of operands like queries and like keys: products as weights are, in the dtype of the softmax."""
         return self.product(heads, keys, ((heads.ndim - 1,), (3,)), (2, 2), name, sums_dtype(self.dtype))
 
     def over_keys(self, weights: Tensor, keys: Tensor, name: str) -> Tensor:
-        """Of what is like weights and what is like keys: sums over the keys, in the shape of the queries."""
+        """Of operands like weights and like keys: sums over the keys, in the shape of the queries."""
         return self.ungrouped(self.product(weights, keys, ((weights.ndim - 1,), (1,)), (1, 2), name))
 
     def over_queries(self, weights: Tensor, heads: Tensor, name: str) -> Tensor:
-        """Of what is like weights and what is like queries: sums over the queries, in the shape of the keys."""
+        """Of operands like weights and like queries: sums over the queries, in the shape of the keys."""
         contracted = (tuple(range(2, weights.ndim - 1)), (1, 3)[: heads.ndim - 3])
         return self.of_keys(self.product(weights, heads, contracted, (1, 2), name))
 
     def masks(self) -> list[Tensor]:
-        """What says which weights there are: a mask, and the positions of queries and keys."""
+        """The conditions for weights: a mask, and the positions of queries and keys."""
         found = [] if self.mask is None else [self.mask]
         if self.is_causal:
             queries = self.graph.add_constant("queries", np.arange(self.length, dtype=np.int32))
@@ -205,12 +205,12 @@ class _Attention:
         return softmax(self.graph, logits, **self.planned)
 
     def by_products(self, by_logits: Tensor, masks: Sequence[Tensor]) -> Tensor:
-        """The gradient by the products of queries and keys."""
+        """The gradient with respect to the products of queries and keys."""
         own = functools.partial(unweigh, scale=self.scale, **self.masking)
         return self.in_own(map_of(self.graph, own, by_logits, *masks, **self.planned, name="unweigh"))
 
     def by_bias(self, by_logits: Tensor, masks: Sequence[Tensor], bias: Tensor) -> Tensor:
-        """The gradient by the bias: summed where it is broadcast."""
+        """The gradient with respect to the bias: summed where it is broadcast."""
         assert self.bias is not None
         if masks:
             own = functools.partial(unmask, **self.masking)
@@ -254,9 +254,9 @@ def dot_product_attention(
         key: (B, S, K, H); K divides N.
         value: in the same shape.
         bias: added to the products of queries and keys; broadcasts to (B, N, T, S).
-        mask: which keys a query sees; of truth values, broadcasts to (B, N, T, S).
+        mask: which keys a query sees; of booleans, broadcasts to (B, N, T, S).
         scale: of the products; 1 / sqrt(H) when left off.
-        is_causal: whether a query sees no keys beyond its own position.
+        is_causal: whether a query sees no keys beyond its position.
         grain: about how many multiply-adds, or elements, a vertex has; default: chosen by the planners.
         memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
@@ -278,7 +278,7 @@ def dot_product_attention(
 
 
 class DotProductAttentionGradient(NamedTuple):
-    """The gradients of `dot_product_attention` by its operands, each of the shape and dtype of its own.
+    """The gradients of `dot_product_attention`, each of the shape and dtype of its operand.
 
     Attributes:
         query: by the queries.
@@ -320,7 +320,7 @@ def dot_product_attention_gradient(
         bias: added to the products of queries and keys; broadcasts to (B, N, T, S).
         mask: which keys a query sees; of bool, broadcasts to (B, N, T, S).
         scale: of the products; default: 1 / sqrt(H).
-        is_causal: whether a query sees no keys beyond its own position.
+        is_causal: whether a query sees no keys beyond its position.
         grain: about how many multiply-adds, or elements, a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.

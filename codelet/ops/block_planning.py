@@ -5,9 +5,9 @@ In comes a `Work` of `blockwise.py`, out comes a `Plan`: of the blocks that are 
 rows and random numbers are works. A sum of partial results is a work as well, of one step or of several; so many are
 asked for while others are planned that only a few sizes are tried.
 
-Source: PopLibs plans products as it does convolutions (lib/poplin/ConvPlan.cpp), spreads elementwise operations evenly
-(lib/popops/ElementWise.cpp), and plans reductions by how much every tile has to reduce, then the sums of partials of
-all (lib/popops/reduction/ReductionPlan.cpp, lib/popops/Reduction.cpp); by which costs is ours.
+Source: PopLibs plans products as it does convolutions (lib/poplin/ConvPlan.cpp) and spreads elementwise operations
+evenly (lib/popops/ElementWise.cpp). It plans reductions by how much every tile has to reduce, then the sums of partials
+of all (lib/popops/reduction/ReductionPlan.cpp, lib/popops/Reduction.cpp); by which costs is ours.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def home_of_partials(work: Work, result: Result, cuts: Sequence[Cut]) -> Home:
 
 
 def _finished(target: Target, work: Work, ways: Sequence[Sequence[Cut]], steps: Sequence[Steps]) -> list[Steps]:
-    """What it takes with each of some ways, given what it takes but for sums of partial results."""
+    """The steps with each of some ways, given those without sums of partial results."""
     every: list[Steps] = [
         (replace(step, name=work.step_name(cuts)),) for cuts, (step,) in zip(ways, steps, strict=True)
     ]
@@ -75,7 +75,7 @@ def _finished(target: Target, work: Work, ways: Sequence[Sequence[Cut]], steps: 
 
 
 def _least_of_sums(target: Target, work: Work, ways: Ways) -> Any:
-    """What those steps take at least: columns."""
+    """A lower bound of those steps: columns."""
     count, moves = product_of(ways.vertices, work.summed), product_of(ways.parts, work.summed) > 1
     partial = [each for each in work.results if work.may_be_partial(each) and each.add is not None]
     outputs = [math.prod(work.axes[a].extent for a in each.axes) for each in partial]
@@ -87,7 +87,7 @@ def _least_of_sums(target: Target, work: Work, ways: Ways) -> Any:
 
 
 def _grains(work: Work, grain: int) -> tuple[int, ...]:
-    """The block of a vertex of about so many elements: all that is whole, then what is summed, from the last axis."""
+    """The block of a vertex of about so many elements: all whole axes, then the summed ones, from the last axis."""
     left = max(1, grain // math.prod(axis.extent for axis in work.axes if axis.role == "whole"))
     sizes = {a: axis.extent for a, axis in enumerate(work.axes) if axis.role == "whole"}
     for role in ("summed", "kept"):
@@ -101,7 +101,7 @@ def _grains(work: Work, grain: int) -> tuple[int, ...]:
 def _ways(target: Target, work: Work, blocks: np.ndarray, fixed: tuple[int, ...] | None) -> Iterator[Vertices]:
     """How blocks are cut into vertices: with codelets of which numbers, into what grains, and for which blocks.
 
-    All workers of a tile share one vertex; or each has its own: a share along one of the axes; or a line of the block,
+    All workers of a tile share one vertex; or each has others: a share along one of the axes; or a line of the block,
     which is asked of codelets that need no trace for it.
     """
     every = np.ones(blocks.shape[1], bool)
@@ -154,7 +154,7 @@ def _ones(blocks: np.ndarray, kept: Sequence[int]) -> np.ndarray:
 def _offers(
     target: Target, work: Work, estimates: np.ndarray, blocks: np.ndarray, fixed: tuple[int, ...] | None
 ) -> Offers:
-    """What it takes with some blocks of tiles, of which these are the estimates."""
+    """The steps with some blocks of tiles, of which these are the estimates."""
     dimensions, vertices = [(axis.name, axis.extent) for axis in work.axes], _ways(target, work, blocks, fixed)
     ways, which, place = ways_of(dimensions, blocks, vertices, target.num_tiles)
     return Offers(
@@ -182,9 +182,9 @@ def plan_work(
 
     Args:
         target: the machine.
-        work: what is done; no axis of it is empty.
+        work: the work to plan; no axis of it is empty.
         grain: about how many elements a vertex has; None for the planner to choose.
-        memory_fraction: of a tile's memory, what the operation may take.
+        memory_fraction: the fraction of a tile's memory that the operation may take.
         grains: the block of a vertex along each axis, if it is known.
     """
     fixed = grains if grain is None else _grains(work, grain)
@@ -213,14 +213,14 @@ def sum_work(
 
 @functools.lru_cache(maxsize=1024)
 def _least_of_vertex(target: Target, dtype: np.dtype, out_dtype: np.dtype, codelet: Codelet) -> float:
-    """What a vertex takes at least that adds up: nine tenths of what the small ones do, each of its form."""
+    """A lower bound of a vertex that adds up: nine tenths of the small ones', each of its form."""
     sizes = np.array([*itertools.product((2, 3, 4), (1, 2, 3, 4, 8))], np.int64).T
     own = work_costs(target, sum_work(2, 1, dtype, out_dtype, codelet), codelet, False)(sizes)
     return 0.9 * float(np.min(own.tile_cycles(target.num_workers)))
 
 
 def _least(target: Target, codelet: Codelet, dtypes: tuple[np.dtype, np.dtype], num_bytes: Any, moves: Any) -> Any:
-    """What a step takes at least whose tiles go through so many bytes each to add: no rule has more than 16 a cycle."""
+    """A lower bound of a step whose tiles read so many bytes each to add: no rule has more than 16 a cycle."""
     exchange = least_to_move(target) + num_bytes / target.exchange_bytes_per_cycle
     computed = np.maximum(_least_of_vertex(target, *dtypes, codelet), num_bytes / 16)
     return np.where(moves, exchange, 0) + target.launch_cycles + computed
@@ -229,7 +229,7 @@ def _least(target: Target, codelet: Codelet, dtypes: tuple[np.dtype, np.dtype], 
 def least_of_sums(
     target: Target, count: Any, num_outputs: int, dtypes: tuple[np.dtype, np.dtype], codelet: Codelet, moves: Any = True
 ) -> Any:
-    """What it takes at least to add up `count` partials of each of some outputs, if they are several: columns."""
+    """A lower bound of adding up `count` partials of each of some outputs, if they are several: columns."""
     num_bytes = count * num_outputs * dtypes[0].itemsize / target.num_tiles
     return np.where(count > 1, _least(target, codelet, dtypes, num_bytes, moves), 0)
 
@@ -270,9 +270,9 @@ def plan_sums(
     Args:
         target: the machine.
         asked: how many partials there are, and where they lie.
-        num_outputs: what each has partials of.
+        num_outputs: the number of results with partials.
         dtypes: of the partials, and of the sums.
-        codelet: what adds up: a field `partials` of shape (partials, outputs), and perhaps a static `dtype`.
+        codelet: adds up: a field `partials` of shape (partials, outputs), and perhaps a static `dtype`.
     """
     known = _sums_known(target, num_outputs, dtypes, codelet)
     if new := [partials for partials in dict.fromkeys(asked) if partials not in known]:
@@ -281,7 +281,7 @@ def plan_sums(
 
 
 def _in_order(places: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Ways by what they are of, then the better first."""
+    """Ways by their kinds, then the better first."""
     return np.lexsort((*places[::-1], numbers))
 
 

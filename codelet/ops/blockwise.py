@@ -1,7 +1,7 @@
-"""Block by block: what an operation does to a block of a grid of elements, and its vertices, as planned.
+"""Block by block: the function of an operation on a block of a grid of elements, and its vertices, as planned.
 
 In come the axes of a grid and a codelet with fields: each a block of a tensor that has some of the axes. A result that
-has not the axes which are summed is a part of one: what blocks find is put side by side, and added up thereafter.
+has not the axes which are summed is a part of one: the results of blocks are put side by side, and added up thereafter.
 Products, elementwise operations, reductions, norms, softmax and random numbers are of this form. `block_planning.py`
 chooses the blocks.
 """
@@ -53,8 +53,8 @@ class Field:
         name: of the codelet's parameter.
         axes: the axes that the tensor has, in its order.
         dtype: of its elements.
-        home: where it lies; None where it may lie with what reads it. See `homes.py`.
-        is_scattered: whether its elements lie apart, so that each is an edge, and a pointer, of its own.
+        home: where it lies; None where it may lie with its reader. See `homes.py`.
+        is_scattered: whether its elements lie apart, so that each has a separate edge and pointer.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Result:
     """A field that is written.
 
     Attributes:
-        name: of what the codelet returns.
+        name: of the codelet's result.
         axes: the axes that it has; without those that are summed it is partial where they are cut.
         dtype: of its elements.
         partials: dtype of partial results.
@@ -87,7 +87,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Work:
-    """What is done to a grid of elements, block by block.
+    """The function on a grid of elements, block by block.
 
     Attributes:
         name: of the compute set.
@@ -96,13 +96,13 @@ class Work:
         results: that are written.
         codelet: for a block, shared by the workers of a tile.
         worker: the same of one worker; None where `codelet` serves.
-        static: static values of both, by name. Where they take them they get `dtype`, that of what is written, and
+        static: static values of both, by name. Where they take them they get `dtype`, that of the result, and
             `partials`, that of partial results, by the first result.
-        turns: in how many turns it is done, if that many that each tile keeps pointers to the rows of its blocks.
+        turns: in how many rounds it is done, if that many that each tile keeps pointers to the rows of its blocks.
         counts_edges: whether tiles at the edges are counted too; else it is supposed that they take no longer.
-        tells_parts: whether the name of its compute set tells in how many parts it makes what is summed later, so that
-            those of sums of sums differ.
-        static_keys: tells static values apart that `==` does not, as 1 and 1.0.
+        tells_parts: whether the name of its compute set has the number of parts that are summed later, so that those of
+            sums of sums differ.
+        static_keys: distinguishes static values that `==` does not, as 1 and 1.0.
     """
 
     name: str
@@ -141,7 +141,7 @@ class Work:
 
     @property
     def is_for_all_sizes(self) -> bool:
-        """Whether its codelet is the same for all sizes, so that one trace tells what vertices of any of them take."""
+        """Whether its codelet is the same for all sizes, so that one trace gives the cost of vertices of any size."""
         ranks = [len(own.axes) for own in self.fields]
         return self.codelet.size_names(dict(self.static), ranks) is not None
 
@@ -227,11 +227,11 @@ def add_work(
 
     Args:
         graph: where.
-        work: what is done.
+        work: the work.
         cuts: of its axes, as planned.
         codelet: that of the work, or for one worker.
-        tensors: what fields are blocks of, each with its field's axes.
-        results: what is written, each with its result's axes; a partial one is not.
+        tensors: the tensors whose blocks are fields, each with its field's axes.
+        results: the tensors written, each with its result's axes; a partial one is not.
         first_tile: of the first block.
 
     Returns:

@@ -44,7 +44,7 @@ def cast(
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        x: what is cast.
+        x: the tensor to cast.
         dtype: that of the result.
         grain: about how many elements a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
@@ -81,7 +81,7 @@ def cast_gradient(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the result, of floating point.
-        x: what was cast, of floating point; only its shape and dtype are used.
+        x: the tensor that was cast, of floating point; only its shape and dtype are used.
         grain: about how many elements a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
@@ -121,7 +121,7 @@ def select(
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        predicate: which; what is not of truth values is true where it is not 0.
+        predicate: which; a number that is no boolean is true where it is not 0.
         on_true: tensor or number.
         on_false: tensor or number.
         grain: about how many elements a vertex has; default: chosen by the planner.
@@ -139,7 +139,7 @@ def select(
 
 
 class SelectGradient(NamedTuple):
-    """The gradients of `select` by its values, each of the shape and dtype of its own; None for numbers.
+    """The gradients of `select`, each of the shape and dtype of its operand; None for numbers.
 
     Attributes:
         on_true: by those where the predicate is true.
@@ -175,8 +175,8 @@ def select_gradient(
         name: of the scope.
 
     Returns:
-        The gradients by `on_true` and `on_false`, each of its shape and dtype; None for numbers, and for tensors that
-        are not of floating point.
+        The gradients with respect to `on_true` and `on_false`, each of its shape and dtype; None for numbers, and for
+        tensors that are not of floating point.
 
     Raises:
         OperationError: shapes that do not fit.
@@ -208,7 +208,7 @@ def _checked_cases(name: str, graph: Graph, which: Tensor, cases: tuple[Tensor, 
         raise OperationError(
             f"ops.{name} cannot choose among {len(cases)} cases by this",
             given=which,
-            expected="truth values for at most two, else int32",
+            expected="booleans for at most two, else int32",
         )
 
 
@@ -225,7 +225,7 @@ def select_n(
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        which: the number of the case: int32, or truth values where there are two.
+        which: the number of the case: int32, or booleans where there are two.
         cases: tensors of one dtype.
         grain: about how many elements a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
@@ -311,7 +311,7 @@ def clamp(
     Args:
         graph: where its compute set is added, in a scope of its name.
         low: tensor of the dtype of `x`, or number.
-        x: what is bounded.
+        x: the tensor to clamp.
         high: as `low`.
         grain: about how many elements a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
@@ -329,11 +329,11 @@ def clamp(
 
 
 class ClampGradient(NamedTuple):
-    """The gradients of `clamp` by its operands, each of the shape and dtype of its own; None for numbers.
+    """The gradients of `clamp`, each of the shape and dtype of its operand; None for numbers.
 
     Attributes:
         low: by the lower bound.
-        x: by what was bounded.
+        x: with respect to the clamped tensor.
         high: by the upper bound.
     """
 
@@ -360,14 +360,14 @@ def clamp_gradient(
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the result.
         low: the lower bound: a tensor of the dtype of `x`, or a number.
-        x: what was bounded.
+        x: the clamped tensor.
         high: the upper bound, like `low`.
         grain: about how many elements a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Returns:
-        The gradients by `low`, `x` and `high`, each of its shape and dtype; None for numbers.
+        The gradients with respect to `low`, `x` and `high`, each of its shape and dtype; None for numbers.
 
     Raises:
         OperationError: shapes or dtypes that do not fit.

@@ -1,7 +1,8 @@
-"""What convolutions are given, checked; and their operands seen as those of one kind of convolution.
+"""The arguments of convolutions, checked; and their operands seen as those of one kind of convolution.
 
-The gradient by the input is a convolution of the cotangent, among zeros where there are strides, with the kernel
-reversed; the gradient by the kernel one of the input, channels as batch, with the cotangent for the kernel.
+The gradient with respect to the input is a convolution of the cotangent, among zeros where there are strides, with the
+kernel reversed; the gradient with respect to the kernel one of the input, channels as batch, with the cotangent for the
+kernel.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Sizes:
     """A convolution as `lax.conv_general_dilated` is given it, checked; shapes by the order of their dimensions.
 
     Attributes:
-        numbers: which dimension is what.
+        numbers: the roles of dimensions.
         image: (batch, channels, field).
         kernel: (results, channels of a group, taps).
         out: (batch, results, field).
@@ -83,7 +84,7 @@ class Sizes:
 def _checked_groups(name: str, what: str, count: Any) -> int:
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise OperationError(
-            f"{what} of ops.{name} is not a whole number from 1",
+            f"{what} of ops.{name} is not an integer from 1",
             given=repr(count),
             expected="how many groups there are",
         )
@@ -105,7 +106,7 @@ def checked_sizes(
     """The sizes of a convolution.
 
     Raises:
-        OperationError: what does not fit.
+        OperationError: arguments that do not fit.
     """
     given, rank = f"{lhs_shape} by {rhs_shape}", len(lhs_shape) - 2
     if rank < 0 or len(rhs_shape) != rank + 2:
@@ -166,7 +167,7 @@ class Seen:
 
     Attributes:
         own: its sizes.
-        x: the image, padded by what the windows reach.
+        x: the image, padded by the reach of the windows.
         w: the kernels.
         order: of (batch, groups, results, field), as the results are stored.
         shape: of the results as they are returned.
@@ -217,7 +218,7 @@ def _image_split(tensor: Tensor, spec: Sequence[int], sizes: Sizes) -> Tensor:
 
 
 def _stored(spec: Sequence[int], roles: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The order in which dimensions are stored, by the dimensions of each in the order of an array's own."""
+    """The order in which dimensions are stored, by the dimensions of each in the order of the array."""
     return tuple(own for d in range(len(spec)) for own in roles[list(spec).index(d)])
 
 

@@ -61,7 +61,7 @@ _POSITIONS = 64
 
 
 def _kinds_of(grains: ByRole) -> np.ndarray:
-    """What vertices of some grains make: the numbers of kinds."""
+    """The results of vertices of some grains: the numbers of kinds."""
     patches = functools.reduce(np.multiply, grains.fields, 1) > 1
     return np.where(patches, 0, np.where((grains.batch == 1) & (grains.out_channels == 1), 2, 1))
 
@@ -93,7 +93,7 @@ def _ways(blocks: np.ndarray, alone: np.ndarray, workers: int) -> Iterator[Verti
 
 
 def offers(target: Target, own: Convolved, grain: int | None, memory: int, priced: int = _PRICED) -> Offers:
-    """The ways to cut a convolution, those of the least estimates, and what they take.
+    """The ways to cut a convolution, those of the least estimates, and their costs.
 
     Args:
         target: the machine.
@@ -129,7 +129,7 @@ def offers(target: Target, own: Convolved, grain: int | None, memory: int, price
 
 
 def _in_turns(own: Convolved) -> Iterator[list[tuple[str, int, Convolved]]]:
-    """A convolution in ever more turns: what may be cut into them, into how many, and the convolution of one turn."""
+    """A convolution in ever more rounds: the dimension to cut, into how many, and the convolution of one round."""
     extents = {"batch": own.batch, "groups": own.groups, "out_channels": own.out_channels}
     turns, most = 1, max(extents.values())
     while turns < most:
@@ -145,15 +145,15 @@ def plan_convolved(
 ) -> Plan:
     """How a convolution is spread over the tiles of a machine: the same plan for the same sizes.
 
-    Where the blocks of all tiles do not fit their memory at once, it is done in turns, each of a part of the batch, the
-    groups or the output channels; where that does not help, or a grain is given, the plan is the one that takes least
-    memory of all.
+    Where the blocks of all tiles do not fit their memory at once, it is done in rounds, each of a part of the batch,
+    the groups or the output channels; where that does not help, or a grain is given, the plan is the one that takes
+    least memory of all.
 
     Args:
         target: the machine.
         own: the convolution.
         grain: about how many multiply-adds a vertex has; None for the planner to choose.
-        memory_fraction: of a tile's memory, what the operation may take.
+        memory_fraction: the fraction of a tile's memory that the operation may take.
     """
     if not own.results or not own.summed or not any(all(p.taps for p in phase) for phase in own.phases):
         return Plan(str(own), (), ())

@@ -1,7 +1,8 @@
-"""What convolutions take: the cycles of one way to cut them, and an estimate of all ways at once.
+"""The cost of convolutions: the cycles of one way to cut them, and an estimate of all ways at once.
 
-A tile receives what others read too, of its patch of the field and of its kernels; what it alone reads lives there. The
-estimates are arrays, over all combinations of cuts, with rates that a few vertices of the target give.
+A tile receives elements that others read too, of its patch of the field and of its kernels; elements that it alone
+reads live there. The estimates are arrays, over all combinations of cuts, with rates that a few vertices of the target
+give.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ def _in_words(length: Any, of_word: int) -> Any:
 
 
 def _moved(own: Convolved, blocks: ByRole, over: ByRole, word_bytes: int) -> OperandElements:
-    """What a tile has, by the sizes of its blocks and over how many tiles each dimension is cut: numbers or arrays."""
+    """The operands of a tile, by the sizes of its blocks and over how many tiles each dimension is cut: numbers or
+    arrays.
+    """
     of_word = max(1, word_bytes // own.dtype.itemsize)
     images = blocks.groups * blocks.batch * blocks.in_channels
     there, alone = images, images
@@ -88,7 +91,7 @@ def _moved(own: Convolved, blocks: ByRole, over: ByRole, word_bytes: int) -> Ope
 
 
 def _types(own: Convolved, kind: Kind, grains: ByRole) -> dict[str, tuple[tuple[Any, ...], np.dtype]]:
-    """The shapes of the fields of vertices; what a product of matrices sums over is as one dimension."""
+    """The shapes of the fields of vertices; the dimensions that a product of matrices sums over are as one."""
     if kind == "patch":
         reaches = (f.reach(n, k) for f, n, k in zip(own.fields, grains.fields, grains.kernel, strict=True))
         window: tuple[Any, ...] = (grains.in_channels, *reaches)
@@ -120,7 +123,8 @@ def _ways_of_phase(ways: Ways, phase: Sequence[Phase]) -> Ways:
 def price(
     target: Target, own: Convolved, ways: Ways, which: np.ndarray
 ) -> tuple[StepCost, OperandElements, np.ndarray]:
-    """What the products of a convolution take, what a tile has, and how many partial sums each result has: columns.
+    """The cost of the products of a convolution, the operands of a tile, and how many partial sums each result has:
+    columns.
 
     Args:
         target: the machine.
@@ -165,10 +169,10 @@ def price(
 
 
 class _TileRates(NamedTuple):
-    """What a product takes on a tile, about: cycles.
+    """The cycles of a product on a tile, about.
 
     Attributes:
-        channels: what a pass of the matrix unit sums over, and makes results of.
+        channels: the numbers that a pass of the matrix unit sums over, and makes results of.
         of_pass: each pass.
         of_position: each position of a pass.
         of_dot: each dot product of channels on the vector unit.
@@ -257,7 +261,7 @@ def _sizes(target: Target, own: Convolved, grains: Blocks | None) -> list[list[i
 def estimates(
     target: Target, own: Convolved, grains: Blocks | None, memory: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The blocks of all ways, what each takes about, and what it takes at least to compute."""
+    """The blocks of all ways, an estimate of each, and a lower bound of its compute."""
     sizes = _sizes(target, own, grains)
     grid, counts = combined([extent for _, extent in own.dimensions], sizes, target.num_tiles)
     blocks, over, rates = parts_of(list(grid)), parts_of(list(counts)), _rates(target, own.dtype, own.partials)

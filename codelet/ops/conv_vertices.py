@@ -85,7 +85,7 @@ def _add_zeros(graph: Graph, own: Convolved, phase: Sequence[Phase], out: Tensor
 
 
 def _add_at_once(graph: Graph, seen: Seen, plan: Plan, out: Tensor) -> None:
-    """The vertices of a convolution, or of a turn of it, of results as they are stored."""
+    """The vertices of a convolution, or of an iteration of it, of results as they are stored."""
     own = seen.own
     back = [seen.order.index(d) for d in range(out.ndim)]
     kind, codelets = codelets_named(plan.detail("codelet"))
@@ -130,7 +130,7 @@ def add_planned(graph: Graph, seen: Seen, plan: Plan, memory_fraction: float = M
         graph: where.
         seen: the convolution.
         plan: of `plan_convolved`.
-        memory_fraction: of a tile's memory, what the plan of a last turn of fewer results may take.
+        memory_fraction: the fraction of a tile's memory for the plan of a last round of fewer results.
     """
     follow(plan)
     result = graph.add_variable("out", seen.shape, seen.own.out_dtype)

@@ -65,15 +65,15 @@ def conv_general_dilated(
         graph: where its compute sets are added, in a scope of its name.
         lhs: the image.
         rhs: the kernels, of the same dtype.
-        window_strides: by how many elements windows move; one for all dimensions, or 1 when left off.
+        window_strides: by how many elements windows move; one for all dimensions, default: or 1.
         padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each spatial dimension, negative to cut off.
         lhs_dilation: by how many positions elements of the image are apart, zeros between them.
         rhs_dilation: by how many elements the taps of a kernel are apart.
-        dimension_numbers: which dimension is what, as `lax.conv_dimension_numbers` takes them; NCHW when left off.
-        feature_group_count: groups of channels, each with kernels of its own.
-        batch_group_count: groups of the batch, each with kernels of its own.
-        preferred_element_type: dtype of the results; the operands' when left off.
-        partials: dtype of partial sums; float32 for floating point of 16 bits when left off, else the results'.
+        dimension_numbers: the roles of dimensions, as `lax.conv_dimension_numbers` takes them; default: NCHW.
+        feature_group_count: groups of channels, each with separate kernels.
+        batch_group_count: groups of the batch, each with separate kernels.
+        preferred_element_type: dtype of the results; default: the operands'.
+        partials: dtype of partial sums; default: float32 for floating point of 16 bits, else the results'.
         grain: about how many multiply-adds a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
@@ -132,7 +132,7 @@ def plan_conv(
         rhs: the shape of the kernels.
         window_strides: by how many elements windows move, along each dimension; one number for all.
         padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension.
-        of: what is planned: `conv_general_dilated`, `conv_input_gradient` or `conv_kernel_gradient`.
+        of: the operation to plan: `conv_general_dilated`, `conv_input_gradient` or `conv_kernel_gradient`.
         dtype: of both operands.
         lhs_dilation: distance between neighbours of the image, along each dimension; default: 1.
         rhs_dilation: distance between neighbours of the kernels, along each dimension; default: 1.
@@ -216,7 +216,7 @@ def conv_input_gradient(
             "NCHW") and its like.
         feature_group_count: into how many groups the channels are divided.
         batch_group_count: into how many groups the batch is divided.
-        preferred_element_type: dtype of the gradient; the operands' when left off.
+        preferred_element_type: dtype of the gradient; default: the operands'.
         partials: dtype of partial sums.
         grain: about how many multiply-adds a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
@@ -284,7 +284,7 @@ def conv_kernel_gradient(
             "NCHW") and its like.
         feature_group_count: into how many groups the channels are divided.
         batch_group_count: into how many groups the batch is divided.
-        preferred_element_type: dtype of the gradient; the operands' when left off.
+        preferred_element_type: dtype of the gradient; default: the operands'.
         partials: dtype of partial sums.
         grain: about how many multiply-adds a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.

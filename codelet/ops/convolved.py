@@ -1,8 +1,8 @@
-"""A convolution to be planned: its sizes, what can be cut, and the codelets that its vertices run.
+"""A convolution to be planned: its sizes, its dimensions, and the codelets that its vertices run.
 
-All convolutions and their gradients are one: out[n, g, f, y] is the sum over channels c and taps of
-x[n, g, c, window of y] * w[g, f, c, tap]. A vertex makes a patch of the results, with the halo of the field that it
-reads; or results at one position, a matrix product over channels and taps together; or one result.
+All convolutions and their gradients are one. out[n, g, f, y] is the sum over channels c and taps of x[n, g, c, window
+of y] * w[g, f, c, tap]. A vertex makes a patch of the results, with the halo of the field that it reads; or results at
+one position, a matrix product over channels and taps together; or one result.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Convolved:
         in_channels: c of a group.
         fields: the spatial dimensions.
         dtype: of both operands.
-        partials: what is summed in.
+        partials: the dtype of sums.
         out_dtype: of the results.
     """
 
@@ -83,7 +83,9 @@ class Convolved:
 
     @property
     def dimensions(self) -> tuple[tuple[str, int], ...]:
-        """What can be cut, in the order in which blocks follow one another on tiles; results of one phase."""
+        """The dimensions that can be cut, in the order in which blocks follow one another on tiles; results of one
+        phase.
+        """
         names = _axis_names(self.rank)
         fields = [(f"field {name}", max((p.count for p in own.phases), default=0)) for name, own in self._named(names)]
         kernel = [(f"kernel {name}", max((p.taps for p in own.phases), default=0)) for name, own in self._named(names)]
@@ -110,7 +112,7 @@ def _axis_names(rank: int) -> list[str]:
 
 
 class ByRole(NamedTuple):
-    """Numbers along the dimensions of a convolution, by what they are."""
+    """Numbers along the dimensions of a convolution, by their roles."""
 
     groups: Any
     batch: Any
@@ -121,7 +123,7 @@ class ByRole(NamedTuple):
 
 
 def parts_of(values: Sequence[Any]) -> ByRole:
-    """Numbers in the order of `Convolved.dimensions` by what they are."""
+    """Numbers in the order of `Convolved.dimensions` by their roles."""
     rank = (len(values) - 4) // 2
     groups, batch, *rest = values
     *between, out_channels = rest
@@ -184,7 +186,7 @@ CODELETS: dict[Kind, Pair] = {
 
 
 def codelets_named(name: object) -> tuple[Kind, Pair]:
-    """What the vertices of codelets of a name make, and these."""
+    """The results of the vertices of codelets of a name, and these."""
     return next((kind, own) for kind, own in CODELETS.items() if own.shared.name == name)
 
 

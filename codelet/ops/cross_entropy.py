@@ -76,9 +76,9 @@ def _rows(
         )
     if not of_classes and labels.dtype != logits.dtype:
         raise OperationError(
-            f"labels of ops.{operation} are neither whole numbers nor like the logits",
+            f"labels of ops.{operation} are neither integers nor like the logits",
             given=labels,
-            expected=f"{logits.dtype}, or whole numbers",
+            expected=f"{logits.dtype}, or integers",
         )
     alike = () if of_classes else (labels,)
     rows = Rows(graph, (own,), logits, *alike, grain=checked_grain(operation, grain), memory_fraction=share)

@@ -1,7 +1,7 @@
-"""Running sums, products, largest and smallest along an axis, as `jax.lax` has them: `cumsum` and its like.
+"""Prefix sums, products, largest and smallest along an axis, as `jax.lax` has them: `cumsum` and its like.
 
-Rows are whole; or, where they are fewer than the tiles and their length has a divisor, blocks: within each block first,
-then over the blocks' last elements, then each block takes on what all before it come to.
+Rows are whole; or blocks, where lines are fewer than the tiles and their length has a divisor. Then it is done first
+within each block, then over the blocks' last elements, then each block takes on the total of all before it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RUNNING = {
 
 
 def _identity(operation: str, dtype: Any) -> Any:
-    """What changes nothing."""
+    """The neutral element."""
     if operation in ("cumsum", "cumprod"):
         return 0 if operation == "cumsum" else 1
     sign = -1 if operation == "cummax" else 1
@@ -50,7 +50,7 @@ def run_rows(x, *, operation, axes, reverse):
 
 @both
 def run_before(x, *, operation, axes, reverse):
-    """What all elements before each of a row come to."""
+    """The total of all elements before each of a row."""
     (axis,) = axes
     inclusive = RUNNING[operation][0](x, axis=axis, reverse=reverse)
     first = jnp.full_like(lax.slice_in_dim(x, 0, 1, axis=axis), _identity(operation, x.dtype))
@@ -60,7 +60,7 @@ def run_before(x, *, operation, axes, reverse):
 
 @both
 def take_on(x, before, *, operation, axes):
-    """Running results of blocks with what comes before each block."""
+    """Running results of blocks with the totals before each block."""
     return RUNNING[operation][1](x, jnp.broadcast_to(jnp.expand_dims(before, axes), x.shape))
 
 
@@ -146,11 +146,11 @@ def cumsum(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "cumsum",
 ) -> Tensor:
-    """Running sums along an axis, as `jax.lax.cumsum`.
+    """Prefix sums along an axis, as `jax.lax.cumsum`.
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
-        x: what is summed.
+        x: the tensor to sum.
         axis: along which axis.
         reverse: whether from the last element on.
         grain: about how many elements a vertex has; whole blocks at least.
@@ -245,7 +245,7 @@ def cumprod_gradient(
     Args:
         graph: where its compute set is added, in a scope of its name.
         cotangent: like the result.
-        x: of floating point: what was multiplied.
+        x: of floating point: the tensor that was multiplied.
         axis: along which axis.
         reverse: whether from the last element on.
         grain: about how many elements a vertex has; whole rows at least.

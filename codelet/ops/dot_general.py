@@ -75,17 +75,17 @@ def dot_general(
         a: the left operand.
         b: the right operand, of the same dtype.
         dimension_numbers: ((contracted of a, contracted of b), (batch of a, batch of b)).
-        preferred_element_type: dtype of the results; the operands' when left off.
-        partials: dtype of partial sums; float32 for floating point of 16 bits when left off, else the results'.
+        preferred_element_type: dtype of the results; default: the operands'.
+        partials: dtype of partial sums; default: float32 for floating point of 16 bits, else the results'.
         grain: about how many multiply-adds a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
-        codelets: what it is made of.
-        like: a tensor of the results' shape that is read together with them, as a parameter with its gradient: where it
-            pays, they are made on the tiles on which it lies.
+        codelets: the codelets of its vertices.
+        like: a tensor of the results' shape that is read together with them, as a parameter with its gradient. Where it
+            pays, they are made on its tiles.
         name: of the scope.
 
     Returns:
-        The results: batch dimensions, then what is left of a, then of b.
+        The results: batch dimensions, then the rest of a, then of b.
 
     Raises:
         OperationError: dimensions or dtypes that do not fit.
@@ -108,14 +108,14 @@ def dot_general(
 
 
 def dimension(role: Role, number: int, extent: int) -> Dimension:
-    """A dimension, named by what it does, and where there are several that do it by their number."""
+    """A dimension, named by its role, and where there are several of one role by their number."""
     return Dimension(role if not number else f"{role}{number + 1}", role, extent)
 
 
 def _as_product(
     graph: Graph, a: Tensor, b: Tensor, numbers: Any, out_dtype: Any, partials: Any, name: str
 ) -> tuple[tuple[Tensor, Tensor], Product, tuple[int, ...]]:
-    """The operands as (batch, rows, summed) and (batch, summed, columns), what is made of them, and its shape."""
+    """The operands as (batch, rows, summed) and (batch, summed, columns), the product, and its shape."""
     check_tensors(name, graph, a=a, b=b)
     dtype = check_same_dtype(name, a=a, b=b)
     (left, right), (left_batch, right_batch) = _checked_numbers(name, a, b, numbers)
@@ -142,7 +142,7 @@ def _as_product(
 
 
 def _in_digits(operands: tuple[Tensor, Tensor], summed: Any, batch: Any) -> tuple[tuple[Tensor, Tensor], Any, Any]:
-    """Operands with a dimension for each digit of what is summed over, where one of them steps in mixed radix there.
+    """Operands with a dimension for each digit of the summed dimension, where one of them steps in mixed radix there.
 
     So does an image of channels last that is flattened as of channels first. A part of such a dimension is no slice.
     """
@@ -244,12 +244,12 @@ def _add_product(graph: Graph, a: Tensor, b: Tensor, out: Tensor, own: Product, 
 
 
 def _inverse(order: Sequence[int]) -> list[int]:
-    """The order that puts back what an order has moved."""
+    """The inverse of an order."""
     return sorted(range(len(order)), key=lambda d: order[d])
 
 
 class ProductGradient(NamedTuple):
-    """The gradients of a product by its operands, each of the shape and dtype of its own.
+    """The gradients of a product, each of the shape and dtype of its operand.
 
     Attributes:
         a: by the left operand.
@@ -285,7 +285,7 @@ def dot_general_gradient(
         name: of the scope.
 
     Returns:
-        The gradients by a and by b, each of its operand's shape and dtype.
+        The gradients with respect to a and by b, each of its operand's shape and dtype.
 
     Raises:
         OperationError: dimensions, shapes or dtypes that do not fit.

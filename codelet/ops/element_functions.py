@@ -1,7 +1,7 @@
 """Elementwise functions as codelets: a function of single elements, made one of blocks of elements.
 
-In comes what a user gives `ops.map`: a function, and for each of its parameters the dtype of a tensor, or a number. Out
-come codelets of blocks, the same object for the same function as long as what it captures is the same
+In comes a function that a user gives `ops.map`, and for each of its parameters the dtype of a tensor, or a number. Out
+come codelets of blocks, the same object for the same function as long as its captured values are the same
 (`codelet/tracing/captured.py`), so that nothing is traced or planned twice.
 """
 
@@ -36,15 +36,16 @@ class ElementFunction:
     """A function of single elements.
 
     Attributes:
-        operation: what it is given to, for what is told.
-        name: its own.
-        key: what tells it from others, and from itself at other times.
+        operation: its operation, for errors.
+        name: of the function.
+        key: distinguishes it from others, and from itself at other times.
         dtypes: of its parameters; None for numbers.
-        number_keys: what tells the numbers among its parameters apart.
+        number_keys: distinguish the numbers among its parameters.
         settings: of JAX.
         numbers: the numbers, by position.
-        given: the function as it was given, which is what a file names.
-        held: the function as it was given, with what it captures, which keeps alive what `key` names by identity.
+        given: the function as it was given, which a file names.
+        held: the function as it was given, with its captured values, which keeps alive the objects that `key` names by
+            identity.
     """
 
     operation: str
@@ -86,9 +87,9 @@ def element_function(operation: str, function: Any, operands: Sequence[Tensor | 
     """A function of single elements, as it is now.
 
     Args:
-        operation: what it is given to, for what is told.
+        operation: its operation, for errors.
         function: any that JAX traces.
-        operands: what its parameters are given.
+        operands: the arguments of its parameters.
     """
     numbers = {k: own for k, own in enumerate(operands) if not isinstance(own, Tensor)}
     dtypes = tuple(own.dtype if isinstance(own, Tensor) else None for own in operands)
@@ -97,7 +98,7 @@ def element_function(operation: str, function: Any, operands: Sequence[Tensor | 
 
 @functools.lru_cache(maxsize=1024)
 def result_types(own: ElementFunction) -> tuple[Any, tuple[np.dtype, ...]]:
-    """The structure of what a function returns, and the dtypes of its leaves.
+    """The structure of a function's result, and the dtypes of its leaves.
 
     Raises:
         OperationError: it fails for single elements, or gives more than one of each.
@@ -135,7 +136,9 @@ def is_smooth(dtype: np.dtype | None) -> bool:
 
 
 def _slopes(own: ElementFunction, given: tuple[bool, ...], *elements: Any) -> list[Any]:
-    """The gradients by the smooth of a function's elements, from cotangents of those of its results that are given."""
+    """The gradients with respect to the smooth of a function's elements, from cotangents of those of its results that
+    are given.
+    """
     cotangents, elements = elements[: sum(given)], elements[sum(given) :]
     dtypes = [dtype for dtype in own.dtypes if dtype is not None]
     smooth = [k for k, dtype in enumerate(dtypes) if is_smooth(dtype)]
@@ -164,13 +167,13 @@ def _over_block(
 
 @dataclass(frozen=True)
 class _CodeletResults:
-    """What the codelets of a function of elements give: its results, or some of its slopes.
+    """The results of the codelets of a function of elements: its results, or some of its gradients.
 
     Attributes:
         own: the function.
         given: of which of its results there are cotangents: these are the first fields. None for the results.
         picked: which slopes.
-        num_in_place: how many first fields what they give takes the place of; none where it is written elsewhere.
+        num_in_place: how many first fields the results take the place of; none where it is written elsewhere.
     """
 
     own: ElementFunction
@@ -272,8 +275,8 @@ class Slopes(NamedTuple):
     """The gradients of a function by its smooth operands.
 
     Attributes:
-        codelets: what gives those that are neither fields nor like others; None where there are none.
-        dtypes: of what they give.
+        codelets: make those that are neither fields nor like others; None where there are none.
+        dtypes: of the results.
         sources: of each gradient: ("field", k) where it is a field as it is, else ("result", k) of the codelet; or
             ("nothing", 0) where the results do not vary with the operand.
     """
@@ -285,7 +288,7 @@ class Slopes(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def slopes_of(own: ElementFunction, given: tuple[bool, ...]) -> Slopes:
-    """The gradients by the smooth operands of a function, from the cotangents of some of its results.
+    """The gradients with respect to the smooth operands of a function, from the cotangents of some of its results.
 
     Args:
         own: the function.

@@ -1,7 +1,7 @@
 """The layout of an elementwise operation: which dimensions its operands share, as few as their broadcasting allows.
 
-In come tensors; out come the dimensions of their results, in the order in which the largest operand lies in memory,
-with neighbours made one wherever every operand has both or neither and has them as one in memory; and views of the
+In come tensors; out come the dimensions of their results, in the order in which the largest operand lies in memory.
+Neighbours are made one wherever every operand has both or neither and has them as one in memory; and views of the
 operands by these dimensions, without those along which they are the same.
 
 Operands that lie on the tiles in blocks of two dimensions do so along no dimension that is both: there is another
@@ -62,18 +62,18 @@ class Layout:
 
     @property
     def lying(self) -> tuple[int, ...]:
-        """The shape in which results lie, of no merged dimensions: a window over one of them is then told."""
+        """The shape in which results lie, of no merged dimensions, as a window over one of them asks for."""
         return tuple(self.shape[d] for d in self.order)
 
     def unmerged(self, made: Tensor) -> Tensor:
-        """What lies by the merged dimensions, in the layout's shape."""
+        """A tensor by the merged dimensions, in the layout's shape."""
         view = made.reshape(self.lying)
         view = view.transpose([self.order.index(d) for d in sorted(self.order)]) if self.order else view
         return view.reshape(self.shape)
 
 
 def _has(tensor: Tensor, rank: int, d: int, spread: bool = False) -> bool:
-    """Whether a tensor has a dimension of what it is broadcast to; `spread` also where it is a view of one element."""
+    """Whether a tensor has a dimension of its broadcast shape; `spread` also where it is a view of one element."""
     own = d - (rank - tensor.ndim)
     if own < 0 or tensor.shape[own] == 1:
         return False
@@ -82,7 +82,7 @@ def _has(tensor: Tensor, rank: int, d: int, spread: bool = False) -> bool:
 
 
 def _stride(tensor: Tensor, rank: int, d: int) -> int | None:
-    """The stride of a tensor along a dimension of what it is broadcast to; None where it has no one."""
+    """The stride of a tensor along a dimension of its broadcast shape; None where it has no one."""
     own = d - (rank - tensor.ndim)
     return tensor.index.strides[own] if own >= 0 and tensor.index.is_strided else None
 
@@ -91,7 +91,7 @@ def broadcast_shape(operation: str, tensors: Sequence[Tensor]) -> tuple[int, ...
     """The shape to which tensors are broadcast.
 
     Args:
-        operation: for what is told.
+        operation: for errors.
         tensors: one at least.
 
     Raises:
@@ -120,7 +120,7 @@ def layouts(operation: str, tensors: Sequence[Tensor]) -> list[Layout]:
     """The layouts of tensors that are broadcast to one another: of as few dimensions as can be, and as they lie.
 
     Args:
-        operation: for what is told.
+        operation: for errors.
         tensors: one at least.
 
     Raises:

@@ -1,6 +1,6 @@
 """Elementwise operations: `map` of any function of elements over broadcast tensors, and its gradient.
 
-What only looks at elements otherwise is a view, and costs nothing: `Tensor.broadcast_to`, `reshape`, `transpose`.
+Looking at elements in another way is a view, and costs nothing: `Tensor.broadcast_to`, `reshape`, `transpose`.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def map_in_place(
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        function: any that JAX traces: of one element of each operand, to what the first of them hold after.
-        several: lists of operands, as of `map`. What is changed has the shape of the results, and names no element
+        function: any that JAX traces: from one element of each operand to the new values of the first of them.
+        several: lists of operands, as of `map`. A changed operand has the shape of the results, and names no element
             twice.
         num_changed: how many first operands of each list are changed.
         grain: about how many elements a vertex has; default: chosen by the planner.
@@ -163,14 +163,14 @@ def map_gradient(
 ) -> tuple[Tensor | None, ...]:
     """The gradients of a `map` by its operands, as `jax.vjp` gives them.
 
-    Where an operand is broadcast its gradient is summed: by each vertex over its own block, then over all blocks.
+    Where an operand is broadcast its gradient is summed: by each vertex over its block, then over all blocks.
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
-        function: what was mapped.
+        function: the function that was mapped.
         cotangents: of the results, in their structure and shape; None for one that nothing depends on, or that is no
             number of floating point.
-        operands: what it was mapped over.
+        operands: the operands that it was mapped over.
         grain: about how many elements a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
@@ -262,7 +262,7 @@ def _checked(
 
 
 def map_text(operands: Sequence[Any]) -> list[str]:
-    """Operands in what is told."""
+    """Operands in errors."""
     return [f"{own!r:.40}" for own in operands]
 
 

@@ -34,7 +34,7 @@ def filled(*, shape, value, dtype):
 
 @codelet(workers=6, issue="assembly")
 def counted(first, *, size, dtype):
-    """Whole numbers one after another, from a first."""
+    """Integers one after another, from a first."""
     return (lax.iota(jnp.int32, size) + first).astype(dtype)
 
 
@@ -51,7 +51,7 @@ def add_filled(graph: Graph, out: Tensor, value: bool | complex, grain: int | No
 
     Args:
         graph: where.
-        out: what is written.
+        out: the tensor to write.
         value: the number.
         grain: about how many elements a vertex has; default: spread evenly over the tiles.
     """
@@ -83,7 +83,7 @@ def fill(
         graph: where its compute set is added, in a scope of its name.
         shape: of the array.
         value: a number.
-        dtype: of the array; the number's when left off.
+        dtype: of the array; default: the number's.
         grain: about how many elements a vertex has; default: spread evenly over the tiles.
         name: of the scope.
 
@@ -125,7 +125,7 @@ def iota(
     grain: int | None = None,
     name: str = "iota",
 ) -> Tensor:
-    """Whole numbers from 0 along an axis, as `jax.lax.broadcasted_iota`; along the others the result is a view.
+    """Integers from 0 along an axis, as `jax.lax.broadcasted_iota`; along the others the result is a view.
 
     Args:
         graph: where its compute set is added, in a scope of its name.

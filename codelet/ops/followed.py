@@ -1,10 +1,10 @@
 """Which plans an operation follows: an operation of several steps, each planned, has the sum of their plans.
 
-Where vertices are added as planned, `follow` says so. `plan_operation` builds an operation in a graph of its own, and
-puts together what was followed meanwhile: one way to ask for the plan of any operation.
+Where vertices are added as planned, `follow` says so. `plan_operation` builds an operation in a separate graph, and
+puts together the plans that were followed meanwhile: one way to ask for the plan of any operation.
 
-A known weakness: the steps of an operation are planned in their order, each knowing what those before it have left
-where. What is cheapest for one may cost the next more than it has saved: `var_gradient`, `max_gradient`,
+A known weakness: the steps of an operation are planned in their order, each knowing where those before it have left
+their results. The cheapest plan for one may cost the next more than it has saved. `var_gradient`, `max_gradient`,
 `layer_norm_gradient` and `lstm_cell` of some tens of elements take up to a fifth more than by some given grains.
 """
 
@@ -46,7 +46,7 @@ def plan_operation(target: Target, operation: Callable[..., Any], *operands: Any
         options: its other arguments.
 
     Returns:
-        The plan, whose `parts` are those of what it consists of.
+        The plan, whose `parts` are those of its operations.
 
     Raises:
         OperationError: a target that is no machine, or operands that the operation refuses.

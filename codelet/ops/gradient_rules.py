@@ -1,4 +1,5 @@
-"""Rules of gradients: what `cl.gradient` adds for an operation as a whole, in place of adjoints of its vertices.
+"""Rules of gradients: the operations that `cl.gradient` adds for an operation as a whole, in place of adjoints of its
+vertices.
 
 A rule is given a call, and the cotangents of its results. It adds operations, and gives the gradients by arguments; or
 None where it does not apply: it names every argument that it understands.
@@ -62,10 +63,10 @@ class OperationCall:
     """A call of an operation, as its gradient sees it.
 
     Attributes:
-        given: the arguments as they were given, by name: what tensors among them hold may be gone.
+        given: the arguments as they were given, by name: the values of tensors among them may be gone.
         value: an argument with its tensors as they were before the call.
-        result: what it returned, as it was after it; a function, as `value` is, since that may have to be kept.
-        intermediates: what it noted that it made on the way, by name, as it was after it; a function likewise.
+        result: the returned value, as it was after it; a function, as `value` is, since that may have to be kept.
+        intermediates: the intermediates that it noted, by name, as they were after it; a function likewise.
         cotangents: of the results, in their structure; None for one that nothing depends on, or that is not of floats.
         wanted: the arguments by whose tensors, all of an argument together, gradients are wanted.
     """
@@ -91,14 +92,15 @@ def rule_of(operation: Operation) -> Rule | None:
 
 
 def operation(function: Any = None, *, gradient: Rule | None = None) -> Any:
-    """A function of a graph, and of what follows, as an operation: graphs remember its calls, as those of `cl.ops`.
+    """A function of a graph, and of further arguments, as an operation: graphs remember its calls, as those of
+    `cl.ops`.
 
     Args:
         function: adds vertices, and returns tensors, in any pytree.
-        gradient: what `cl.gradient` adds for a call in place of adjoints of its vertices: from a graph and the call to
-            the gradients by the arguments by name, each in the structure of its argument, None for none; or None where
-            it does not apply. It is asked only for a call whose vertices are as it left them, nothing beside which
-            reads what it keeps to itself.
+        gradient: the function that `cl.gradient` calls in place of adjoints of its vertices. It maps a graph and the
+            call to the gradients with respect to the arguments by name, each in the structure of its argument, None for
+            none; or None where it does not apply. It is asked only for a call whose vertices are unchanged, and whose
+            private values no other vertex reads.
 
     Raises:
         FieldTypeError: something that is no function.
@@ -151,7 +153,7 @@ def _rule(operation: Callable[..., Any]) -> Callable[[Rule], Rule]:
 
 
 def _planned(call: OperationCall, *names: str) -> dict[str, Any]:
-    """What an operation was told beside tensors that its gradient is told too: how it is planned, and more by name."""
+    """The arguments of an operation beside tensors that its gradient takes too: how it is planned, and more by name."""
     return {name: call.given[name] for name in ("grain", "memory_fraction", *names)}
 
 
@@ -279,7 +281,7 @@ def _has_rows(call: OperationCall) -> bool:
 
 
 def _of_rows(make: Callable[..., Any], axes: str, *more: str) -> Rule:
-    """The rule of a norm of rows, or of groups, told some more by name; it pays where all gradients are wanted."""
+    """The rule of a norm of rows, or of groups, with more arguments by name; it pays where all gradients are wanted."""
 
     def rule(graph: Graph, call: OperationCall) -> Mapping[str, Any] | None:
         if call.wanted != {"x", *_SCALES} or not _has_rows(call):

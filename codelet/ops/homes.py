@@ -1,8 +1,9 @@
 """Homes: over which tiles an array is spread that operations of a graph have read or written.
 
-What nothing has touched yet may live on the tiles that read it: the placement puts it there. What one compute set has
-written, or read by blocks of its own, lies where that has it: the next one that cuts it likewise receives nothing, any
-other receives its blocks. So planners that are told the homes of operands count what is exchanged between operations.
+A tensor that nothing has touched yet may live on the tiles that read it: the placement puts it there. A tensor that one
+compute set has written, or read by blocks of its own, lies where that has it. The next one that cuts it likewise
+receives nothing, any other receives its blocks. So planners that know the homes of operands count the exchange between
+operations.
 
 A home is the block of a tile along each dimension, on tiles one after another, the last dimension fastest.
 """
@@ -98,7 +99,7 @@ def _follow_memory(shape: Sequence[int], blocks: Sequence[int], order: Sequence[
 
 
 def home_of(tensor: Tensor) -> Home | None:
-    """Where a tensor lies; None where it may lie with what reads it."""
+    """Where a tensor lies; None where it may lie with its reader."""
     grids = _GRIDS.get(tensor.graph)
     if grids is None:
         return None
@@ -135,10 +136,10 @@ def settle(tensor: Tensor, blocks: Sequence[int] | None = None) -> None:
 
 
 def settle_read(tensor: Tensor, cuts: Sequence[Cut], axes: Sequence[int]) -> None:
-    """Note that a tensor has been read block by block: what nothing had touched lives with what alone reads it.
+    """Note that a tensor has been read block by block: elements that nothing had touched live with their only reader.
 
     Args:
-        tensor: what is read, with the axes.
+        tensor: the tensor that is read, with the axes.
         cuts: of all dimensions of a grid.
         axes: those that the tensor has, in order.
     """
@@ -147,9 +148,9 @@ def settle_read(tensor: Tensor, cuts: Sequence[Cut], axes: Sequence[int]) -> Non
 
 
 class Moved(NamedTuple):
-    """Elements of an array that move between tiles: what the fullest tile receives, and what the fullest sends.
+    """Elements of an array that move between tiles: the most that a tile receives, and the most that one sends.
 
-    Both are columns over ways to cut what reads the array, int64.
+    Both are columns over ways to cut the reader of the array, int64.
     """
 
     received: np.ndarray
@@ -167,7 +168,7 @@ def _is_in_order(cuts: Sequence[Cut], axes: Sequence[int]) -> bool:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _moved_in_order(home: Home, extents: tuple[int, ...], blocks: tuple[int, ...]) -> tuple[int, int]:
-    """What tiles receive and send that read blocks one after another of what lies in others."""
+    """The elements received and sent by tiles that read blocks one after another of blocks on other tiles."""
     theirs, ours = _grid_of(extents, home), _grid_of(extents, blocks)
     if theirs == ours:
         return 0, 0
@@ -183,7 +184,7 @@ def _moved_in_order(home: Home, extents: tuple[int, ...], blocks: tuple[int, ...
 
 
 def moved_elements(home: Home | None, ways: Ways, axes: Sequence[int]) -> Moved:
-    """What moves where blocks of an array are read.
+    """The movement where blocks of an array are read.
 
     Args:
         home: where it lies.

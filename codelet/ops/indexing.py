@@ -64,7 +64,7 @@ def checked_mode(name: str, mode: Any) -> str:
         return {Mode.CLIP: "clip", Mode.FILL_OR_DROP: "fill", Mode.PROMISE_IN_BOUNDS: "promise_in_bounds"}[own]
     except (KeyError, ValueError, TypeError):
         raise OperationError(
-            f"mode of ops.{name} is none", given=repr(mode), expected="'clip', 'fill' or 'promise_in_bounds'"
+            f"mode of ops.{name} is unknown", given=repr(mode), expected="'clip', 'fill' or 'promise_in_bounds'"
         ) from None
 
 
@@ -77,7 +77,7 @@ def _columns_first(graph: Graph, name: str, array: Array, cuts: Sequence[Cut]) -
 
 
 def _laid_out(graph: Graph, own: Lookup, cuts: Sequence[Cut], operand: Tensor) -> Tensor:
-    """What is indexed, with its columns one after another where vertices have some of them: moved row by row."""
+    """The indexed array, with its columns one after another where vertices have some of them: moved row by row."""
     found = rows_to_lay_out(own, cuts, graph.target.num_tiles)
     if found is None:
         return operand
@@ -139,7 +139,7 @@ def within(index, *, extent):
 
 
 def chosen(own, index, *, extent, value):
-    """What was gathered, or a value where its index leads beyond the ends."""
+    """The gathered elements, or a value where their index is out of range."""
     index = positions(index)
     return jnp.where((index >= 0) & (index < extent), own, jnp.asarray(value, own.dtype))
 
@@ -156,7 +156,7 @@ def _clipped(graph: Graph, indices: Tensor, extent: int) -> Tensor:
 
 
 def _filled(graph: Graph, made: Tensor, indices: Tensor, extent: int, value: Any) -> Tensor:
-    """What was gathered, with a value where indices lead beyond the ends."""
+    """The gathered elements, with a value where indices are out of range."""
     if value is None:
         integers = jnp.issubdtype(made.dtype, jnp.integer)
         ends = jnp.iinfo(made.dtype) if integers else None
@@ -170,7 +170,7 @@ def _filled(graph: Graph, made: Tensor, indices: Tensor, extent: int, value: Any
 
 
 def _promised(unique_indices: bool, indices_are_sorted: bool) -> dict[str, bool]:
-    """Static values of codelets: what is promised of indices."""
+    """Static values of codelets: the promises about indices."""
     own = {"unique": unique_indices, "in_order": indices_are_sorted}
     return {name: True for name, value in own.items() if value}
 
@@ -208,16 +208,16 @@ def gather(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "gather",
 ) -> Tensor:
-    """Slices at places that are known late, as `jax.lax.gather`.
+    """Slices at places known only at run time, as `jax.lax.gather`.
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        operand: what is looked up.
+        operand: the array to look up in.
         start_indices: where slices begin.
         dimension_numbers: which dimensions are which.
         slice_sizes: of the slices.
-        mode: what indices mean that lead beyond the ends: "clip", "fill" or "promise_in_bounds"; "fill" when left off.
-        fill_value: what they give by "fill"; NaN, or the least integer, when left off.
+        mode: for out-of-range indices: "clip", "fill" or "promise_in_bounds"; default: "fill".
+        fill_value: their value by "fill"; NaN, or the least integer, when left off.
         unique_indices: whether it is promised that no two slices overlap, which makes its gradient faster.
         indices_are_sorted: whether it is promised that they are sorted.
         grain: about how many elements a vertex looks up; default: chosen by the planner.
@@ -225,7 +225,7 @@ def gather(
         name: of the scope.
 
     Raises:
-        OperationError: what does not fit together.
+        OperationError: arguments that do not fit together.
 
     >>> import codelet as cl, jax, jax.numpy as jnp
     >>> numbers = jax.lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,))
@@ -260,7 +260,7 @@ def plan_gather(
 
     Args:
         graph: for whose target; the operands are of it.
-        operand: what would be looked up.
+        operand: the array to look up in.
         start_indices: where the slices would begin.
         dimension_numbers: as `jax.lax.gather` takes them.
         slice_sizes: the size of a slice along each dimension.
@@ -303,7 +303,7 @@ def gather_gradient(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the result.
-        operand: what was looked up; only its shape and dtype are used.
+        operand: the array that was looked up in; only its shape and dtype are used.
         start_indices: where the slices began.
         dimension_numbers: as `jax.lax.gather` takes them.
         slice_sizes: the size of a slice along each dimension.
@@ -361,7 +361,7 @@ def gradient_pays(
 ) -> bool:
     """Whether `gather_gradient` is planned to take no more cycles than the adjoints of a gather's vertices.
 
-    Of these each adds its slices to zeros of its own, and where the indices are cut these tables are summed.
+    Each of these adds its slices to separate zeros, and where the indices are cut these tables are summed.
     """
     own = checked_mode("gather", mode)
     form = gather_form("gather", operand, start_indices, dimension_numbers, slice_sizes, own, None)
@@ -396,17 +396,17 @@ def scatter(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "scatter",
 ) -> Tensor:
-    """An array with updates of slices at places that are known late, as `jax.lax.scatter` and its kin.
+    """An array with updates of slices at places known only at run time, as `jax.lax.scatter` and its kin.
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        operand: what is updated.
+        operand: the array to update.
         indices: where slices begin; where `op` is "set" and several name an element, any of them may be the last.
         updates: of the slices.
         dimension_numbers: which dimensions are which. When left off, `operand.at[indices].op(updates)` of indices into
             the first dimension, counted from the end where they are negative.
         op: "set", "add", "multiply", "min" or "max".
-        mode: what indices mean that lead beyond the ends: "clip", "drop" or "promise_in_bounds"; "drop" when left off.
+        mode: for out-of-range indices: "clip", "drop" or "promise_in_bounds"; default: "drop".
         unique_indices: whether it is promised that no two name the same element, as JAX asks where "multiply" is
             differentiated by the updates.
         indices_are_sorted: whether it is promised that they are sorted.
@@ -415,7 +415,7 @@ def scatter(
         name: of the scope.
 
     Raises:
-        OperationError: what does not fit together.
+        OperationError: arguments that do not fit together.
 
     >>> import codelet as cl, jax.numpy as jnp
     >>> def count(graph, x, i, y):
@@ -427,7 +427,7 @@ def scatter(
     own = checked_mode(name, mode)
     if op not in SCATTERS:
         raise OperationError(
-            f"op of ops.{name} is none", given=repr(op), expected=" or ".join(repr(own) for own in SCATTERS)
+            f"op of ops.{name} is unknown", given=repr(op), expected=" or ".join(repr(own) for own in SCATTERS)
         )
     by_rows = dimension_numbers is None
     if by_rows:
@@ -456,7 +456,7 @@ def look_up_slices(
     grain: int | None,
     memory_fraction: float,
 ) -> Tensor:
-    """The vertices that look up in an array what a `scatter` of a form updates: 0 beyond the ends."""
+    """The vertices that look up in an array the elements that a `scatter` of a form updates: 0 out of range."""
     fields = {"operand": form.operand(x), "indices": form.index(indices)}
     lookup = _gather_lookup(form, x, indices, mode, 0)
     return form.slices_back(_add(graph, gather_block, lookup, fields, grain, memory_fraction))

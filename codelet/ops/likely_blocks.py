@@ -1,7 +1,7 @@
 """Which blocks of a work are likely to take the least, of all that tiles may have: those that are worth pricing.
 
-In comes a `Work`, out come blocks of all its axes, as columns, with about what each takes: what a tile computes by how
-the time of a vertex grows along each axis, what it receives, and what it takes to put partial results together.
+In comes a `Work`, out come blocks of all its axes, as columns, with an estimate of each. The estimate has the compute
+of a tile, by how the time of a vertex grows along each axis, its exchange, and the sums of partial results.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def _sizes(target: Target, axis: Axis, multiple: int, homes: set[int]) -> list[i
 def _computed(target: Target, work: Work, blocks: np.ndarray) -> Any:
     """About the cycles in which a tile computes blocks.
 
-    They are supposed to grow with the elements along each axis by as much for each, as those of loops within loops do:
-    so they follow from what blocks take that are short or long along each axis.
+    They are assumed to grow with the elements along each axis by as much for each, as those of loops within loops do.
+    So they follow from the cost of blocks that are short or long along each axis.
     """
     ends = [_ends(axis) for axis in work.axes]
     corners = list(itertools.product(*((0, 1) if short < long else (1,) for short, long in ends)))
@@ -89,7 +89,7 @@ def _along(block: np.ndarray, axis: Axis, ends: tuple[int, int]) -> Any:
 
 
 def _ends(axis: Axis) -> tuple[int, int]:
-    """Sizes along an axis, a short one and a long one, by which it is told how the time of a vertex grows with it."""
+    """Sizes along an axis, a short one and a long one, which show how the time of a vertex grows with it."""
     if axis.role == "whole":
         return max(1, axis.extent), max(1, axis.extent)
     long = max(1, min(axis.extent, _ALONE))
@@ -97,7 +97,7 @@ def _ends(axis: Axis) -> tuple[int, int]:
 
 
 def _moved(work: Work, blocks: np.ndarray, parts: np.ndarray) -> Any:
-    """About the bytes that the fullest tile moves, with what results cost that are made elsewhere than wanted."""
+    """About the most bytes that a tile moves, with the cost of results that are made elsewhere than wanted."""
     moved, every = 0, range(len(parts))
     for field in work.fields:
         num_bytes = product_of(blocks, field.axes) * field.dtype.itemsize
@@ -123,7 +123,7 @@ def _lies(blocks: np.ndarray, axes: Sequence[int], home: Home) -> Any:
 def _estimates(
     target: Target, work: Work, choices: Sequence[Sequence[int]], memory: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Blocks of all combinations of sizes that are on so many tiles as there are; and about what each takes."""
+    """Blocks of all combinations of sizes that are on so many tiles as there are; and an estimate of each."""
     extents = [axis.extent for axis in work.axes]
     blocks, parts = combined(extents, choices, target.num_tiles)
     moved = _moved(work, blocks, parts)
@@ -144,7 +144,7 @@ def _estimates(
 
 
 def _likely_of_sums(target: Target, count: Any, num_outputs: int, itemsize: int) -> Any:
-    """About what it takes to add up `count` partials of some outputs, if they are several, in one step or two."""
+    """An estimate of adding up `count` partials of some outputs, if they are several, in one step or two."""
 
     def step(partials: Any, outputs: Any) -> Any:
         num_bytes = partials * np.ceil(outputs / target.num_tiles) * itemsize
@@ -182,7 +182,7 @@ def _between(every: Sequence[list[int]], some: Sequence[list[int]], best: Sequen
 def likely_blocks(
     target: Target, work: Work, grains: tuple[int, ...] | None, memory: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The blocks of all axes that are likely to take the least, and about what they take."""
+    """The blocks of all axes that are likely to take the least, and an estimate of each."""
     axes = range(len(work.axes))
     grains = grains or tuple(1 for _ in axes)
     homes = [_homes(work, a, grain) for a, grain in enumerate(grains)]

@@ -1,4 +1,4 @@
-"""Lines: an array as what lies along one of its axes, for all positions along the others."""
+"""Lines: an array as rows along one of its axes, for all positions along the others."""
 
 from __future__ import annotations
 

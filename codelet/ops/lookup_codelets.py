@@ -44,7 +44,7 @@ def laid_out(rows):
 
 
 def _promises(unique: bool, in_order: bool) -> dict[str, bool]:
-    """What is promised of indices, and of a part of them: that none overlap, that they are sorted."""
+    """The promises about indices, and about a part of them: that none overlap, that they are sorted."""
     return {"unique_indices": unique, "indices_are_sorted": in_order}
 
 
@@ -69,7 +69,7 @@ def _within(
 
 @codelet(issue="assembly")
 def scatter_block(operand, indices, updates, *, numbers, op, mode, unique=False, in_order=False):
-    """What is indexed, with updates of the slices that indices name."""
+    """The indexed array, with updates of the slices that indices name."""
     where, own = positions(indices), lax.ScatterDimensionNumbers(*numbers)
     if mode == "clip" and op in ("min", "max"):
         # JAX's derivatives of these look at the indices as they are, and divide by a count of zero beyond the ends.

@@ -1,14 +1,14 @@
-"""The planner of gathers and scatters: how what is looked up, by which indices, is cut over tiles and vertices.
+"""The planner of gathers and scatters: how the operand and the indices are cut over tiles and vertices.
 
-Where an index leads is known late, so that a tile that looks up elements must hold all that they may be of: what is
-indexed is not cut, but the columns beside it are, and the indices. Of indices that are cut over tiles each tile
-receives the columns that others look up too; of columns that are cut each receives all the indices. A scatter writes
-what is indexed: it cuts the indices only where it adds to zeros, and sums what the tiles have found thereafter.
+An index is known only at run time, so that a tile that looks up elements must have all possible ones. The operand is
+not cut along the indexed dimension, but the columns beside it are, and the indices. Of indices that are cut over tiles
+each tile receives the columns that others look up too; of columns that are cut each receives all the indices. A scatter
+writes the operand: it cuts the indices only where it adds to zeros, and sums the results of tiles thereafter.
 
-Where the rows of a column are more than a tile's memory takes they are cut as well: a tile looks which indices are for
-its own rows, and what is gathered is summed over the blocks of rows, all but one of which give zeros. Every block goes
-through all the indices, so that it saves cycles only where the rows themselves have to be brought, as those of a batch,
-or made, as those of a gradient, which are zero but for few.
+Where the rows of a column are more than a tile's memory takes they are cut as well. A tile checks which indices are for
+its rows, and the results are summed over the blocks of rows, all but one of which give zeros. Every block goes through
+all the indices. So it saves cycles only where the rows themselves have to be sent, as those of a batch, or made, as
+those of a gradient, which are mostly zero.
 
 Source: PopLibs plans embeddings by the same splits, and one of the table's rows besides (lib/popops/DynamicSlice.cpp).
 """
@@ -80,7 +80,7 @@ class Lookup:
     by_rows: Codelet | None = None
 
     def codelet(self, cuts: tuple[Cut, ...], whole: Codelet) -> Codelet:
-        """What its vertices run: `whole`, but for blocks of rows."""
+        """The codelets of its vertices: `whole`, but for blocks of rows."""
         rows = self.num_blocks(cuts) > 1
         assert not rows or self.by_rows is not None
         return self.by_rows if rows and self.by_rows is not None else whole
@@ -95,10 +95,10 @@ class Lookup:
 
     @property
     def is_batched(self) -> bool:
-        """Whether each of a batch is looked up in what is its own.
+        """Whether each of a batch is looked up in a separate table.
 
-        Such a table is made by another step, as logits are whose labels are picked, and lies all over the tiles: it is
-        brought, and what is written in its place is for others. A table that all share is a parameter, which lives
+        Such a table is made by another step, as logits are whose labels are picked, and lies all over the tiles. It is
+        sent, and the result that takes its place is for others. A table that all share is a parameter, which lives
         where it is looked up.
         """
         return "batch" in self.names
@@ -110,7 +110,7 @@ class Lookup:
 
     @property
     def summed(self) -> tuple[int, ...]:
-        """The dimensions that may be cut and that what is written has not: over their vertices it is summed."""
+        """The dimensions that may be cut and that the result has not: over their vertices it is summed."""
         kept = dict(self.writes.dimensions).values()
         return tuple(k for k in range(len(self.names)) if k not in kept)
 
@@ -125,7 +125,7 @@ def columns_of(array: Array, cuts: Sequence[Cut]) -> list[int]:
 
 
 def rows_to_lay_out(own: Lookup, cuts: Sequence[Cut], num_tiles: int) -> tuple[int, Cut] | None:
-    """The dimension along which what is indexed is cut to be laid out by columns first, and how; None if it is not."""
+    """The dimension along which the operand is cut to be laid out by columns first, and how; None if it is not."""
     array = own.reads[0]
     columns = columns_of(array, cuts) if array.name == "operand" else []
     before = [d for d, extent in enumerate(array.shape) if d not in columns and extent > 1]
@@ -142,7 +142,7 @@ def _sent(own: Lookup, cuts: tuple[Cut, ...]) -> int:
 
 
 def _held(target: Target, own: Lookup, cuts: tuple[Cut, ...]) -> int:
-    """Bytes of the fullest tile: what is laid out by columns lies there, and is received."""
+    """Bytes of the fullest tile: an operand laid out by columns lies there, and is received."""
     blocks = tuple(cut.block for cut in cuts)
     times = {"operand": 2} if rows_to_lay_out(own, cuts, target.num_tiles) is not None else {}
     read = sum(times.get(array.name, 1) * array.num_bytes(blocks) for array in own.reads)
@@ -150,7 +150,7 @@ def _held(target: Target, own: Lookup, cuts: tuple[Cut, ...]) -> int:
 
 
 def _lay_out(target: Target, own: Lookup, cuts: tuple[Cut, ...]) -> list[StepCost]:
-    """What it takes to lay out column by column what is indexed, where its columns are cut."""
+    """The cost of laying out the operand column by column, where its columns are cut."""
     found = rows_to_lay_out(own, cuts, target.num_tiles)
     if found is None:
         return []
@@ -170,14 +170,14 @@ def _received(own: Lookup, array: Array, cuts: tuple[Cut, ...], moved: bool) -> 
 
 
 def _moved(own: Lookup, cuts: tuple[Cut, ...], laid_out: bool) -> int:
-    """Bytes that the fullest tile receives, or sends of what is written where that is for others."""
+    """Bytes that the fullest tile receives, or sends of the result where that is for others."""
     received = sum(_received(own, array, cuts, laid_out and array.name == "operand") for array in own.reads)
     sends = own.writes.name == "operand" and (own.is_batched or (own.makes_rows and own.num_partials(cuts) == 1))
     return received + (own.writes.num_bytes(tuple(cut.block for cut in cuts)) if sends else 0)
 
 
 def _vertex(target: Target, own: Lookup, codelet: Codelet, grains: tuple[int, ...]) -> VertexCycles:
-    """What a vertex takes that has so many of each dimension."""
+    """The cost of a vertex that has so many of each dimension."""
     types = {array.name: (array.block(grains), array.dtype) for array in own.reads}
     types |= {"first": ((), np.dtype(np.int32))} if "first" in codelet.inputs else {}
     sizes = {"shape": own.writes.block(grains)} if "shape" in codelet.static else {}
@@ -185,7 +185,7 @@ def _vertex(target: Target, own: Lookup, codelet: Codelet, grains: tuple[int, ..
 
 
 def _least_of_sums(target: Target, own: Lookup, cuts: tuple[Cut, ...]) -> int:
-    """What it takes at least to add up partial results: tiles receive shares, and add eight bytes a cycle."""
+    """A lower bound of adding up partial results: tiles receive shares, and add eight bytes a cycle."""
     num_bytes = own.num_partials(cuts) * own.writes.num_bytes(own.extents) / target.num_tiles
     fixed = target.sync_cycles + target.exchange_overhead_cycles + target.launch_cycles
     return int(fixed + max(num_bytes, _sent(own, cuts)) / target.exchange_bytes_per_cycle + num_bytes / 8)
@@ -220,7 +220,7 @@ def _num_columns(own: Lookup, grains: Sequence[int]) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def _lines(target: Target, own: Lookup, codelet: Codelet) -> tuple[tuple[float, float, float], ...]:
-    """What vertices of two columns, and of all, take: the columns, cycles before the first index, and for each."""
+    """The cost of vertices of two columns, and of all: the columns, cycles before the first index, and for each."""
     found = []
     for columns in (2, max(2, _num_columns(own, own.extents))):
         points = []
@@ -236,7 +236,9 @@ def _lines(target: Target, own: Lookup, codelet: Codelet) -> tuple[tuple[float, 
 
 
 def _worker_cycles(target: Target, own: Lookup, codelet: Codelet, grains: Sequence[int]) -> float:
-    """About what a vertex takes that has so many of each dimension: between those of two columns, and of all."""
+    """An estimate of a vertex that has so many of each
+    dimension: between those of two columns, and of all.
+    """
     (two, before, each), (every, before_all, each_all) = _lines(target, own, codelet)
     share = max(0.0, (_num_columns(own, grains) - two) / max(1, every - two))
     between = before + share * (before_all - before), each + share * (each_all - each)
@@ -247,7 +249,7 @@ def _worker_cycles(target: Target, own: Lookup, codelet: Codelet, grains: Sequen
 
 
 def _bound(target: Target, own: Lookup, codelet: Codelet, cuts: tuple[Cut, ...]) -> float:
-    """About what it takes at least: the exchange, what the workers of a tile compute, and the sums."""
+    """A rough lower bound: the exchange, the compute of a tile's workers, and the sums."""
     moved = _moved(own, cuts, False)
     fixed = target.sync_cycles + target.exchange_overhead_cycles if moved else 0
     turns = -(-math.prod(cut.vertices_of_tile for cut in cuts) // target.num_workers)
@@ -331,9 +333,9 @@ def plan_lookup(
 
     Args:
         target: the machine.
-        own: what is looked up.
-        codelet: what it is made of.
+        own: the look-up.
+        codelet: the codelet of its vertices.
         grain: about how many elements a vertex writes; None for the planner to choose.
-        memory_fraction: of a tile's memory, what the operation may take.
+        memory_fraction: the fraction of a tile's memory that the operation may take.
     """
     return cheapest(str(own), target, _options(target, own, codelet, grain, memory_fraction), memory_fraction)

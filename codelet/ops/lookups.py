@@ -1,6 +1,7 @@
 """The usual gathers and scatters by name: `take`, `embedding`, `dynamic_slice`, `dynamic_update_slice`, and gradients.
 
-What is known while the graph is built needs none of them: it is a view, which costs nothing.
+An index that is known while the graph is built needs none of
+    them: it is a view, which costs nothing.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ _MODES = {None: "fill", "fill": "fill", "clip": "clip", "wrap": "promise_in_boun
 
 
 def _rows(name: str, x: Tensor, indices: Tensor, axis: Any, mode: Any) -> tuple[Tensor, Any, tuple[int, ...], int]:
-    """What is looked up along an axis, with the dimension numbers and slice sizes of its gather, and the axis."""
+    """The elements looked up along an axis, with the dimension numbers and slice sizes of its gather, and the axis."""
     if mode not in _MODES:
-        raise OperationError(f"mode of ops.{name} is none", given=repr(mode), expected="'fill', 'clip' or 'wrap'")
+        raise OperationError(f"mode of ops.{name} is unknown", given=repr(mode), expected="'fill', 'clip' or 'wrap'")
     if not jnp.issubdtype(indices.dtype, jnp.integer):
         raise OperationError(f"the indices of ops.{name} are no integers", given=indices, expected="int32, say")
     source, at = (x.flatten(), 0) if axis is None else (x, checked_axis(name, "axis", axis, x.ndim))
@@ -81,11 +82,11 @@ def take(
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
-        x: what is looked up.
-        indices: whole numbers, counted from the end where they are negative.
+        x: the tensor to look up in.
+        indices: integers, counted from the end where they are negative.
         axis: along which; None for elements of all of `x`, in row-major order.
-        mode: what indices beyond the ends give: "fill", "clip" for those at the ends, which also takes a negative index
-            for the first, or "wrap"; "fill" when left off.
+        mode: for out-of-range indices: "fill" (default), "clip", as in `numpy.take`, where a negative index becomes 0,
+            or "wrap"; default: "fill".
         fill_value: by "fill"; NaN, or the least integer, when left off.
         grain: about how many elements a vertex looks up; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
@@ -124,7 +125,7 @@ def take_gradient(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the result.
-        x: what was looked up; only its shape and dtype are used.
+        x: the tensor that was looked up in; only its shape and dtype are used.
         indices: integers, as `take` was given them.
         axis: the axis; None for elements of all of `x`, in row-major order.
         mode: of indices beyond the ends: "fill", "clip" or "wrap"; default: "fill".
@@ -226,7 +227,7 @@ def embedding_gradient(
 
 def _check_table(name: str, table: Tensor) -> None:
     if table.ndim != 2:
-        raise OperationError(f"the table of ops.{name} is none", given=table, expected="rows and columns")
+        raise OperationError(f"the table of ops.{name} is no matrix", given=table, expected="rows and columns")
 
 
 # --- slices at places that are known late ---------------------------------------------------------------------
@@ -240,7 +241,7 @@ def _checked_starts(name: str, graph: Graph, x: Tensor, starts: Sequence[Any], s
         assert isinstance(start, Tensor)
         if start.shape or not jnp.issubdtype(start.dtype, jnp.integer):
             raise OperationError(
-                f"start {k} of ops.{name} is no whole number", given=start, expected="an integer, of shape ()"
+                f"start {k} of ops.{name} is no integer", given=start, expected="an integer, of shape ()"
             )
     try:
         own = tuple(operator.index(size) for size in sizes)
@@ -266,7 +267,7 @@ def _joined(graph: Graph, starts: Sequence[Any], shape: Sequence[int], from_end:
     Args:
         graph: where.
         starts: tensors, or numbers.
-        shape: of what is sliced.
+        shape: of the sliced tensor.
         from_end: whether negative ones count from the end.
     """
     parts = []
@@ -311,7 +312,7 @@ def dynamic_slice(
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
-        x: what is sliced.
+        x: the tensor to slice.
         start_indices: for each dimension a tensor of shape (), or a number; moved so far that the slice fits.
         slice_sizes: of the slice.
         allow_negative_indices: whether negative starts count from the end; otherwise the slice begins at 0.
@@ -352,7 +353,7 @@ def dynamic_update_slice(
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
-        x: what is updated.
+        x: the tensor to update.
         update: the slice.
         start_indices: for each dimension a tensor of shape (), or a number; moved so far that the slice fits.
         allow_negative_indices: whether negative starts count from the end; otherwise the slice begins at 0.
@@ -393,7 +394,7 @@ def dynamic_slice_gradient(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the slice.
-        x: what was sliced; only its shape is used.
+        x: the tensor that was sliced; only its shape is used.
         start_indices: for each dimension a tensor of shape (), or a number.
         allow_negative_indices: whether negative starts count from the end; otherwise the slice begins at 0.
         grain: about how many elements a vertex has; default: chosen by the planner.
@@ -427,11 +428,11 @@ def dynamic_slice_gradient(
 
 
 class DynamicUpdateSliceGradient(NamedTuple):
-    """The gradients of `dynamic_update_slice` by its operands, each of the shape and dtype of its own.
+    """The gradients of `dynamic_update_slice`, each of the shape and dtype of its operand.
 
     Attributes:
-        x: by what was updated: 0 in the slice.
-        update: by what was put there.
+        x: with respect to the updated tensor: 0 in the slice.
+        update: with respect to the slice put there.
     """
 
     x: Tensor
@@ -455,7 +456,7 @@ def dynamic_update_slice_gradient(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the result.
-        update: what was put in; only its shape and dtype are used.
+        update: the slice put in; only its shape and dtype are used.
         start_indices: for each dimension a tensor of shape (), or a number.
         allow_negative_indices: whether negative starts count from the end; otherwise the slice begins at 0.
         grain: about how many elements a vertex has; default: chosen by the planner.
@@ -463,7 +464,7 @@ def dynamic_update_slice_gradient(
         name: of the scope.
 
     Returns:
-        The gradient by `x`, which is 0 in the slice, and by `update`, which is the slice of the cotangent.
+        The gradient with respect to `x`, which is 0 in the slice, and by `update`, which is the slice of the cotangent.
 
     Raises:
         OperationError: starts or shapes that do not fit.

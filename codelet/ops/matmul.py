@@ -66,12 +66,12 @@ def matmul(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         a: (..., rows, summed), or (summed,).
-        b: (..., summed, columns), or (summed,), of the same dtype. What is before the last two dimensions broadcasts.
-        preferred_element_type: dtype of the results; the operands' when left off.
+        b: (..., summed, columns), or (summed,), of the same dtype. The dimensions before the last two broadcast.
+        preferred_element_type: dtype of the results; default: the operands'.
         partials: dtype of partial sums; see `dot_general`.
         grain: about how many multiply-adds a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
-        codelets: what it is made of.
+        codelets: the codelets of its vertices.
         name: of the scope.
 
     Raises:
@@ -128,13 +128,12 @@ def plan_matmul(
         dtype: of both.
         batch: how many such products.
         partials: dtype of partial sums; see `dot_general`.
-        codelets: what it is made of.
+        codelets: the codelets of its vertices.
         grain: about how many multiply-adds a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
 
     Raises:
-        OperationError: a target that is no machine, sizes that are no whole numbers from 1, or something that is no
-            dtype.
+        OperationError: a target that is no machine, sizes that are no integers from 1, or something that is no dtype.
 
     >>> import codelet as cl
     >>> plan = cl.ops.plan_matmul(cl.IPU("mk2"), 512, 512, 512)
@@ -172,7 +171,7 @@ def matmul_gradient(
         name: of the scope.
 
     Returns:
-        The gradients by a and by b.
+        The gradients with respect to a and by b.
 
     Raises:
         OperationError: shapes or dtypes that do not fit; batches that broadcast, whose gradients are sums over them.

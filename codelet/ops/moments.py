@@ -1,7 +1,7 @@
 """Means and variances along any axes, as `jax.numpy` has them; averages that run from step to step.
 
-Each has its gradient. Sums of what is shorter are kept in float32; a variance is the mean of the squared deviations,
-for which a second pass is made.
+Each has its gradient. Sums of shorter dtypes are kept in float32; a variance is the mean of the squared deviations, for
+which a second pass is made.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def slopes_of_deviations(cotangent, x, mean, *, axes, count):
 
 
 def _floating(dtype: np.dtype) -> np.dtype:
-    """The dtype of means: whole numbers have those that JAX has."""
+    """The dtype of means: integers have those that JAX has."""
     return dtype if jnp.issubdtype(dtype, jnp.inexact) else np.dtype(jnp.zeros((), float).dtype)
 
 
 def divide(total, *, count, dtype):
-    """A sum by what it counts."""
+    """A sum divided by its count."""
     return (total / count if count > 0 else jnp.full_like(total, jnp.nan)).astype(dtype)
 
 
@@ -247,13 +247,13 @@ def running_average(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "running_average",
 ) -> Tensor:
-    """An average that runs from step to step: momentum * average + (1 - momentum) * the step's own.
+    """An average that runs from step to step: momentum * average + (1 - momentum) * the value of the step.
 
     Args:
         graph: where its compute set is added, in a scope of its name.
         average: so far; of `batch_norm` the means, say, or the variances.
         own: of this step.
-        momentum: the share of what was so far.
+        momentum: the share of the average so far.
         grain: about how many elements a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
@@ -284,11 +284,11 @@ def moved(average, own, *, momentum):
 
 
 class RunningAverageGradient(NamedTuple):
-    """The gradients of `running_average` by its operands, each of the shape and dtype of its own.
+    """The gradients of `running_average`, each of the shape and dtype of its operand.
 
     Attributes:
         average: by the average so far.
-        own: by the step's own.
+        own: with respect to the value of the step.
     """
 
     average: Tensor
@@ -313,14 +313,14 @@ def running_average_gradient(
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the result.
         average: the average so far, of floating point.
-        own: the step's own value, of the same shape and dtype.
+        own: the value of the step, of the same shape and dtype.
         momentum: the share of the average so far.
         grain: about how many elements a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
 
     Returns:
-        The gradients by `average` and `own`, each of its shape and dtype.
+        The gradients with respect to `average` and `own`, each of its shape and dtype.
 
     Raises:
         OperationError: operands that differ in shape or dtype.

@@ -1,9 +1,9 @@
 """Moves of whole arrays: `concatenate`, `pad`, `reverse` as in NumPy, `lax_pad` as in `jax.lax`, and their gradients.
 
-All of them give views, which take no vertex, no memory and no cycle: a vertex that reads one receives what it views.
-Only operands of several dtypes are cast first. What a method of `Tensor` does by itself has no function here:
-`transpose`, `reshape`, `broadcast_to`, `expand`, `squeeze`, and `x[a:b:s]` for a slice with strides. Slices at places
-that are known late are in `lookups.py`.
+All of them give views, which take no vertex, no memory and no cycle: a vertex that reads one receives its elements.
+Only operands of several dtypes are cast first. Methods of `Tensor` have no function here: `transpose`, `reshape`,
+`broadcast_to`, `expand`, `squeeze`, and `x[a:b:s]` for a slice with strides. Slices at places known only at run time
+are in `lookups.py`.
 """
 
 from __future__ import annotations
@@ -127,14 +127,14 @@ def _checked_parts(name: str, graph: Graph, tensors: Sequence[Tensor], axis: Any
 
 @checked
 def lax_pad(graph: Graph, x: Tensor, padding_value: Any, padding_config: Padding, *, name: str = "lax_pad") -> Tensor:
-    """An array with elements before, after and between its own, as `jax.lax.pad`: a view.
+    """An array with elements before, after and between its elements, as `jax.lax.pad`: a view.
 
     Args:
         graph: of the tensors.
-        x: what is padded.
-        padding_value: what is put there: a number, which takes no memory, or a tensor of shape ().
+        x: the tensor to pad.
+        padding_value: the padding: a number, which takes no memory, or a tensor of shape ().
         padding_config: for each dimension (before, after, between); negative ends cut elements off.
-        name: for what is told.
+        name: for errors.
 
     Raises:
         OperationError: a value or widths that do not fit.
@@ -168,13 +168,13 @@ def pad(graph: Graph, x: Tensor, widths: Any, mode: str = "constant", value: Any
 
     Args:
         graph: of the tensor.
-        x: what is padded, of any shape and dtype.
+        x: the tensor to pad, of any shape and dtype.
         widths: for each dimension how many elements before and after, ((1, 1), (0, 2)); or one such pair for all
             dimensions; or one number for all.
         mode: "constant"; "edge" for the element at the end; "wrap" for those of the other end; "reflect" for those
             next to the end, in reverse.
-        value: what a constant pad holds: a number that the dtype holds.
-        name: for what is told.
+        value: the padding of a constant pad: a number of the dtype.
+        name: for errors.
 
     Raises:
         FieldTypeError: something that is no tensor; a value that the dtype cannot hold.
@@ -189,7 +189,7 @@ def pad(graph: Graph, x: Tensor, widths: Any, mode: str = "constant", value: Any
 
 
 def _padded(x: Tensor, value: Any, config: Sequence[tuple[int, int, int]]) -> Tensor:
-    """An array with its dimensions padded: all are extended first, so that one slice cuts off what is too much."""
+    """An array with its dimensions padded: all are extended first, so that one slice cuts off the excess."""
     kept = []
     for d, (before, after, between) in enumerate(config):
         if between and x.shape[d]:
@@ -254,8 +254,8 @@ class LaxPadGradient(NamedTuple):
     """The gradients of `lax_pad`.
 
     Attributes:
-        x: by what was padded, of its shape and dtype: a view of the cotangent.
-        padding_value: by what was put around, of shape (); None for a number.
+        x: with respect to the padded tensor, of its shape and dtype: a view of the cotangent.
+        padding_value: with respect to the padding, of shape (); None for a number.
     """
 
     x: Tensor
@@ -275,15 +275,15 @@ def lax_pad_gradient(
     """The gradients of `lax_pad` by its operand and by the value.
 
     Args:
-        graph: where what is beside the operand is summed.
+        graph: where the cotangents beside the operand are summed.
         cotangent: of the result.
-        x: what was padded, of floating point; only its shape and dtype are used.
+        x: the tensor that was padded, of floating point; only its shape and dtype are used.
         padding_value: a number, or a tensor of shape ().
         padding_config: for each dimension (before, after, between).
         name: of the scope.
 
     Returns:
-        The gradient by `x`, a view of the cotangent, and by `padding_value`; None for a number.
+        The gradient with respect to `x`, a view of the cotangent, and by `padding_value`; None for a number.
 
     Raises:
         OperationError: a value or widths that do not fit, or a cotangent that is not of the result's shape and dtype.
@@ -318,7 +318,7 @@ def lax_pad_gradient(
 def reverse(graph: Graph, x: Tensor, axis: int | Iterable[int] | None = None, *, name: str = "reverse") -> Tensor:
     """A tensor with the order of its elements along some axes reversed, as `jax.numpy.flip`: a view.
 
-    It is its own gradient.
+    It is its gradient.
 
     Args:
         graph: of the tensor.

@@ -1,4 +1,4 @@
-"""Attention with many heads: projections to queries, keys and values, their attention, a projection of what comes out.
+"""Attention with many heads: projections to queries, keys and values, their attention, a projection of the result.
 
 As `equinox.nn.MultiheadAttention` has it, whose `Linear` layers' weights are taken: (outputs, inputs).
 """
@@ -126,7 +126,7 @@ def multi_head_attention(
         biases: of the same, each (outputs,) or None.
         num_heads: into which the projections are divided.
         mask: which keys a query sees; of bool, broadcasts to (heads, tokens, keys).
-        is_causal: whether a query sees no keys beyond its own position.
+        is_causal: whether a query sees no keys beyond its position.
         name: of the scope.
 
     Raises:
@@ -148,7 +148,7 @@ def multi_head_attention(
 
 
 class MultiHeadAttentionGradient(NamedTuple):
-    """The gradients of `multi_head_attention`, each of the shape and dtype of what it is by.
+    """The gradients of `multi_head_attention`, each of the shape and dtype of its operand.
 
     Attributes:
         inputs: by query, key and value.
@@ -188,7 +188,7 @@ def multi_head_attention_gradient(
         biases: of the same, each (outputs,) or None.
         num_heads: into which the projections are divided.
         mask: which keys a query sees; of bool, broadcasts to (heads, tokens, keys).
-        is_causal: whether a query sees no keys beyond its own position.
+        is_causal: whether a query sees no keys beyond its position.
         name: of the scope.
 
     Returns:

@@ -1,8 +1,8 @@
-"""Batch, layer and group norms, each with its gradients by the tensor and by what scales it.
+"""Batch, layer and group norms, each with its gradients with respect to the tensor, the scale and the offset.
 
-Statistics of floating point of 16 bits are kept in float32. Where what is normalized together is whole on a tile, one
-codelet does all; else sums and sums of squares are added up over the tiles, the variance being the mean square without
-the square of the mean, as flax has it by default: large means with small deviations lose digits so.
+Statistics of floating point of 16 bits are kept in float32. Where the elements normalized together are whole on a tile,
+one codelet does all; else sums and sums of squares are added up over the tiles, the variance being the mean square
+without the square of the mean, as flax has it by default. Large means with small deviations lose digits so.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from codelet.views.tensor import Tensor
 
 
 class BatchNorm(NamedTuple):
-    """What `batch_norm` gives.
+    """The results of `batch_norm`.
 
     Attributes:
-        y: what is normalized, of the shape and dtype of `x`.
+        y: the normalized tensor, of the shape and dtype of `x`.
         mean: of each channel.
         variance: of each channel.
     """
@@ -40,12 +40,12 @@ class BatchNorm(NamedTuple):
 
 
 class NormGradient(NamedTuple):
-    """The gradients of a norm by its operands, each of the shape and dtype of its own.
+    """The gradients of a norm, each of the shape and dtype of its operand.
 
     Attributes:
-        x: by what was normalized.
-        scale: by what it was multiplied by.
-        offset: by what was added.
+        x: with respect to the normalized tensor.
+        scale: with respect to its factor.
+        offset: with respect to its summand.
     """
 
     x: Tensor
@@ -54,12 +54,12 @@ class NormGradient(NamedTuple):
 
 
 class BatchNormInferenceGradient(NamedTuple):
-    """The gradients of `batch_norm_inference` by its operands, each of the shape and dtype of its own.
+    """The gradients of `batch_norm_inference`, each of the shape and dtype of its operand.
 
     Attributes:
-        x: by what was normalized.
-        scale: by what it was multiplied by.
-        offset: by what was added.
+        x: with respect to the normalized tensor.
+        scale: with respect to its factor.
+        offset: with respect to its summand.
         mean: by the mean that was given.
         variance: by the variance that was given.
     """
@@ -90,7 +90,7 @@ def batch_norm(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "batch_norm",
 ) -> BatchNorm:
-    """Every channel normalized by its own mean and variance, over the batch and the field, scaled and moved.
+    """Every channel normalized by its mean and variance, over the batch and the field, scaled and moved.
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
@@ -203,7 +203,7 @@ def batch_norm_inference_gradient(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the result.
-        x: what was normalized.
+        x: the operand that was normalized.
         scale: one number for each channel.
         mean: the mean that was given.
         variance: the variance that was given.
@@ -214,7 +214,7 @@ def batch_norm_inference_gradient(
         name: of the scope.
 
     Returns:
-        The gradients by `x`, `scale`, `offset`, `mean` and `variance`, each of its shape and dtype.
+        The gradients with respect to `x`, `scale`, `offset`, `mean` and `variance`, each of its shape and dtype.
 
     Raises:
         OperationError: shapes that do not fit, or an axis that there is not.
@@ -265,7 +265,7 @@ def batch_norm_gradient(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the result `y`.
-        x: what was normalized.
+        x: the operand that was normalized.
         scale: one number for each channel.
         mean: of each channel, from `batch_norm`.
         variance: of each channel, from `batch_norm`.
@@ -276,7 +276,7 @@ def batch_norm_gradient(
         name: of the scope.
 
     Returns:
-        The gradients by `x`, `scale` and `offset`, each of its shape and dtype.
+        The gradients with respect to `x`, `scale` and `offset`, each of its shape and dtype.
 
     Raises:
         OperationError: shapes that do not fit, or an axis that there is not.
@@ -311,7 +311,7 @@ def layer_norm(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "layer_norm",
 ) -> Tensor:
-    """Rows along some axes normalized by their own mean and variance, scaled and moved element by element.
+    """Rows along some axes normalized by their mean and variance, scaled and moved element by element.
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
@@ -359,7 +359,7 @@ def layer_norm_gradient(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the result.
-        x: what was normalized.
+        x: the operand that was normalized.
         scale: of the shape of a row.
         axis: the axis, or axes, of a row.
         eps: added to the variance.
@@ -369,7 +369,7 @@ def layer_norm_gradient(
         name: of the scope.
 
     Returns:
-        The gradients by `x`, `scale` and `offset`, each of its shape and dtype.
+        The gradients with respect to `x`, `scale` and `offset`, each of its shape and dtype.
 
     Raises:
         OperationError: shapes or statistics that do not fit, or an axis that there is not.
@@ -454,7 +454,7 @@ def group_norm(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "group_norm",
 ) -> Tensor:
-    """Groups of channels of each example normalized by their own mean and variance, scaled and moved by channel.
+    """Groups of channels of each example normalized by their mean and variance, scaled and moved by channel.
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
@@ -507,7 +507,7 @@ def group_norm_gradient(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the result.
-        x: what was normalized, its first dimension the batch.
+        x: the operand that was normalized, its first dimension the batch.
         num_groups: of channels.
         scale: one number for each channel.
         channel_axis: the axis of the channels.
@@ -519,7 +519,7 @@ def group_norm_gradient(
         name: of the scope.
 
     Returns:
-        The gradients by `x`, `scale` and `offset`, each of its shape and dtype.
+        The gradients with respect to `x`, `scale` and `offset`, each of its shape and dtype.
 
     Raises:
         OperationError: shapes, groups or statistics that do not fit, or an axis that there is not.

@@ -1,4 +1,4 @@
-"""The codelets of norms: statistics, what is normalized by them, and slopes, of blocks and of whole rows.
+"""The codelets of norms: statistics, normalized elements, and gradients, of blocks and of whole rows.
 
 `axes` are those of a block along which its elements are normalized together, `spread` those along which they are scaled
 alike.
@@ -51,7 +51,7 @@ def normalize(x, mean, variance, scale, offset, *, axes, spread, eps):
 
 @both
 def normalize_rows(x, scale, offset, *, axes, spread, eps, partials):
-    """Rows normalized by their own statistics, scaled and moved."""
+    """Rows normalized by their statistics, scaled and moved."""
     wide = x.astype(partials)
     y = _normal(wide, *_moments_of_rows(wide, axes), axes, eps)
     return (y * jnp.expand_dims(scale, spread) + jnp.expand_dims(offset, spread)).astype(x.dtype)
@@ -66,7 +66,9 @@ def moments_of_rows(x, *, axes, partials):
 
 @both
 def sum_slopes(cotangent, x, mean, variance, *, axes, spread, eps):
-    """What the slopes by scale and offset are sums of: `axes` are those of the statistics, `spread` those summed."""
+    """The summands of the gradients with respect to scale and offset: `axes` are those of the statistics, `spread`
+    those summed.
+    """
     wide = cotangent.astype(mean.dtype)
     normal = _normal(x.astype(mean.dtype), mean, variance, axes, eps)
     return {"scale": jnp.sum(wide * normal, spread), "offset": jnp.sum(wide, spread)}
@@ -74,7 +76,7 @@ def sum_slopes(cotangent, x, mean, variance, *, axes, spread, eps):
 
 @both
 def sum_scaled_slopes(cotangent, x, mean, variance, scale, *, axes, spread, eps):
-    """The sums of the scaled slopes of rows, and of their products with what is normal."""
+    """The sums of the scaled slopes of rows, and of their products with the normalized elements."""
     wide = cotangent.astype(mean.dtype) * jnp.expand_dims(scale, spread)
     normal = _normal(x.astype(mean.dtype), mean, variance, axes, eps)
     return {"products": jnp.sum(wide * normal, axes), "total": jnp.sum(wide, axes)}
@@ -82,7 +84,7 @@ def sum_scaled_slopes(cotangent, x, mean, variance, scale, *, axes, spread, eps)
 
 @both
 def move_slopes(cotangent, x, mean, variance, scale, products, total, *, axes, spread, eps, count):
-    """The slopes by the elements, from the sums of what is scaled of their rows."""
+    """The slopes by the elements, from the sums of scaled slopes of their rows."""
     wide = cotangent.astype(mean.dtype) * jnp.expand_dims(scale, spread)
     normal = _normal(x.astype(mean.dtype), mean, variance, axes, eps)
     moved = wide - jnp.expand_dims(total / count, axes) - normal * jnp.expand_dims(products / count, axes)

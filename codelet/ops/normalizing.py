@@ -1,7 +1,7 @@
 """Normalizing: the works of which norms are made, of whole rows by one codelet, or by sums that are added up.
 
-In come a tensor, the axes along which its elements are normalized together, and those that have scales of their own;
-out come statistics, results and slopes, as planned. Batch, layer and group norm differ in these axes alone.
+In come a tensor, the axes along which its elements are normalized together, and those with separate scales; out come
+statistics, results and slopes, as planned. Batch, layer and group norm differ in these axes alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from codelet.views.tensor import Tensor
 
 
 class Norm:
-    """A tensor, the axes along which its elements are normalized together, and those that have scales of their own."""
+    """A tensor, the axes along which its elements are normalized together, and those with separate scales."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Norm:
         self.static = {"eps": self.eps, "spread": tuple(a for a in every if a not in self.rows.own_axes(scaled))}
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean and the variance of what is normalized together."""
+        """The mean and the variance of elements normalized together."""
         rows, one = self.rows, ("one", self.sums)
         fields: Any = {"x": ("all", x)}
         whole = rows.work("moments", moments_of_rows, fields, {"mean": one, "variance": one}, "whole")
@@ -110,7 +110,7 @@ class Norm:
         return "one" if name in ("mean", "variance", "products", "total") else "all"
 
     def normalized_rows(self, **tensors: Tensor) -> Tensor | None:
-        """Normalized by their own statistics, row by row; None where rows are better cut."""
+        """Normalized by their statistics, row by row; None where rows are better cut."""
         fields = {name: (self._kind(name), tensor) for name, tensor in tensors.items()}
         out: Any = {"out": ("all", self.dtype)}
         static = {**self.static, "partials": self.sums.name}

@@ -1,8 +1,8 @@
 """Optimisers: parameters taken a step down their gradients, where they lie, all of them in one compute set.
 
-Parameters, gradients and what an optimiser remembers are pytrees of tensors alike. A step changes parameters and memory
-in place, as optax's optimisers of the same names would; how often a step was taken is counted in a compute set before.
-What is remembered is 0 before the first step.
+Parameters, gradients and an optimiser's state are pytrees of tensors alike. A step changes parameters and memory in
+place, as optax's optimisers of the same names would; how often a step was taken is counted in a compute set before. The
+state is 0 before the first step.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from codelet.views.tensor import Tensor
 
 
 class AdamState(NamedTuple):
-    """What Adam remembers, as tensors of a graph or as arrays: all 0 before the first step.
+    """The state of Adam, as tensors of a graph or as arrays: all 0 before the first step.
 
     Attributes:
         count: how many steps were taken: int32 of shape ().
-        corrections: by what averages are divided that began at 0: float32 of shape (2,).
+        corrections: the divisors of averages that began at 0: float32 of shape (2,).
         mean: the running average of the gradients, of the parameters' structure and shapes.
         square: of their squares.
     """
@@ -53,7 +53,7 @@ def descend_with_momentum(p, velocity, gradient, rate, momentum, *, nesterov):
 
 
 def count_step(count, first, second, *, b1, b2):
-    """The steps with this one, and by what averages are divided after so many."""
+    """The steps with this one, and the divisors of averages after so many."""
     after = count + 1
     steps = after.astype(first.dtype)
     return after, 1 - b1**steps, 1 - b2**steps
@@ -205,7 +205,7 @@ def momentum(
 
 @checked
 def adam_state(graph: Graph, parameters: Any, *, dtype: Any = None, name: str = "adam_state") -> AdamState:
-    """Variables for what `adam` and `adamw` remember; the host writes 0 to all of them before the first step.
+    """Variables for the state of `adam` and `adamw`; the host writes 0 to all of them before the first step.
 
     Args:
         graph: where they are added, in a scope of their name.
@@ -251,7 +251,7 @@ def _adam(
     rate = _rate(name, graph, learning_rate)
     if not isinstance(state, Sequence) or len(state) != 4:
         raise OperationError(
-            f"state of ops.{name} is none",
+            f"state of ops.{name} is invalid",
             given=f"{state!r:.80}",
             expected="what ops.adam_state(graph, parameters) makes",
         )
@@ -288,7 +288,7 @@ def adam(
         graph: where its compute sets are added, in a scope of its name.
         parameters: a pytree of tensors, which are changed.
         gradients: by them, a pytree alike.
-        state: what `adam_state` made for them, which is changed.
+        state: the result of `adam_state` for them, which is changed.
         learning_rate: a number, or a tensor of shape () for one that changes.
         b1: the share of the average of the gradients that a step keeps.
         b2: the share of the average of their squares that a step keeps.
@@ -341,7 +341,7 @@ def adamw(
         graph: where its compute sets are added, in a scope of its name.
         parameters: a pytree of tensors, which are changed.
         gradients: by them, a pytree alike.
-        state: what `adam_state` made for them, which is changed.
+        state: the result of `adam_state` for them, which is changed.
         learning_rate: a number, or a tensor of shape () for one that changes.
         b1: the share of the average of the gradients that a step keeps.
         b2: the share of the average of their squares that a step keeps.

@@ -24,7 +24,7 @@ class Pair(NamedTuple):
 
 
 def told(codelet: Codelet) -> tuple[tuple[str, object], ...]:
-    """What a plan tells of the codelet that it chooses."""
+    """The name in a plan of the chosen codelet."""
     return ("codelet", codelet.name), ("workers", codelet.hints.workers)
 
 

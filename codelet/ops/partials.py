@@ -1,4 +1,4 @@
-"""Partial results: in what sums are kept, and how they are put together, in one step or in several.
+"""Partial results: the dtype in which sums are kept, and how they are put together, in one step or in several.
 
 Source: PopLibs' `reduce` of the partials of convolutions and matrix products (lib/popops/Reduction.cpp).
 """
@@ -24,7 +24,7 @@ from codelet.views.tensor import Tensor
 
 
 def sums_dtype(dtype: np.dtype) -> np.dtype:
-    """What sums of a dtype are kept in: float32 for floating point that is shorter."""
+    """The dtype of sums of a dtype: float32 for floating point that is shorter."""
     return np.dtype(np.float32) if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4 else dtype
 
 
@@ -52,7 +52,7 @@ def _check_holds(operation: str, name: str, dtype: np.dtype, sums: np.dtype) -> 
 def checked_sums(
     operation: str, dtype: np.dtype, preferred_element_type: Any, partials: Any
 ) -> tuple[np.dtype, np.dtype]:
-    """The dtype of partial sums, and that of results; what sums of results are kept in where none was asked for.
+    """The dtype of partial sums, and that of results; the default dtype of sums of results.
 
     Args:
         operation: which.
@@ -61,7 +61,7 @@ def checked_sums(
         partials: of partial sums.
 
     Raises:
-        OperationError: something that is none, or cannot hold what is summed.
+        OperationError: something that is none, or that is too narrow for the sums.
     """
     out = checked_dtype(operation, "preferred_element_type", preferred_element_type or dtype)
     sums = checked_dtype(operation, "partials", partials or sums_dtype(out))
@@ -79,7 +79,7 @@ def sum_partials(graph: Graph, partials: Tensor, out: Tensor, plan: Plan, codele
         partials: of shape (partials, outputs).
         out: of shape (outputs,).
         plan: of `plan_sum`.
-        codelet: what adds up.
+        codelet: adds up.
     """
     count, outputs = partials.shape
     work = sum_work(count, outputs, partials.dtype, out.dtype, codelet)
@@ -103,11 +103,12 @@ def add_planned(
 
     Args:
         graph: where.
-        work: what is done.
+        work: the work.
         plan: of `plan_work`.
-        tensors: what its fields are blocks of.
-        results: what is written.
-        first_tile: of the first block; nothing is noted of where lies what begins elsewhere than on the first.
+        tensors: the tensors whose blocks are its fields.
+        results: the tensors written.
+        first_tile: of the first block; nothing is noted about the home of results that begin elsewhere than on the
+            first.
 
     Returns:
         The partial results that nobody puts together yet, of shape (partials, outputs).

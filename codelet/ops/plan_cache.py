@@ -5,7 +5,7 @@ and versions. It is written beside and renamed, so that processes that plan the 
 file that is damaged in any way is as none. The folder is bounded: files that were not read for the longest go first.
 
 The folder is `CODELET_CACHE`; where that is not set, one within the folder of JAX's compilation cache
-(`jax_compilation_cache_dir`), if that is used; else `~/.cache/codelet`. `CODELET_CACHE=0` turns it off.
+(`jax_compilation_cache_dir`), if that is used; else `~/.cache/codelet`. `CODELET_CACHE=0` disables it.
 """
 
 from __future__ import annotations

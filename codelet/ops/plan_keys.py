@@ -1,8 +1,8 @@
-"""Keys of plans: what a plan depends on, told by contents, the same in every process.
+"""Keys of plans: the inputs of a plan, by their contents, the same in every process.
 
-In come the arguments of a planner: a machine, sizes, codelets. Out comes a digest. Code is told by the sources of the
-library, so that a change of a price or of a search makes other keys; a user's function of elements by its equations.
-Whatever has no contents that can be told, as a codelet of a user's, has no key, and its plans are not kept.
+In come the arguments of a planner: a machine, sizes, codelets. Out comes a digest. Code is represented by the sources
+of the library, so that a change of a price or of a search makes other keys; a user's function of elements by its
+equations. A value without describable contents, as a user's codelet, has no key, and its plans are not kept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PACKAGES = ("codelet", "lowering", "ipu_backend")
 
 
 class NoKeyError(Exception):
-    """Something whose contents cannot be told."""
+    """Something whose contents cannot be described."""
 
 
 @functools.cache
@@ -52,7 +52,7 @@ def _is_librarys(function: FunctionType) -> bool:
 
 
 def _function(function: Any) -> Any:
-    """A function of the library: where it is, and what it closes over."""
+    """A function of the library: its place, and its closure."""
     if isinstance(function, functools.partial):
         return ["partial", described(function.func), described(function.args), described(function.keywords)]
     if not isinstance(function, FunctionType) or not _is_librarys(function):
@@ -116,7 +116,7 @@ def described(value: Any) -> Any:
     """A value as plain data, by its contents.
 
     Raises:
-        NoKeyError: a value whose contents cannot be told.
+        NoKeyError: a value whose contents cannot be described.
     """
     match value:
         case None | bool() | int() | str():
@@ -151,7 +151,7 @@ def plan_key(planner: str, arguments: Any) -> str | None:
 
     Args:
         planner: its name.
-        arguments: what it is given.
+        arguments: its arguments.
     """
     try:
         contents = described(arguments)

@@ -1,6 +1,6 @@
 """Planning: of the ways to spread an operation over the tiles the one that takes the fewest cycles.
 
-In come offers: ways to cut the dimensions of an operation, and what its compute sets take with each, as columns
+In come offers: ways to cut the dimensions of an operation, and the costs of its compute sets with each, as columns
 (`prices.py`). Out comes a `Plan`: the cheapest of those whose operands, results and temporaries fit a share of the
 tiles' memory.
 
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from codelet.display import in_one_line
 from codelet.graphs.stages import Cut
 from codelet.ops.prices import StepCost
 from codelet.ops.ways import Ways
@@ -25,15 +26,15 @@ MEMORY_FRACTION = 0.6
 """Of a tile's memory, what an operation may take: PopLibs' availableMemoryProportion."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
-    """How an operation is spread over the tiles, and what that costs.
+    """How an operation is spread over the tiles, and its cost.
 
     Attributes:
-        operation: what is planned, with its sizes.
+        operation: the planned operation, with its sizes.
         cuts: of the dimensions.
-        steps: what each compute set takes, in order.
-        details: what else was chosen, by name.
+        steps: the cost of each compute set, in order.
+        details: other choices, by name.
         next_best: the next best of the other options; None where there was none.
         num_options: how many ways there were.
         parts: of an operation that consists of several which are planned, their plans; its steps are theirs.
@@ -59,16 +60,16 @@ class Plan:
 
     @property
     def compute_cycles(self) -> int:
-        """Of what all steps compute."""
+        """Of the compute of all steps."""
         return sum(step.compute for step in self.steps)
 
     @property
     def tile_bytes(self) -> int:
-        """What the fullest tile holds in any of the steps."""
+        """The most that a tile stores in any of the steps."""
         return max((step.tile_bytes for step in self.steps), default=0)
 
     def detail(self, name: str) -> object:
-        """What was chosen under a name."""
+        """The choice under a name."""
         return dict(self.details)[name]
 
     def cut(self, name: str) -> Cut:
@@ -76,9 +77,12 @@ class Plan:
         return next(cut for cut in self.cuts if cut.name == name)
 
     def choice_text(self) -> str:
-        """What was chosen, in one line."""
+        """The choices, in one line."""
         chosen = [*map(str, self.cuts), *(f"{name} {value}" for name, value in self.details)]
         return "; ".join(chosen)
+
+    def __repr__(self) -> str:
+        return in_one_line(self)
 
     def __str__(self) -> str:
         lines = [
@@ -106,7 +110,7 @@ def block_sizes(extent: int, multiple: int = 1, most_parts: int | None = None) -
 
     Args:
         extent: of the dimension.
-        multiple: what a size is rounded up to a multiple of, where it is not all of the dimension.
+        multiple: sizes are rounded up to a multiple of it, where they are not all of the dimension.
         most_parts: into how many parts at most.
 
     >>> block_sizes(10)
@@ -152,10 +156,10 @@ def combined(extents: Sequence[int], sizes: Sequence[Sequence[int]], most_tiles:
 
 
 def repeated(plan: Plan, turns: int, what: str) -> Plan:
-    """A plan of what is done in several turns, one after another, from that of one turn.
+    """A plan in several rounds, one after another, from that of one round.
 
     Args:
-        plan: of one turn.
+        plan: of one iteration.
         turns: how many.
         what: a detail of the plan, under which their number is found.
     """
@@ -179,15 +183,15 @@ Steps = tuple[StepCost, ...]
 
 @dataclass(frozen=True, eq=False)
 class Offers:
-    """Ways to spread an operation, as columns: what all of them take is counted at once.
+    """Ways to spread an operation, as columns: the costs of all of them are counted at once.
 
     Attributes:
         ways: to cut its dimensions.
-        steps: what its compute sets take, columns.
-        estimates: about what each takes: of equals, that of the least is the first.
-        details: what else each chooses, by the number in `which`.
+        steps: the costs of its compute sets, columns.
+        estimates: an estimate of each: of equals, that of the least is the first.
+        details: its other choices, by the number in `which`.
         which: int64 of shape (ways,).
-        later_cycles: what it costs steps that follow, and are not planned here.
+        later_cycles: the cost for steps that follow, and are not planned here.
         finish: from the numbers of some ways and the steps of each to these and those that follow, as sums of partial
             results; None where none do.
         least_to_finish: cycles that those that follow take at least.
@@ -204,7 +208,7 @@ class Offers:
 
     @property
     def cycles(self) -> np.ndarray:
-        """Of all steps but those that follow, with what later ones cost."""
+        """Of all steps but those that follow, with the cost of later ones."""
         return sum((step.cycles for step in self.steps), np.zeros(len(self.ways), np.int64)) + self.later_cycles
 
     def plans(self, operation: str, ways: Sequence[int]) -> list[Plan]:
@@ -228,10 +232,10 @@ def best_of(operation: str, target: Target, offers: Offers, memory_fraction: flo
     Of equals it is the one on fewer tiles, then of fewer vertices, then of the least estimate, then the first.
 
     Args:
-        operation: what is planned, for print.
+        operation: the operation to plan, for print.
         target: the machine.
         offers: the ways there are; at least one.
-        memory_fraction: of a tile's memory, what may be taken.
+        memory_fraction: the fraction of a tile's memory that it may take.
     """
     ways, count = offers.ways, len(offers.ways)
     least = offers.cycles + offers.least_to_finish
@@ -260,8 +264,8 @@ class Option:
     Attributes:
         cuts: of its dimensions.
         bound: cycles that it takes at least.
-        price: what its compute sets take, one after another; asked only where the bound does not rule it out.
-        details: what else it chooses.
+        price: the costs of its compute sets, one after another; asked only where the bound does not rule it out.
+        details: its other choices.
     """
 
     cuts: tuple[Cut, ...]

@@ -1,7 +1,7 @@
 """The planner of poolings: how large the patches of results of tiles and vertices are, along each dimension.
 
 In come the windows along all dimensions, those that are not pooled of one element; out comes a `Plan`. A tile receives
-the halo of its patch, which its neighbours read too, and all of what was made on other tiles.
+the halo of its patch, which its neighbours read too, and all elements that were made on other tiles.
 
 Source: PopLibs' plan of poolings (lib/popnn/PoolPlan.cpp) cuts batch, channels and field by the cycles of its vertices.
 """
@@ -37,11 +37,11 @@ class Pooled:
     Attributes:
         name: of the compute set.
         fields: the windows along each dimension.
-        windows: the fields that are patches of what windows move over, with their dtypes.
+        windows: the fields that are patches of windowed tensors, with their dtypes.
         results: the fields that are patches of the size of the results, with theirs.
         dtype: of the results.
-        codelets: what makes them.
-        is_elsewhere: whether what it reads was made on other tiles.
+        codelets: make them.
+        is_elsewhere: whether its operands were made on other tiles.
         static: static values, by name, besides those of the windows.
     """
 
@@ -104,7 +104,7 @@ def cuts_of_phase(cuts: Sequence[Cut], phase: Sequence[Phase]) -> tuple[Cut, ...
 
 
 def _bytes(own: Pooled, blocks: np.ndarray, over: np.ndarray) -> tuple[Any, Any]:
-    """What a tile receives and what it holds, of blocks that are cut over so many tiles: numbers or arrays."""
+    """The elements that a tile receives and stores, of blocks that are cut over so many tiles: numbers or arrays."""
     there = alone = results = 1
     for field, size, parts in zip(own.fields, blocks, over, strict=True):
         taps = max(one.taps for one in field.phases)
@@ -121,7 +121,7 @@ def _bytes(own: Pooled, blocks: np.ndarray, over: np.ndarray) -> tuple[Any, Any]
 
 
 def _cost(target: Target, own: Pooled, codelet: Codelet, phase: Sequence[Phase]) -> Costs:
-    """What vertices take that make patches of results of one phase: numbers, or columns of these."""
+    """The costs of vertices that make patches of results of one phase: numbers, or columns of these."""
     costs = costs_of(target, codelet, **own.values(phase))
 
     def of(grains: Any) -> VertexCycles:
@@ -218,6 +218,6 @@ def plan_pooled(
         target: the machine.
         own: the pooling.
         grain: about how many results a vertex has; None for the planner to choose.
-        memory_fraction: of a tile's memory, what the operation may take.
+        memory_fraction: the fraction of a tile's memory that the operation may take.
     """
     return best_of(str(own), target, _offers(target, own, grain), memory_fraction)

@@ -41,12 +41,12 @@ def add_pooled(
         step: the name of the compute set.
         codelet: by its name.
         fields: how windows move along each dimension.
-        windows: what they move over, by field, with what stands in padding.
+        windows: the tensors that they move over, by field, with the value of padding.
         results: fields that have the shape of the results.
         dtype: of the results.
         grain: about how many of them a vertex has; default: chosen by the planner.
         memory_fraction: of a tile's memory.
-        is_elsewhere: whether what it reads was made on other tiles.
+        is_elsewhere: whether its operands were made on other tiles.
         nothing: the result of a window that meets no element.
         static: values of the codelet.
     """

@@ -1,7 +1,7 @@
 """Maximum and average pooling, as `flax.linen` has them, and their gradients as operations.
 
 A vertex pools a patch of its tensor, with its halo. The gradient of a maximum goes to the first of the greatest
-elements of a window, as JAX has it: one compute set finds which that is, a second gathers for every element the slopes
+elements of a window, as JAX has it. One compute set finds which that is, a second gathers for every element the slopes
 of the windows that have chosen it. Elements with other windows than their neighbours are of another phase: see
 `windows.py`.
 """
@@ -70,7 +70,7 @@ class _CheckedPooling:
         return tuple(windowed(n, n, 1, low=0) if self.covers(d) else field for d, (n, field) in rows)
 
     def spread(self, slopes: Tensor) -> Tensor:
-        """What has the shape of the results, spread out over the dimensions that one window covers."""
+        """A tensor of the shape of the results, spread out over the dimensions that one window covers."""
         sizes = zip(self.shape, self.results, strict=True)
         return slopes.broadcast_to([n if self.covers(d) else count for d, (n, count) in enumerate(sizes)])
 
@@ -91,7 +91,7 @@ def _checked(
     """A pooling over some axes of a tensor.
 
     Raises:
-        OperationError: what does not fit.
+        OperationError: arguments that do not fit.
     """
     rank = len(shape)
     try:
@@ -161,7 +161,7 @@ def max_pool(
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
-        x: what is pooled.
+        x: the tensor to pool.
         window_shape: elements of a window along each dimension that is pooled.
         strides: by how many elements windows move; default: 1.
         padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension that is pooled.
@@ -203,14 +203,14 @@ def plan_max_pool(
 
     Args:
         graph: of the tensor.
-        x: what is pooled.
+        x: the tensor to pool.
         window_shape: elements of a window along each dimension that is pooled.
         strides: by how many elements windows move; default: 1.
         padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension that is pooled.
         axis: these dimensions; default: all between the first and the last, of (batch, field..., channels).
         grain: about how many results a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
-        name: in what is told of mistakes.
+        name: for errors.
 
     Raises:
         OperationError: sizes or options that do not fit.
@@ -246,7 +246,7 @@ def max_pool_gradient(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the results.
-        x: what is pooled.
+        x: the tensor to pool.
         window_shape: elements of a window along each dimension that is pooled.
         strides: by how many elements windows move; default: 1.
         padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension that is pooled.
@@ -338,7 +338,7 @@ def avg_pool(
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
-        x: what is pooled, of floating point.
+        x: the pooled tensor, of floating point.
         window_shape: elements of a window along each dimension that is pooled.
         strides: by how many elements windows move; default: 1.
         padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension that is pooled.
@@ -401,7 +401,7 @@ def avg_pool_gradient(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the results.
-        x_shape: the shape of what was pooled.
+        x_shape: the shape of the pooled tensor.
         window_shape: elements of a window along each dimension that is pooled.
         strides: by how many elements windows move; default: 1.
         padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension that is pooled.

@@ -1,4 +1,4 @@
-"""The codelets of poolings: what a vertex makes of a patch of its tensor, or of the slopes of its windows."""
+"""The codelets of poolings: functions of a patch of a tensor, or of the slopes of its windows."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from codelet.ops.pairs import Pair, both
 
 
 def least(dtype: Any) -> Any:
-    """What is no greater than any number of a dtype."""
+    """A value no greater than any number of a dtype."""
     if jnp.issubdtype(dtype, jnp.inexact):
         return -np.inf
     return np.iinfo(dtype).min if jnp.issubdtype(dtype, jnp.integer) else False
 
 
 def greatest_of(dtype: Any) -> Any:
-    """What is no less than any number of a dtype."""
+    """A value no less than any number of a dtype."""
     if jnp.issubdtype(dtype, jnp.inexact):
         return np.inf
     return np.iinfo(dtype).max if jnp.issubdtype(dtype, jnp.integer) else True
@@ -85,7 +85,7 @@ def first_greatest(x, *, window, strides):
 
 
 def _tangents(x, t, start, stays, window, strides, dilation):
-    """What a tangent has where the first element of each window stays, of those that begin with a start and 0."""
+    """The tangent where the first element of each window stays, of those that begin with a start and 0."""
     reaches = [(k - 1) * d + 1 for k, d in zip(window, dilation, strict=True)]
     results = [(n - reach) // s + 1 for n, reach, s in zip(x.shape, reaches, strides, strict=True)]
     value, slope = jnp.full(results, start, x.dtype), jnp.zeros(results, t.dtype)
@@ -97,12 +97,12 @@ def _tangents(x, t, start, stays, window, strides, dilation):
 
 
 def tangents_of_largest(x, t, *, window, strides, dilation):
-    """What a tangent has where the greatest element of each window of a patch is: the first of those."""
+    """The tangent where the greatest element of each window of a patch is: the first of those."""
     return _tangents(x, t, least(x.dtype), lax.ge, window, strides, dilation)
 
 
 def tangents_of_smallest(x, t, *, window, strides, dilation):
-    """What it has where the least element is."""
+    """The tangent where the least element is."""
     return _tangents(x, t, greatest_of(x.dtype), lax.le, window, strides, dilation)
 
 

@@ -1,7 +1,7 @@
-"""Prices: what vertices take, and steps of these, of many ways to cut them at once.
+"""Prices: the costs of vertices, and of steps of these, of many ways to cut them at once.
 
-In come columns of sizes, `Ways` to cut a grid, and what tiles move and hold; out come columns of cycles. Each compute
-set is priced as `codelet/superstep.py` counts a step, for its fullest tile:
+In come columns of sizes, `Ways` to cut a grid, and the bytes that tiles move and store; out come columns of cycles.
+Each compute set is priced as `codelet/superstep.py` counts a step, for its fullest tile:
 
     sync and overhead     where anything moves
     exchange              what a tile receives that it alone does not read; what one tile alone reads, lives there
@@ -40,17 +40,17 @@ Types = Mapping[str, tuple[Sequence[Any], Any]]
 
 @dataclass(frozen=True)
 class StepCost:
-    """What one compute set of an operation takes.
+    """The cost of one compute set of an operation.
 
     Attributes:
         name: of the compute set.
         num_vertices: of all tiles.
         num_tiles: that have any.
         sync: cycles of the synchronization before an exchange; 0 where nothing moves.
-        exchange: cycles, with what each exchange takes whatever it moves.
+        exchange: cycles, with the fixed cost of each exchange.
         compute: cycles of the fullest tile, with the launch.
-        tile_bytes: what the fullest tile holds while it runs: inputs, results, temporaries.
-        there_bytes: of these, what lay on the tile before: it is not taken anew.
+        tile_bytes: the most bytes on a tile while it runs: inputs, results, temporaries.
+        there_bytes: of these, the bytes that lay on the tile before: they are not taken anew.
     """
 
     name: str
@@ -89,7 +89,7 @@ _KNOWN: WeakKeyDictionary[Codelet, dict[Hashable, dict[Hashable, Any]]] = WeakKe
 
 
 class VertexCosts:
-    """What vertices of a codelet take, with some static values, by the types of their inputs."""
+    """The costs of vertices of a codelet, with some static values, by the types of their inputs."""
 
     def __init__(self, target: Target, codelet: Codelet, **static: object):
         self.target, self._traces = target, OfSizes(codelet, static)
@@ -98,7 +98,7 @@ class VertexCosts:
         self._known: dict[Hashable, Any] = of_codelet.setdefault(key, {})
 
     def of(self, inputs: Types) -> VertexCycles:
-        """What a vertex takes whose inputs have these types; sizes may be columns, int64, and then so are cycles."""
+        """The cost of a vertex whose inputs have these types; sizes may be columns, int64, and then so are cycles."""
         self._traces.codelet.check_names(inputs)
         names = self._traces.codelet.inputs
         kinds = {name: (len(inputs[name][0]), np.dtype(inputs[name][1])) for name in names}
@@ -142,9 +142,9 @@ def _distinct(columns: Sequence[Any], cases: int) -> tuple[np.ndarray, np.ndarra
 
 
 def grouped(target: Target, count: int, groups: Iterable[tuple[np.ndarray, VertexCycles]]) -> VertexCycles:
-    """What vertices take, columns, where those of some ways, flagged, run another codelet than those of others.
+    """The costs of vertices, columns, where those of some ways, flagged, run another codelet than those of others.
 
-    What all workers of a tile run together is a part of what the tile takes besides.
+    The cost of all workers of a tile together is a part of the other costs of the tile.
     """
     worker, supervisor = (np.zeros(count, np.int64) for _ in range(2))
     for flags, vertex in groups:
@@ -161,12 +161,12 @@ def _costs_of(
 
 
 def costs_of(target: Target, codelet: Codelet, **static: object) -> VertexCosts:
-    """What vertices of a codelet take: the same object for the same codelet, static values and settings of JAX."""
+    """The costs of vertices of a codelet: the same object for the same codelet, static values and settings of JAX."""
     return _costs_of(target, codelet, tuple(static.items()), trace_settings())
 
 
 def vertex_cycles(target: Target, codelet: Codelet, inputs: Types, **static: object) -> VertexCycles:
-    """What a vertex takes whose inputs have these types: see `VertexCosts.of`."""
+    """The cost of a vertex whose inputs have these types: see `VertexCosts.of`."""
     return VertexCosts(target, codelet, **static).of(inputs)
 
 
@@ -183,7 +183,7 @@ Vertices = Callable[[Sizes, np.ndarray], VertexCycles]
 
 
 def by_group(target: Target, groups: np.ndarray, cost: Callable[[int, Sizes], VertexCycles]) -> Vertices:
-    """What vertices take of ways that are in groups, by what those of each group take."""
+    """The costs of vertices of ways that are in groups, by those of each group."""
 
     def of(sizes: Sizes, ways: np.ndarray) -> VertexCycles:
         numbers = groups[ways]
@@ -228,17 +228,17 @@ def step_costs(
     others: Sequence[tuple[VertexCycles, Any]] = (),
     edges: bool = False,
 ) -> StepCost:
-    """What a compute set takes whose vertices are the blocks of a grid, by its fullest tile: of each way, columns.
+    """The cost of a compute set whose vertices are the blocks of a grid, by its fullest tile: of each way, columns.
 
     Args:
         target: the machine.
         name: of the compute set.
         ways: to cut the dimensions of the grid.
-        vertex: what vertices of some sizes take.
-        received_bytes: what the fullest tile receives of others.
-        tile_bytes: what it holds: inputs, results, temporaries.
-        sent_bytes: what the fullest tile sends to others.
-        there_bytes: what of `tile_bytes` lay on the tile before.
+        vertex: the costs of vertices of some sizes.
+        received_bytes: the most that a tile receives of others.
+        tile_bytes: its memory: inputs, results, temporaries.
+        sent_bytes: the most that a tile sends to others.
+        there_bytes: the part of `tile_bytes` that lay on the tile before.
         others: vertices that it has besides, and how many of each.
         edges: whether tiles at the edges are counted too; else it is supposed that they take no longer.
     """
@@ -265,7 +265,7 @@ def step_costs(
 def _of_any(
     target: Target, vertex: Vertices, sizes: Sequence[Sizes], counts: Sequence[np.ndarray]
 ) -> list[VertexCycles]:
-    """What vertices of several sizes take, of those ways that have any of them."""
+    """The cost of vertices of several sizes, of those ways that have any of them."""
     if len(counts) == 1 and counts[0].all():
         return [vertex(sizes[0], np.arange(len(counts[0])))]
     flags = np.array(counts) > 0
@@ -277,7 +277,9 @@ def _of_any(
 
 
 def step_cost(target: Target, name: str, cuts: Sequence[Cut], vertex: VertexCycles, **options: Any) -> StepCost:
-    """What a compute set takes of which every vertex takes the same: see `step_costs`."""
+    """The cost of a compute set whose vertices cost the
+    same: see `step_costs`.
+    """
     return step_costs(target, name, Ways.like([cuts]), lambda *_: vertex, **options).at(0)
 
 

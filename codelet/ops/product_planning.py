@@ -1,7 +1,7 @@
-"""The planner of matrix products: how to cut what is kept of each operand, and what is summed, over tiles and vertices.
+"""The planner of matrix products: how to cut the free and the summed dimensions over tiles and vertices.
 
-In come the extents of a product's dimensions, by role; out come a `Work` and its `Plan`, perhaps in several turns. A
-vertex makes a block of results from a block of each operand; where the dimension that is summed is cut, it makes
+In come the extents of a product's dimensions, by role; out come a `Work` and its `Plan`, perhaps in several iterations.
+A vertex makes a block of results from a block of each operand; where the dimension that is summed is cut, it makes
 partial sums, and `codelet/ops/partials.py` adds them up.
 
 Source: Poplar plans a matrix product as a convolution, by the same splits (lib/poplin/ConvPlan.cpp); for a matrix times
@@ -41,7 +41,7 @@ OUT_ROLES: tuple[Role, ...] = ("batch", "rows", "columns")
 
 @dataclass(frozen=True)
 class Dimension:
-    """A dimension of a product: what it does, and how many elements it has."""
+    """A dimension of a product: its role, and how many elements it has."""
 
     name: str
     role: Role
@@ -53,10 +53,10 @@ class Product:
     """A product of two arrays.
 
     Attributes:
-        dimensions: in the order of `ROLES`; `a` has its own as (batch, rows, summed), `b` as
-            (batch, summed, columns), the result as (batch, rows, columns).
+        dimensions: in the order of `ROLES`; `a` has its as (batch, rows, summed), `b` as (batch, summed, columns), the
+            result as (batch, rows, columns).
         dtype: of both operands.
-        partials: what is summed in.
+        partials: the dtype of sums.
         out_dtype: of the results.
         homes: where the operands lie; see `homes.py`.
         wanted: where the results are to lie; None where that is all one.
@@ -122,7 +122,7 @@ def product_block(a, b, *, numbers, partials, dtype):
 
 @dataclass(frozen=True)
 class Codelets:
-    """What a product is made of: codelets that may be a user's own.
+    """The codelets of a product, which may be a user's.
 
     Attributes:
         product: fields `a` and `b`, blocks as `Product` has them; perhaps static `numbers`, `partials` and `dtype`.
@@ -136,7 +136,7 @@ class Codelets:
 
     @property
     def pair(self) -> Pair:
-        """What makes products."""
+        """The codelet of products."""
         alone = self.worker if self.product.hints.workers > 1 else None
         return Pair(self.product, alone or self.product)
 
@@ -148,7 +148,7 @@ CODELETS = Codelets()
 
 
 def _multiple(role: Role, own: Product) -> int:
-    """What blocks come in multiples of: what a pass of the matrix unit takes."""
+    """Blocks come in multiples of it: the size of a pass of the matrix unit."""
     if role in ("batch", "rows"):
         return 1
     return 16 if own.dtype.itemsize == 2 and role == "summed" else 8
@@ -158,8 +158,8 @@ def work_of(own: Product, codelets: Codelets = CODELETS, turns: int = 1) -> Work
     """A product as work, of fields `a` and `b` to `out`.
 
     Args:
-        own: the product, or what is done of one in one turn.
-        codelets: what it is made of.
+        own: the product, or the part of it in one round.
+        codelets: the codelets of its vertices.
         turns: how many.
     """
     by_unit = codelets.product is product_block.shared  # any other may do any size
@@ -210,7 +210,9 @@ def _grain_of(own: Product, grain: int) -> tuple[int, ...]:
 
 
 def _in_turns(own: Product) -> Iterator[tuple[int, Role, Product]]:
-    """A product in ever more turns, one after another: of so many, the role of what is cut, and that of one turn."""
+    """A product in ever more rounds, one after another: of so many, the role of the dimension cut, and the product of
+    one round.
+    """
     yield 1, "rows", own
     kept = own.axes(OUT_ROLES)
     if not kept:
@@ -233,15 +235,15 @@ def plan_product(
 ) -> Plan:
     """How a product is spread over the tiles of a machine: the same plan for the same sizes.
 
-    Where the blocks of all tiles do not fit their memory at once, it is done in turns, each of a part of the results;
+    Where the blocks of all tiles do not fit their memory at once, it is done in rounds, each of a part of the results;
     where that does not help, or a grain is given, the plan is the one that takes least memory of all.
 
     Args:
         target: the machine.
         own: the product.
-        codelets: what it is made of.
+        codelets: the codelets of its vertices.
         grain: about how many multiply-adds a vertex has; None for the planner to choose.
-        memory_fraction: of a tile's memory, what the operation may take.
+        memory_fraction: the fraction of a tile's memory that the operation may take.
     """
     fixed = None if grain is None else _grain_of(own, grain)
     whole = None

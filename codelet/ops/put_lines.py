@@ -1,4 +1,4 @@
-"""Elements put back along lines: the gradient of what picks elements of a line, each once at most.
+"""Elements put back along lines: the gradient of a choice of elements of a line, each once at most.
 
 In come numbers and the positions they are put to, along an axis; all else is zero. A vertex makes a stretch of some
 lines, and looks at all numbers of these, as each may belong to its stretch.
@@ -45,7 +45,7 @@ def put(values, positions, start, *, length):
 
 @dataclass(frozen=True)
 class _Puts:
-    """What is put: lines before and after, numbers and elements of each line, and the dtypes."""
+    """The operands: lines before and after, numbers and elements of each line, and the dtypes."""
 
     before: int
     after: int
@@ -107,7 +107,7 @@ def put_back(
 
     Args:
         graph: where its compute set is added, in a scope of its name.
-        values: what is put.
+        values: the values to put.
         positions: where to, integers in the same shape; each once at most on a line.
         axis: along which, counted from the beginning.
         length: of the lines of the result.

@@ -1,10 +1,10 @@
 """Random numbers by counters: those that `jax.random` draws from the same key, whatever the tiles and the grain.
 
-Element i of an array is made of the block that Threefry-2x32 with 20 rounds (Salmon et al., Parallel random numbers:
-as easy as 1, 2, 3, SC 2011) makes of the 64-bit counter i, by which vertex it may be: 32 bits are the two words of
-the block exclusively or-ed, fewer bits the lowest of these, 64 bits both words. This is JAX's default form, which it
-calls partitionable (`jax_threefry_partitionable`, with the key implementation `threefry2x32`). A key is a tensor of
-two words, uint32 of shape (2,): `jax.random.key_data(key)`.
+Element i of an array is made by Threefry-2x32 with 20 rounds of the 64-bit counter i, by whichever vertex it is (Salmon
+et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011). 32 bits are the two words of the block exclusively or-ed,
+fewer bits the lowest of these, 64 bits both words. This is JAX's default form, which it calls partitionable
+(`jax_threefry_partitionable`, with the key implementation `threefry2x32`). A key is a tensor of two words, uint32 of
+shape (2,): `jax.random.key_data(key)`.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ def _checked_shape(operation: str, shape: Any, per_element: int = 1) -> tuple[in
         own = (-1,)
     if any(extent < 0 for extent in own) or math.prod(own) * per_element >= 2**31:
         raise OperationError(
-            f"the shape of ops.{operation} is none, or too large",
+            f"the shape of ops.{operation} is invalid or too large",
             given=repr(shape),
-            expected="whole numbers from 0, of fewer than 2**31 numbers in all",
+            expected="integers from 0, of fewer than 2**31 numbers in all",
         )
     return own
 
@@ -183,7 +183,7 @@ def random_bits(
         graph: where its compute set is added, in a scope of its name.
         shape: of the results.
         key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
-        dtype: of the results, unsigned integers: uint32 when left off, uint64 with x64.
+        dtype: of the results, unsigned integers: default: uint32, uint64 with x64.
         grain: about how many elements a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
         name: of the scope.
@@ -315,12 +315,12 @@ def bernoulli(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "bernoulli",
 ) -> Tensor:
-    """Truth values, true with probability `p`, as `jax.random.bernoulli` draws them.
+    """Booleans, true with probability `p`, as `jax.random.bernoulli` draws them.
 
     Args:
         graph: where its compute set is added, in a scope of its name.
         p: a number from 0 to 1, or a tensor that broadcasts to the results.
-        shape: of the results; that of `p` when left off.
+        shape: of the results; default: that of `p`.
         key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
         mode: "high" draws twice as many bits, for probabilities near 0.
         grain: about how many elements a vertex has; default: chosen by the planner.
@@ -341,7 +341,7 @@ def bernoulli(
     _check_key(name, graph, key, **given)
     check_floating(name, **given)
     if mode not in ("low", "high"):
-        raise OperationError(f"mode of ops.{name} is none", given=repr(mode), expected="'low' or 'high'")
+        raise OperationError(f"mode of ops.{name} is unknown", given=repr(mode), expected="'low' or 'high'")
     own = _checked_shape(name, (p.shape if isinstance(p, Tensor) else ()) if shape is None else shape, 2)
     static = {"count": math.prod(own) if mode == "high" else 0, "mode": mode}
     if isinstance(p, Tensor):
@@ -365,7 +365,8 @@ def dropout(
 ) -> Tensor:
     """An array with a share of its elements 0, and the others divided by the share of those kept.
 
-    What is kept is `jax.random.bernoulli(key, 1 - rate, x.shape)`, as of `equinox.nn.Dropout` and `flax.linen.Dropout`.
+    The kept elements are `jax.random.bernoulli(key, 1 - rate, x.shape)`, as of `equinox.nn.Dropout` and
+    `flax.linen.Dropout`.
 
     Args:
         graph: where its compute set is added, in a scope of its name.
@@ -484,12 +485,13 @@ def split_key(
 
 @checked
 def fold_in(graph: Graph, key: Any, data: Tensor | int, *, name: str = "fold_in") -> Tensor:
-    """A new key of a key and a number, as `jax.random.fold_in` makes it: in a program that repeats, one for each turn.
+    """A new key of a key and a number, as `jax.random.fold_in` makes it: in a program that repeats, one for each
+    iteration.
 
     Args:
         graph: where its compute set is added, in a scope of its name.
         key: `jax.random.key(seed)`, or its data, uint32 of shape (2,): a tensor, or numbers that are known.
-        data: a whole number, or a scalar tensor of integers: the `index` of a `cl.Repeat`, say.
+        data: an integer, or a scalar tensor of integers: the `index` of a `cl.Repeat`, say.
         name: of the scope.
 
     Raises:
@@ -508,7 +510,7 @@ def fold_in(graph: Graph, key: Any, data: Tensor | int, *, name: str = "fold_in"
         _check_key(name, graph, key)
         fits = isinstance(data, int) and -(2**31) <= data < 2**32
     if not fits:
-        raise OperationError(f"data of ops.{name} is no whole number", given=data, expected="an integer of 32 bits")
+        raise OperationError(f"data of ops.{name} is no integer", given=data, expected="an integer of 32 bits")
     with graph.scope(name, unique=True):
         if not isinstance(data, Tensor):
             data = graph.add_constant("data", np.array(data % 2**32, np.uint32))

@@ -73,7 +73,7 @@ def draw_uniform(key, counter, *, minval, maxval, dtype):
 
 @both
 def draw_between(key, counter, minval, maxval, *, dtype):
-    """Uniform numbers, each between two of its own."""
+    """Uniform numbers, each between two bounds."""
     return _uniform(key, counter, minval, maxval, np.dtype(dtype))
 
 
@@ -85,13 +85,13 @@ def draw_normal(key, counter, *, dtype):
 
 @both
 def draw_truth(key, counter, *, p, count, mode, dtype):
-    """Truth values, true with a probability."""
+    """Booleans, true with a probability."""
     return _bernoulli(key, counter, np.array(p, dtype), count, mode)
 
 
 @both
 def draw_truths(key, counter, p, *, count, mode):
-    """Truth values, each true with a probability of its own."""
+    """Booleans, each true with its probability."""
     return _bernoulli(key, counter, p, count, mode)
 
 

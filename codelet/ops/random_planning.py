@@ -34,13 +34,13 @@ def draw_work(
     *,
     is_of_words: bool = False,
 ) -> Work:
-    """What makes numbers of a key and their counters, stretch by stretch.
+    """The codelets that make numbers of a key and their counters, stretch by stretch.
 
     Args:
         name: of the compute set.
-        codelets: what makes a stretch.
+        codelets: make a stretch.
         count: of numbers, one at least.
-        operands: the dtypes of what has an element for each number.
+        operands: the dtypes of operands with an element for each number.
         dtype: of the numbers.
         static: static values of the codelets.
         is_of_words: whether each is of two words, along a last dimension.

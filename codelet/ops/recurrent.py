@@ -55,14 +55,16 @@ def _gru(by_x, by_h, bias, bias_n, h):
 
 @both
 def lstm_gates(by_x, by_h, bias, c):
-    """The gates of a block of cells, from what comes of x and of h, of shape (batch, 4, cells); the new h and c."""
+    """The gates of a block of cells, from their inputs from x and from h, of shape (batch, 4, cells); the
+    new h and c.
+    """
     h, c = _lstm(by_x, by_h, bias, c)
     return {"new_h": h, "new_c": c}
 
 
 @both
 def lstm_gates_slope(cotangent_h, cotangent_c, by_x, by_h, bias, c):
-    """The gradients by the sum that goes into the gates, and by c."""
+    """The gradients with respect to the sum that goes into the gates, and by c."""
     _, pull = jax.vjp(lambda by_x, c: _lstm(by_x, by_h, bias, c), by_x, c)
     by_gates, by_c = pull((cotangent_h, cotangent_c))
     return {"by_gates": by_gates, "by_c": by_c}
@@ -70,13 +72,13 @@ def lstm_gates_slope(cotangent_h, cotangent_c, by_x, by_h, bias, c):
 
 @both
 def gru_gates(by_x, by_h, bias, bias_n, h):
-    """The gates of a block of cells, from what comes of x and of h, of shape (batch, 3, cells); the new h."""
+    """The gates of a block of cells, from their inputs from x and from h, of shape (batch, 3, cells); the new h."""
     return {"new_h": _gru(by_x, by_h, bias, bias_n, h)}
 
 
 @both
 def gru_gates_slope(cotangent_h, by_x, by_h, bias, bias_n, h):
-    """The gradients by what goes into the gates from x and from h, and by h itself."""
+    """The gradients with respect to the inputs of the gates from x and from h, and by h itself."""
     _, pull = jax.vjp(lambda by_x, by_h, h: _gru(by_x, by_h, bias, bias_n, h), by_x, by_h, h)
     from_x, from_h, direct = pull(cotangent_h)
     return {"from_x": from_x, "from_h": from_h, "direct": direct}
@@ -87,7 +89,7 @@ _KINDS = {"gates": (0, 1, 2), "state": (0, 2), "bias": (1, 2), "cells": (2,)}
 
 
 class _Cell:
-    """The sizes of a cell, and what is done to all of its gates."""
+    """The sizes of a cell, and the function of all of its gates."""
 
     def __init__(self, graph: Graph, x: Tensor, h: Tensor, count: int, grain: int | None, memory_fraction: float):
         self.graph, self.count, self.dtype = graph, count, x.dtype
@@ -104,7 +106,7 @@ class _Cell:
         return tensor.reshape((self.batch, tensor.shape[-1]))
 
     def product(self, vectors: Tensor, weight: Tensor, name: str) -> Tensor:
-        """Vectors times the transpose of a weight: what goes into the gates, (batch, gates, cells)."""
+        """Vectors times the transpose of a weight: the inputs of the gates, (batch, gates, cells)."""
         out = dot_general(self.graph, self.rows(vectors), weight, (((1,), (1,)), ((), ())), name=name)
         return out.reshape(self.sizes("gates"))
 
@@ -148,7 +150,7 @@ class _Cell:
         return by_vectors.reshape(vectors.shape), by_weight
 
     def by_bias(self, by_gates: Tensor, name: str) -> Tensor:
-        """The gradient by a bias: summed over the batch."""
+        """The gradient with respect to a bias: summed over the batch."""
         return sum_of(self.graph, by_gates, 0, name=name).flatten()
 
 
@@ -198,7 +200,7 @@ def _checked(
 
 
 class LSTMState(NamedTuple):
-    """What `lstm_cell` gives.
+    """The results of `lstm_cell`.
 
     Attributes:
         h: the new hidden states, of shape (..., cells).
@@ -283,7 +285,7 @@ def _lstm_fields(
 
 
 class LSTMCellGradient(NamedTuple):
-    """The gradients of `lstm_cell` by its operands, each of the shape and dtype of its own.
+    """The gradients of `lstm_cell`, each of the shape and dtype of its operand.
 
     Attributes:
         x: by the inputs.
@@ -374,7 +376,7 @@ def gru_cell(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "gru_cell",
 ) -> Tensor:
-    """A step of a gated recurrent unit, as `equinox.nn.GRUCell`: a gate to reset, one to update, and what is new.
+    """A step of a gated recurrent unit, as `equinox.nn.GRUCell`: a reset gate, an update gate, and the new state.
 
     With thirds i of weight_ih x + bias and k of weight_hh h: r = sigmoid(i1 + k1), z = sigmoid(i2 + k2),
     n = tanh(i3 + r (k3 + bias_n)), and the new h is n + z (h - n).
@@ -386,7 +388,7 @@ def gru_cell(
         weight_ih: (3 cells, inputs).
         weight_hh: (3 cells, cells).
         bias: (3 cells,); default: none.
-        bias_n: (cells,), of what is new; default: none.
+        bias_n: (cells,), of the new state; default: none.
         grain: about how many elements a vertex of the gates has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan of the gates may use.
         name: of the scope.
@@ -432,7 +434,7 @@ def _gru_fields(
 
 
 class GRUCellGradient(NamedTuple):
-    """The gradients of `gru_cell` by its operands, each of the shape and dtype of its own.
+    """The gradients of `gru_cell`, each of the shape and dtype of its operand.
 
     Attributes:
         x: by the inputs.

@@ -109,7 +109,7 @@ class _ReductionWork(NamedTuple):
 
 
 def _work(operation: str, x: Tensor, axes: tuple[int, ...], keepdims: bool, dtype: np.dtype | None) -> _ReductionWork:
-    """What a reduction of a tensor is."""
+    """A reduction of a tensor."""
     shape = tuple(1 if d in axes else n for d, n in enumerate(x.shape) if keepdims or d not in axes)
     labels = ["summed" if d in axes else "kept" for d in range(x.ndim)]
     groups = merged([(x, range(x.ndim))], labels)
@@ -181,7 +181,7 @@ def plan_reduce(
 
     Args:
         graph: for whose target.
-        x: what is reduced; with elements.
+        x: the tensor to reduce; with elements.
         axis: one axis or several; default: all.
         operation: "sum", "prod", "max", "min", "all" or "any".
         dtype: of the result.
@@ -220,9 +220,9 @@ def sum(
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
-        x: what is reduced.
+        x: the tensor to reduce.
         axis: one axis or several; default: all.
-        dtype: of the result; as `jax.numpy` has it when left off.
+        dtype: of the result; default: as `jax.numpy` has it.
         keepdims: whether reduced dimensions stay, of one element.
         grain: about how many elements a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.

@@ -43,7 +43,7 @@ def slopes_of_product(cotangent, x, *, axes, partials):
 def reduced_rows(
     operation: str, graph: Graph, cotangent: Tensor, x: Tensor, axis: Axes, grain: Any, share: float
 ) -> tuple[Rows, tuple[int, ...]]:
-    """The rows of what is reduced, and the shape of the results; arguments checked."""
+    """The rows of the reduced tensor, and the shape of the results; arguments checked."""
     check_tensors(operation, graph, cotangent=cotangent, x=x)
     check_floating(operation, cotangent=cotangent, x=x)
     axes = checked_axes(operation, "axis", axis, x.ndim)
@@ -65,9 +65,9 @@ def sum_gradient(
     Args:
         graph: of the tensors.
         cotangent: like the result, with or without the dimensions that are reduced.
-        x: what was reduced; only its shape is looked at.
+        x: the tensor that was reduced; only its shape is looked at.
         axis: along which axes.
-        name: what mistakes are told of.
+        name: the name in errors.
 
     Raises:
         OperationError: shapes that do not fit, or an axis that there is not.
@@ -99,7 +99,7 @@ def max_gradient(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: like the result, with or without the dimensions that are reduced.
-        x: what was reduced.
+        x: the tensor that was reduced.
         result: of the reduction, likewise.
         axis: one axis or several; default: all.
         grain: about how many elements a vertex has; default: chosen by the planner.

@@ -33,7 +33,7 @@ class _Windows:
     Attributes:
         results: how many there are along each dimension.
         fields: how they move along each.
-        nothing: what a reduction of a kind starts with, and what stands in padding.
+        nothing: the first value of a reduction of a kind, and the value of padding.
     """
 
     results: list[int]
@@ -100,7 +100,7 @@ def reduce_window(
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
-        x: what windows move over.
+        x: the tensor that windows move over.
         kind: "sum", "max" or "min".
         window_dimensions: elements of a window along each dimension.
         window_strides: by how many positions windows move; default: 1.
@@ -156,14 +156,14 @@ def reduce_window_tangent(
     memory_fraction: float = MEMORY_FRACTION,
     name: str = "reduce_window_tangent",
 ) -> Tensor:
-    """The derivative along a direction of the greatest or the least element of each window: what the tangent has there.
+    """The derivative along a direction of the greatest or the least element of each window: the tangent there.
 
     Of equal elements it is the first; where none is better than nothing, as minus infinity is no greatest, it is 0.
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
         tangent: the direction, of the shape of the tensor.
-        x: what windows move over.
+        x: the tensor that windows move over.
         kind: "max" or "min".
         window_dimensions: elements of a window along each dimension of `x`.
         window_strides: by how many elements windows move, along each dimension; default: 1.

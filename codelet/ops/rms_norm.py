@@ -1,4 +1,5 @@
-"""The root-mean-square norm, and its gradients by the tensor and by what scales it: statistics in float32 at least.
+"""The root-mean-square norm, and its gradients with respect to the tensor and by the scale: statistics in float32 at
+least.
 
 Rows are whole where one codelet does all the cheapest; else sums of squares are added up over the tiles.
 """
@@ -26,11 +27,11 @@ from codelet.views.tensor import Tensor
 
 
 class RmsNormGradient(NamedTuple):
-    """The gradients of `rms_norm` by its operands, each of the shape and dtype of its own.
+    """The gradients of `rms_norm`, each of the shape and dtype of its operand.
 
     Attributes:
-        x: by what was normalized.
-        scale: by what it was multiplied by.
+        x: with respect to the normalized tensor.
+        scale: with respect to its factor.
     """
 
     x: Tensor
@@ -38,7 +39,7 @@ class RmsNormGradient(NamedTuple):
 
 
 def inverse_root(squares, count, eps):
-    """What rows are multiplied by, from the sums of their squares."""
+    """The factors of rows, from the sums of their squares."""
     return lax.rsqrt(squares / count + eps)
 
 
@@ -81,7 +82,7 @@ def move_slopes_by_root(cotangent, x, scale, squares, products, *, axes, spread,
 
 @both
 def slopes_of_rows_by_root(cotangent, x, scale, *, axes, spread, count, eps, partials):
-    """The slopes by the elements of whole rows, and what the rows were multiplied by."""
+    """The slopes by the elements of whole rows, and the factors of the rows."""
     wide, own = x.astype(partials), cotangent.astype(partials) * jnp.expand_dims(scale, spread)
     inverse = inverse_root(jnp.sum(lax.square(wide), axes), count, eps)
     share = jnp.expand_dims(inverse * inverse * jnp.sum(own * wide, axes) / count, axes)
@@ -98,7 +99,7 @@ def sum_slopes_of_scale(cotangent, x, inverse, *, axes, spread):
 def _rows(
     operation: str, graph: Graph, x: Tensor, scale: Tensor, axis: Any, grain: Any, share: float, *alike: Any
 ) -> Rows:
-    """The rows of what is normalized; arguments checked."""
+    """The rows of the tensor to normalize; arguments checked."""
     check_tensors(operation, graph, x=x, scale=scale, **dict(zip(("cotangent",), alike, strict=False)))
     check_floating(operation, x=x, scale=scale)
     axes = checked_axes(operation, "axis", axis, x.ndim)
@@ -189,7 +190,7 @@ def rms_norm_gradient(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the result.
-        x: what was normalized.
+        x: the operand that was normalized.
         scale: of the shape of a row.
         axis: the axis, or axes, of a row.
         eps: added to the mean of the squares.
@@ -198,7 +199,7 @@ def rms_norm_gradient(
         name: of the scope.
 
     Returns:
-        The gradients by `x` and `scale`, each of its shape and dtype.
+        The gradients with respect to `x` and `scale`, each of its shape and dtype.
 
     Raises:
         OperationError: shapes that do not fit, or an axis that there is not.

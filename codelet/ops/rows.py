@@ -86,16 +86,16 @@ class Rows:
         partials: np.dtype | None = None,
         **static: Any,
     ) -> Work:
-        """What is done to all rows.
+        """The work on all rows.
 
         Args:
             name: of the compute set.
             codelets: for a block, shared by the workers of a tile, and for one worker.
             fields: of the codelets: which axes each has, and the tensor; of one that a step before makes, its dtype.
             results: of the codelets: which axes each has, and its dtype.
-            along: what happens to the axes of rows.
+            along: the axes of rows afterwards.
             add: puts partial results together.
-            partials: their dtype; the results' when left off.
+            partials: their dtype; default: the results'.
             static: more static values than `axes`, the axes of rows.
         """
         names = iter(["rows", *(f"rows{k}" for k in range(2, 99))])
@@ -157,9 +157,9 @@ class Rows:
         """The vertices of a work, and its results, in the shapes of the tensors and of the rows.
 
         Args:
-            work: what is done.
+            work: the work.
             plan: how it is spread.
-            tensors: the fields, in their own shapes.
+            tensors: the fields, in their shapes.
         """
         fields = {name: self._regrouped(tensor, work, name) for name, tensor in tensors.items()}
         results = {}

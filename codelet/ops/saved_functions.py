@@ -1,8 +1,9 @@
-"""Functions of elements in files: by the names they have in their modules, and with what is bound to their parameters.
+"""Functions of elements in files: by the names they have in their modules, and with the arguments bound to their
+parameters.
 
-In comes what a user gives `ops.map`; out comes plain data that pickles, and the function again. JAX's own functions are
-found by name as any others are, though `pickle` would not find them: `jnp.sin` and `jax.nn.relu` are no functions of
-Python's.
+In comes a function that a user gives `ops.map`; out comes plain data that pickles, and the function again. JAX's
+functions are found by name as any others are, though `pickle` would not find them: `jnp.sin` and `jax.nn.relu` are no
+functions of Python's.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class _BoundFunction(NamedTuple):
 
 
 class SavedFunction(NamedTuple):
-    """A function as plain data: what finds it, and of which arguments."""
+    """A function as plain data: the constructor that finds it, and its arguments."""
 
     find: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -48,7 +49,7 @@ def saved_function(function: Any, what: str) -> SavedFunction:
 
     Args:
         function: one at the top of a module, one of JAX's, a `functools.partial` of such, or anything that pickles.
-        what: what it is called in an error.
+        what: its name in an error.
 
     Raises:
         SavingError: a lambda or a function within a function, or something else that does not pickle.

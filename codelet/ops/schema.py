@@ -1,7 +1,8 @@
-"""The schema of operations: what arguments that are no tensors may be, by name, looked at before anything is planned.
+"""The schema of operations: the valid values of arguments that are no tensors, by name, checked before anything is
+planned.
 
-An argument means the same wherever it has the same name. `checked` puts the schema before an operation, whose own
-checks go on from there: of what belongs together, as axes do to a tensor's dimensions.
+An argument means the same wherever it has the same name. `checked` puts the schema before an operation, whose checks go
+on from there: of arguments that belong together, as axes do to a tensor's dimensions.
 """
 
 from __future__ import annotations
@@ -49,10 +50,11 @@ def _short(value: Any) -> str:
 def checked(operation: F) -> F:
     """An operation behind the schema of its arguments.
 
-    What an operation itself does not see, but Python or JAX within it, is told as an error of the operation as well.
+    An error that an operation does not see, but Python or JAX within it, is raised as an error of the operation as
+    well.
 
     Raises:
-        OperationError: where it is called with an argument that is not what the schema says, or that it fails for.
+        OperationError: an argument that the schema refuses, or one that the operation fails for.
     """
     schema = Schema(operation, f"ops.{operation.__name__}", KINDS, OperationError)
     renamed = old_keywords(operation)

@@ -1,8 +1,8 @@
-"""Slices at places that indices name, in one form: what gathers and scatters have in common.
+"""Slices at places that indices name, in one form: the common part of gathers and scatters.
 
-In come shapes and the dimension numbers of `jax.lax`. What is indexed becomes (batch, dimensions), indices (batch,
-indices, numbers), the slices that they name (batch, indices, dimensions of a slice), all of them views. One dimension
-that every slice has all of is the *columns*.
+In come shapes and the dimension numbers of `jax.lax`. The operand becomes (batch, dimensions), indices (batch, indices,
+numbers), the slices that they name (batch, indices, dimensions of a slice), all of them views. One dimension that every
+slice has all of is the *columns*.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class SliceForm:
     """How an operation on slices is brought to the one form.
 
     Attributes:
-        shape: of what is indexed.
+        shape: of the operand.
         indices: the shape of the indices.
-        offset: the dimensions of the slices, among those of what is gathered.
+        offset: the dimensions of the slices, among those of the gathered array.
         gone: the dimensions that slices have not.
         indexed: the dimensions that the numbers of an index are for.
         batch: the dimensions that go together with `indices_batch` of the indices.
@@ -48,7 +48,7 @@ class SliceForm:
 
     @property
     def rest(self) -> list[int]:
-        """The dimensions of what is indexed that are no batch."""
+        """The dimensions of the operand that are no batch."""
         return [d for d in range(len(self.shape)) if d not in self.batch]
 
     @property
@@ -80,16 +80,16 @@ class SliceForm:
         return self.position(self.indexed[0]) if alone else None
 
     def position(self, d: int) -> int:
-        """A dimension of what is indexed in the one form."""
+        """A dimension of the operand in the one form."""
         return bool(self.batch) + self.rest.index(d)
 
     def operand(self, tensor: Tensor) -> Tensor:
-        """What is indexed in the one form."""
+        """The operand in the one form."""
         moved = tensor.transpose([*self.batch, *self.rest]) if tensor.ndim else tensor
         return moved.reshape([*self.counts[:-1], *(self.shape[d] for d in self.rest)])
 
     def operand_back(self, made: Tensor) -> Tensor:
-        """What is in the form of what is indexed, as it was given."""
+        """An array in the form of the operand, as it was given."""
         order = [*self.batch, *self.rest]
         moved = made.reshape([self.shape[d] for d in order])
         return moved.transpose([order.index(d) for d in range(len(order))]) if order else moved
@@ -101,18 +101,18 @@ class SliceForm:
 
     @property
     def _order(self) -> list[int]:
-        """Which dimension of what is gathered each one of (batch, indices, slices) is."""
+        """Which dimension of the gathered array each one of (batch, indices, slices) is."""
         rank = len(self.indices) - 1 + len(self.slices)
         beside = [d for d in range(rank) if d not in self.offset]
         return [*(beside[d] for d in (*self.indices_batch, *self.others)), *self.offset]
 
     def slices_of(self, tensor: Tensor) -> Tensor:
-        """What is gathered, or updates, in the one form."""
+        """The gathered array, or updates, in the one form."""
         moved = tensor.transpose(self._order) if tensor.ndim else tensor
         return moved.reshape([*self.counts, *(self.sizes[d] for d in self.slices)])
 
     def slices_back(self, made: Tensor) -> Tensor:
-        """What is in the form of slices, as `lax` has it."""
+        """An array in the form of slices, as `lax` has it."""
         leading = [self.indices[d] for d in (*self.indices_batch, *self.others)]
         moved = made.reshape([*leading, *(self.sizes[d] for d in self.slices)])
         order = self._order
@@ -143,14 +143,14 @@ class SliceForm:
         cuts_indices: bool,
         by_rows: Codelet | None,
     ) -> Lookup:
-        """What is planned.
+        """The gather or scatter to plan.
 
         Args:
             name: of the compute set.
-            operand: whether what is indexed is read.
+            operand: whether the operand is read.
             indices: their dtype.
             written: "slices" or "operand".
-            static: the static values of the codelet, and the `dtype` of what is indexed.
+            static: the static values of the codelet, and the `dtype` of the operand.
             cuts_indices: whether they may be cut.
             by_rows: a codelet for blocks of rows; None where they may not be cut.
         """
@@ -208,7 +208,7 @@ def gather_form(
     """The form of a gather.
 
     Raises:
-        OperationError: what `lax.gather` does not take.
+        OperationError: arguments that `lax.gather` does not take.
     """
     try:
         jax.eval_shape(
@@ -236,11 +236,11 @@ def scatter_form(name: str, operand: Tensor, indices: Tensor, updates: Tensor, n
     """The form of a scatter.
 
     Raises:
-        OperationError: what `lax.scatter` does not take.
+        OperationError: arguments that `lax.scatter` does not take.
     """
     try:
         structs = (jax.ShapeDtypeStruct(own.shape, own.dtype) for own in (operand, indices, updates))
-        put = lax.scatter if operand.dtype == bool else lax.scatter_add  # truth values are put, never added
+        put = lax.scatter if operand.dtype == bool else lax.scatter_add  # booleans are put, never added
         jax.eval_shape(lambda x, i, y: put(x, i, y, numbers, mode=mode), *structs)
     except (TypeError, ValueError, AttributeError) as error:
         arrays = ", ".join(f"{own.dtype}{list(own.shape)}" for own in (operand, indices, updates))

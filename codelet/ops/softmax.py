@@ -331,7 +331,7 @@ def softmax_gradient(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the result.
-        result: what `softmax` gave, of the same shape and dtype.
+        result: the result of `softmax`, of the same shape and dtype.
         axis: the axis, or axes, of a row.
         grain: about how many elements a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
@@ -366,7 +366,7 @@ def log_softmax_gradient(
     Args:
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the result.
-        result: what `log_softmax` gave, of the same shape and dtype.
+        result: the result of `log_softmax`, of the same shape and dtype.
         axis: the axis, or axes, of a row.
         grain: about how many elements a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.
@@ -438,7 +438,7 @@ def logsumexp_gradient(
         graph: where its compute sets are added, in a scope of its name.
         cotangent: of the result, without the reduced dimensions.
         x: the exponents.
-        result: what `logsumexp` gave, without the reduced dimensions.
+        result: the result of `logsumexp`, without the reduced dimensions.
         axis: the axis, or axes, of a row; default: all.
         grain: about how many elements a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.

@@ -1,4 +1,4 @@
-"""Sorting: `sort`, `sort_together` and `argsort` along an axis, and the gradient by the permutation.
+"""Sorting: `sort`, `sort_together` and `argsort` along an axis, and the gradient with respect to the permutation.
 
 `sort_planning.py` plans them, and says how lines are sorted that are cut over several tiles.
 """
@@ -41,7 +41,7 @@ from codelet.views.tensor import Tensor
 
 
 def _greatest(dtype: np.dtype) -> Any:
-    """What is sorted last."""
+    """The value that is sorted last."""
     if jnp.issubdtype(dtype, jnp.inexact):
         return math.nan
     return True if np.dtype(bool) == dtype else int(jnp.iinfo(dtype).max)
@@ -204,7 +204,7 @@ def sort(
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
-        x: what is sorted.
+        x: the tensor to sort.
         axis: along which; None sorts all elements.
         stable: whether equal elements keep their order.
         descending: whether the result is reversed.
@@ -288,7 +288,7 @@ def argsort(
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
-        x: what is sorted.
+        x: the tensor to sort.
         axis: along which; None sorts all elements.
         stable: whether equal elements keep their order.
         descending: whether the greatest is first.
@@ -344,7 +344,7 @@ def sort_gradient(
     Args:
         graph: where its compute set is added, in a scope of its name.
         cotangent: of the sorted array; or of whatever is sorted with it.
-        permutation: what `argsort` gives of the operand.
+        permutation: the result of `argsort` of the operand.
         axis: along which it was sorted. With None the gradient is flat, as the operand was made.
         grain: about how many elements a vertex has; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.

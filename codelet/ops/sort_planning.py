@@ -1,9 +1,9 @@
 """The planner of sorting: lines sorted whole, or in blocks on several tiles each, which a network merges.
 
 In come lines, of all dimensions before and after the sorted one; out comes a `Plan`. Where a tile has whole lines, it
-sorts them in one step. Otherwise each line is cut into a power of two of blocks: each is sorted on its tile, and then
+sorts them in one step. Otherwise each line is cut into a power of two of blocks, and each is sorted on its tile. Then
 in every step of a bitonic network each tile merges its block with that of another tile and keeps the lower or the upper
-half. What compares two elements in a sorting network may so merge two sorted blocks (Knuth, The Art of Computer
+half. A comparison of two elements in a sorting network may so merge two sorted blocks (Knuth, The Art of Computer
 Programming 3, 5.3.4, exercise 38; Baudet and Stevenson, "Optimal Sorting Algorithms for Parallel Computers", 1978).
 
 The network is Batcher's in the form whose comparisons all put the lesser number first: the padding behind the last
@@ -105,7 +105,7 @@ def _sorted_block(lines: Lines, *fields: Any) -> tuple[Any, ...]:
 
 
 def _merged(lines: Lines, last: bool, *fields: Any) -> tuple[Any, ...]:
-    """The lower or the upper half of what two blocks hold together."""
+    """The lower or the upper half of two blocks together."""
     *arrays, upper = fields
     own, other = arrays[: len(arrays) // 2], arrays[len(arrays) // 2 :]
     size = own[0].shape[-1]
@@ -139,14 +139,14 @@ def _made(
 
 @functools.lru_cache(maxsize=256)
 def whole_sorter(lines: Lines, shapes: frozenset[Shape]) -> Codelet:
-    """What sorts whole lines."""
+    """The codelet that sorts whole lines."""
     types = [[(shape, dtype) for dtype in lines.dtypes] for shape in sorted(shapes)]
     return _made(functools.partial(_sorted, lines), "sort_lines", lines.operands, types, lines.results)
 
 
 @functools.lru_cache(maxsize=256)
 def block_sorter(lines: Lines, shapes: frozenset[Shape]) -> Codelet:
-    """What sorts a block of each line."""
+    """The codelet that sorts a block of each line."""
     types = [[*((shape, dtype) for dtype in lines.dtypes), ((), jnp.int32)] for shape in sorted(shapes)]
     outputs = [*(f"y{k}" for k in range(len(lines.dtypes))), "order"]
     return _made(functools.partial(_sorted_block, lines), "sort_block", [*lines.operands, "start"], types, outputs)
@@ -154,7 +154,7 @@ def block_sorter(lines: Lines, shapes: frozenset[Shape]) -> Codelet:
 
 @functools.lru_cache(maxsize=256)
 def merger(lines: Lines, last: bool, shapes: frozenset[Shape]) -> Codelet:
-    """What merges two blocks of each line."""
+    """The codelet that merges two blocks of each line."""
     held = [*lines.dtypes, np.dtype(np.int32)]
     types = [[*((shape, dtype) for dtype in (*held, *held)), ((), jnp.int32)] for shape in sorted(shapes)]
     inputs = [*(f"own{k}" for k in range(len(held))), *(f"other{k}" for k in range(len(held))), "upper"]
@@ -262,8 +262,8 @@ def plan_lines(
 
     Args:
         target: the machine.
-        lines: what is sorted, one element at least.
+        lines: the lines to sort, one element at least.
         grain: about how many elements a vertex has; None for the planner to choose.
-        memory_fraction: of a tile's memory, what the operation may take.
+        memory_fraction: the fraction of a tile's memory that the operation may take.
     """
     return cheapest(str(lines), target, _options(target, lines, grain), memory_fraction)

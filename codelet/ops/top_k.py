@@ -44,7 +44,7 @@ def greatest(x, start, *, k):
 
 @codelet(workers=6, issue="assembly")
 def greatest_of(candidates, places, *, k):
-    """The k greatest of candidates, and the places that are told of them: both (lines, lines, stretches, each)."""
+    """The k greatest of candidates, and their places: both (lines, lines, stretches, each)."""
     first, second, stretches, each = candidates.shape
     lines = (first * second, stretches * each)
     values, found = lax.top_k(candidates.reshape(lines), k)
@@ -138,9 +138,9 @@ def plan_top_k(
 
     Args:
         target: the machine.
-        shape: of what is looked through, of one element at least.
+        shape: of the tensor to search, of one element at least.
         k: how many, from 1.
-        dtype: of what is looked through.
+        dtype: of the tensor to search.
         axis: along which.
         grain: about how many elements a vertex has; None for the planner to choose.
         memory_fraction: the fraction of a tile's memory that the plan may use.
@@ -162,7 +162,7 @@ def plan_top_k(
 
 
 class TopK(NamedTuple):
-    """What `top_k` gives.
+    """The results of `top_k`.
 
     Attributes:
         values: the greatest elements, the greatest first.
@@ -188,7 +188,7 @@ def top_k(
 
     Args:
         graph: where its compute sets are added, in a scope of its name.
-        x: what is looked through.
+        x: the tensor to search.
         k: how many.
         axis: along which.
         grain: about how many elements a vertex has; default: chosen by the planner.
@@ -267,8 +267,8 @@ def top_k_gradient(
     Args:
         graph: where its compute set is added, in a scope of its name.
         cotangent: of the values.
-        positions: what `top_k` gave with them.
-        x_shape: the shape of what was looked through.
+        positions: the positions that `top_k` gave with them.
+        x_shape: the shape of the searched tensor.
         axis: along which.
         grain: about how many elements a vertex makes; default: chosen by the planner.
         memory_fraction: the fraction of a tile's memory that the plan may use.

@@ -1,4 +1,6 @@
-"""Rows by turns: what a loop takes of an array in a turn, and what it puts in its place of what it stacks."""
+"""Rows by iterations: the rows that a loop takes of an array in an iteration, and those that it stacks in
+their place.
+"""
 
 from __future__ import annotations
 
@@ -59,19 +61,19 @@ def _rows(x: Tensor, row: Tensor | None = None) -> tuple[int, ...]:
 
 
 def _part(rows: Tensor, name: str, row: Tensor, blocks: Sequence[Block]) -> dict[str, Any]:
-    """What a vertex reads or writes of all rows, and of the one."""
+    """The part of all rows, and of the one, that a vertex reads or writes."""
     at = tuple(block.elements for block in blocks)
     return {"x": rows[:, *at], name: row[at]}
 
 
 def take_turn(graph: Graph, x: Tensor, place: Tensor, grain: int | None = None) -> Tensor:
-    """What a loop takes of an array in a turn: a row, of a place that a variable says.
+    """The part of an array that a loop takes in an iteration: a row, of a place that a variable says.
 
     Args:
         graph: where.
         x: of shape (rows, ...).
         place: of shape () and integers.
-        grain: elements of a vertex, at most; of a tile when left off.
+        grain: elements of a vertex, at most; default: of a tile.
     """
     shape = _rows(x)
     rows = x.reshape(x.shape[0], *shape)
@@ -84,7 +86,7 @@ def take_turn(graph: Graph, x: Tensor, place: Tensor, grain: int | None = None) 
 
 
 def put_turn(graph: Graph, value: Tensor, x: Tensor, place: Tensor, grain: int | None = None) -> None:
-    """Put what a turn has made in its place of what a loop stacks; the arguments are as of `take_turn`."""
+    """Put the result of an iteration in its place of a loop's stacked array; the arguments are as of `take_turn`."""
     shape = _rows(x, value)
     rows, row = x.reshape(x.shape[0], *shape), value.reshape(shape)
     with graph.scope("put", unique=True):

@@ -2,7 +2,8 @@
 
 In come the sizes of one spatial dimension of a convolution or pooling; out comes a `WindowedDimension`: its line is the
 element that a tap of a result's window meets. With zeros between elements (`lhs_dilation`) the line has a divisor, and
-only some taps of a kernel meet an element, others for each phase of the results: see `phases` of `views/line.py`.
+only some taps of a kernel meet an element. These are others for each phase of the results: see `phases` of
+`views/line.py`.
 
 Source: V. Dumoulin and F. Visin, A guide to convolution arithmetic for deep learning, 2016: transposed convolutions.
 """
@@ -32,7 +33,7 @@ class WindowedDimension:
     """A dimension that windows move over.
 
     Attributes:
-        extent: of what they move over, without padding.
+        extent: of the tensor that they move over, without padding.
         results: how many windows there are.
         taps: of the kernel.
         line: the element that a tap of a result's window meets: a hole between elements; in padding out of the extent.
@@ -60,7 +61,7 @@ class WindowedDimension:
 
     @functools.cached_property
     def widths(self) -> tuple[int, int]:
-        """How many positions before and after what is there the windows reach."""
+        """How many positions before and after the tensor the windows reach."""
         ends = [phase.line.ends({RESULT: phase.count, TAP: phase.taps}) for phase in self.phases if phase.taps]
         first, last = min((low for low, _ in ends), default=0), max((high for _, high in ends), default=-1)
         return max(0, -first), max(0, last + 1 - self.extent)
@@ -76,7 +77,9 @@ class WindowedDimension:
 
     @property
     def transposed(self) -> WindowedDimension:
-        """The windows of results that meet an element, the taps backwards: as gradients by what is moved over have."""
+        """The windows of results that meet an element, the taps backwards: as gradients with respect to the operand
+        have.
+        """
         solved = self.line.solved(RESULT, position := 2)
         assert not isinstance(solved, Refused)
         line = solved.after({position: Line.of(0, {RESULT: 1}), TAP: Line.of(self.taps - 1, {TAP: -1})})
@@ -96,7 +99,7 @@ def windowed(
     """A dimension that windows move over.
 
     Args:
-        extent: of what they move over.
+        extent: of the tensor that they move over.
         results: how many windows there are.
         taps: of the kernel.
         low: positions of zeros before it; negative where as many of it are left out.
@@ -130,7 +133,7 @@ def whole_numbers(operation: str, name: str, values: Any, count: int, *, most: i
 
     Args:
         operation: its name.
-        name: of what is given.
+        name: of the argument.
         values: the numbers.
         count: of spatial dimensions.
         most: the greatest that there may be.
@@ -150,7 +153,7 @@ def whole_numbers(operation: str, name: str, values: Any, count: int, *, most: i
         raise OperationError(
             f"{name} of ops.{operation} does not fit",
             given=repr(values),
-            expected=f"{count} whole numbers from 1{f' to {most:,}' if most else ''}, one for each spatial dimension",
+            expected=f"{count} integers from 1{f' to {most:,}' if most else ''}, one for each spatial dimension",
         )
     return tuple(int(n) for n in own)
 

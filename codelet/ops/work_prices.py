@@ -1,4 +1,4 @@
-"""What a work takes: its vertices, by their sizes, and the step of all of them, of many ways to cut it at once."""
+"""The cost of a work: its vertices, by their sizes, and the step of all of them, of many ways to cut it at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from codelet.tracing.codelets import Codelet
 
 
 def work_costs(target: Target, work: Work, codelet: Codelet, is_partial: bool) -> Costs:
-    """What vertices take by their sizes: numbers, or columns of these."""
+    """The costs of vertices by their sizes: numbers, or columns of these."""
     own = costs_of(target, codelet, **work.values_of(codelet, is_partial))
     return lambda sizes: own.of({f.name: (tuple(sizes[a] for a in f.axes), f.dtype) for f in work.fields})
 
@@ -35,14 +35,14 @@ def _pointers(work: Work, ways: Ways) -> Any:
 def work_price(
     target: Target, work: Work, ways: Ways, which: np.ndarray, moves: Sequence[Moved] | None = None
 ) -> StepCost:
-    """What a work takes, but the sums of partial results, with the codelets of these numbers: columns.
+    """The cost of a work, without sums of partial results, with the codelets of these numbers: columns.
 
     Args:
         target: the machine.
-        work: what is done.
+        work: the work.
         ways: to cut its axes.
         which: the codelet of each.
-        moves: what moves of each field, if it is known.
+        moves: the movement of each field, if it is known.
     """
     moves = moves or [moved_elements(field.home, ways, field.axes) for field in work.fields]
     parts = product_of(ways.vertices, work.summed) > 1

@@ -56,7 +56,7 @@ def check_predicate(tensor: object, what: str) -> None:
         elif isinstance(tensor, (bool, int, np.bool_)):
             fix = "Python's own if, where the answer is known while the program is made"
         raise ProgramError(
-            f"{what} is not a truth value or a whole number in a variable",
+            f"{what} is not a boolean or an integer in a variable",
             given=f"{tensor!r:.80}",
             expected="a view of one element, of shape () and dtype bool or int32, say",
             fix=fix,

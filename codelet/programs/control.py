@@ -72,7 +72,7 @@ class Revolve:
         object.__setattr__(self, "snapshots", int(self.snapshots))
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class Repeat(Program):
     """Run a body a fixed number of times.
 
@@ -166,7 +166,7 @@ def _check_trip_count(trip_count: object, max_iterations: int | None) -> None:
         raise ProgramError(
             "a loop's trip_count is not a number of iterations",
             given=f"trip_count={trip_count!r:.60}",
-            expected=f"a whole number from 0 to {_MOST_TURNS:,}, which a profile counts",
+            expected=f"an integer from 0 to {_MOST_TURNS:,}, which a profile counts",
             fix="leave it off where nobody knows: max_iterations, or else a guess, is counted",
         )
     if max_iterations is not None and trip_count > max_iterations:
@@ -178,7 +178,7 @@ def _check_trip_count(trip_count: object, max_iterations: int | None) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class RepeatWhile(Program):
     """Run a body while a predicate is true: run `condition`, test the predicate, run the body, and start again.
 
@@ -250,7 +250,7 @@ class RepeatWhile(Program):
         _check_trip_count(trip_count, max_iterations)
         if not isinstance(until, (bool, np.bool_)):
             raise ProgramError(
-                "until is not a truth value",
+                "until is not a boolean",
                 given=f"{until!r:.80}",
                 expected="until=True, to go on as long as the predicate is false",
             )
@@ -268,6 +268,13 @@ class RepeatWhile(Program):
 
         Args:
             bound: the bound on the user's iterations, or `None`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> more, body = graph.add_variable("more", (), bool), graph.add_compute_set("body")
+        >>> loop = cl.RepeatWhile(body, more, body, max_iterations=3).told(12)
+        >>> loop.max_iterations, loop.bound
+        (3, 12)
         """
         object.__setattr__(self, "bound", bound)
         return self
@@ -283,7 +290,7 @@ class RepeatWhile(Program):
         yield from indented(_Nested(self.body))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Nested(Program):
     """A program indented once more in print."""
 
@@ -293,7 +300,7 @@ class _Nested(Program):
         yield from indented(self.program)
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class If(Program):
     """Run one program or another.
 
@@ -335,7 +342,7 @@ class If(Program):
             yield from other
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class Switch(Program):
     """Run the program that an integer selects.
 

@@ -123,7 +123,7 @@ def _constant(value: Any, destination: Tensor | Stream) -> Tensor:
     return destination.graph.copied_constant(array, destination).broadcast_to(destination.shape)
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class Copy(Program):
     """Copy the elements of one view to another, as if the whole source were read first; or copy one value of a stream.
 

@@ -65,7 +65,7 @@ class Function:
         return f"function {self.name}({', '.join(self.parameters)})"
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class Call(Program):
     """Call a function: copy the arguments to its parameters, run its body, and copy the parameters it writes back.
 

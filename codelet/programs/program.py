@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from codelet.display import as_block
+from codelet.display import as_block, in_one_line
 from codelet.errors import Line, ProgramError, user_line
 from codelet.programs.compute_sets import ComputeSet
 from codelet.tracing.codelets import Codelet
@@ -57,6 +57,9 @@ class Program(ABC):
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
+    def __repr__(self) -> str:
+        return in_one_line(self, type(self).__name__)
+
     def _repr_html_(self) -> str:
         return as_block(self)
 
@@ -83,7 +86,7 @@ def indented(program: Program) -> Iterator[str]:
     return ("  " + line for line in program.lines())
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Execute(Program):
     """Run all vertices of a compute set.
 
@@ -140,7 +143,7 @@ def as_program(value: object) -> Program:
 
 
 def _advice(value: object) -> str | None:
-    """What may have been meant by something that is no program."""
+    """The likely intention behind something that is no program."""
     if value is None:
         return "[] does nothing"
     if isinstance(value, type) and issubclass(value, Program):
@@ -184,7 +187,7 @@ def _flattened(programs: Iterable[object]) -> tuple[Program, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class Sequence(Program):
     """Run programs one after another.
 

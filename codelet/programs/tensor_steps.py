@@ -12,7 +12,7 @@ from codelet.views.sources import source_text, source_variables
 from codelet.views.tensor import Tensor
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Print(Program):
     """Print a tensor's value each time it runs (`jax.debug.print`).
 
@@ -59,7 +59,7 @@ class Print(Program):
         yield f"Print({self.tensor}, {self.text!r})"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AbortOn(Program):
     """Abort if a predicate is true. The engine then raises, and its state stays the one before the run.
 
@@ -97,7 +97,7 @@ class AbortOn(Program):
         yield f"AbortOn({self.predicate}, {self.message!r})"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class WriteUndef(Program):
     """End the live range of a view: reading it is an error until it is written again.
 

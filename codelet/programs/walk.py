@@ -101,7 +101,7 @@ class Touched:
         return self._functions[function]
 
     def _of_one(self, program: Program) -> set[Variable]:
-        """What a program touches beside what those that it is made of do."""
+        """The reads and writes of a program beside those of its parts."""
         touched = [own for own in _parts(program)[1] if isinstance(own, Tensor)] if self.is_read else []
         match program:
             case Execute() | Recording():

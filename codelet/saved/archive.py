@@ -50,9 +50,9 @@ class Archive:
     """The parts of a file.
 
     Attributes:
-        contents: what it holds: "graph", "traced", "lowered" or "engine".
+        contents: the kind of content: "graph", "traced", "lowered" or "engine".
         parts: their bytes, by name, without the manifest.
-        libraries: the versions of what wrote it.
+        libraries: the versions of its writer's libraries.
     """
 
     contents: str
@@ -82,7 +82,7 @@ def _with_digest(manifest: dict[str, Plain]) -> dict[str, Plain]:
 
 
 def needs() -> list[str]:
-    """What a reader of the files that this release writes needs to know."""
+    """The least version of a reader of the files that this release writes."""
     return [f"format {FORMAT}", f"primitives {SET_NUMBER}"]
 
 
@@ -91,7 +91,7 @@ def _write_zip(file: Any, contents: str, parts: Mapping[str, Sequence[Any]]) -> 
 
     Args:
         file: where to.
-        contents: what it holds.
+        contents: the kind of content.
         parts: by name, their bytes, piece by piece.
     """
     digests = {name: _digest(pieces) for name, pieces in parts.items()}
@@ -119,7 +119,7 @@ def write_archive(path: str | os.PathLike[str], contents: str, parts: Mapping[st
 
     Args:
         path: where.
-        contents: what it holds.
+        contents: the kind of content.
         parts: by name, their bytes, piece by piece.
 
     Raises:

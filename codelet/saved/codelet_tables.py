@@ -1,4 +1,4 @@
-"""The codelets of a file: each once, with what it was traced to for every combination of types that occurs.
+"""The codelets of a file: each once, with its trace for every combination of types that occurs.
 
 Families, functions and operations refer to traces and codelets by number.
 """
@@ -133,7 +133,7 @@ class CodeletWriter:
         return self._traces[traced]
 
     def _note_numbers(self, traced: TracedCodelet) -> None:
-        """Write what functions among the hints of a codelet say of some fields."""
+        """Write the values of functions among the hints of a codelet for some fields."""
         for name in ("cycles", "trip_count"):
             function: Any = getattr(traced.codelet.hints, name)
             if callable(function):

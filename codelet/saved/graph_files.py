@@ -1,4 +1,4 @@
-"""Graphs as parts of a file, with what is beside them: a program, what goes in and out, arrays of state."""
+"""Graphs as parts of a file, with the parts beside them: a program, its inputs and outputs, arrays of state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def graph_parts(graph: Graph, more: More, named: Mapping[str, np.ndarray] | None
 
     Args:
         graph: the graph.
-        more: makes what is beside it.
+        more: makes the parts beside it.
         named: further arrays, by name.
 
     Raises:
@@ -51,15 +51,15 @@ def graph_parts(graph: Graph, more: More, named: Mapping[str, np.ndarray] | None
 
 
 class FileReader:
-    """What a file has: its graph, what is beside it, and arrays by name.
+    """The content of a file: its graph, the parts beside it, and arrays by name.
 
     Args:
         archive: its parts.
-        names: what is beside the graph.
+        names: the parts beside the graph.
 
     Attributes:
-        reader: reads what refers to the graph.
-        beside: what is beside the graph, by name.
+        reader: reads the parts that refer to the graph.
+        beside: the parts beside the graph, by name.
         named: arrays by name.
     """
 
@@ -76,7 +76,7 @@ class FileReader:
 
 
 def read_safely(path: object, read: Callable[[], Any]) -> Any:
-    """What a function reads of a file, which may be damaged in any way.
+    """The result of a function on a file, which may be damaged in any way.
 
     Raises:
         FileFormatError: it is.

@@ -236,7 +236,7 @@ class GraphReader:
         return Field(text(name, 1000), kind, field_type, tensor, state)
 
     def _check_field(self, field: Field, traced: TracedCodelet) -> None:
-        """See that what a field is connected to has the type that the codelet has for it."""
+        """Check that a field's tensor has the type that the codelet has for it."""
         is_in, is_out = field.name in traced.inputs, field.name in traced.outputs
         kinds: Mapping[tuple[bool, bool], Any] = {
             (True, True): ("inout",),

@@ -1,4 +1,4 @@
-"""Operations in files: what a graph remembers of the calls that added its vertices.
+"""Operations in files: the calls that added a graph's vertices.
 
 Arguments that files have no form for are written as their text; an operation with such an argument has no gradient as a
 whole when it is read, so that its vertices are differentiated instead. So has one that is not of `codelet.ops`.
@@ -81,12 +81,12 @@ class _ArgumentWriter(PlainWriter):
             return self.unsaved(value)
 
     def unsaved(self, value: Any) -> Plain:
-        """What is left of a value that has no form."""
+        """The remainder of a value that has no form."""
         self.is_whole = False
         return ["x", f"{value.text if isinstance(value, UnsavedValue) else value!r:.200}"]
 
     def argument(self, value: Any) -> Plain:
-        """An argument, or what is left of it."""
+        """An argument, or its remainder."""
         known = next((name for name, item in _known_values().items() if item is value), None)
         if known is not None:
             return ["L", known]
@@ -230,5 +230,5 @@ class OperationReader:
 
 
 def _no_fields(*_: Any) -> dict[str, Any]:
-    """What a stage of a file says of its fields: it has only along which axes they move."""
+    """The fields of a stage of a file: it has only the axes along which they move."""
     return {}

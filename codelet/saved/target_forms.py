@@ -28,7 +28,7 @@ TARGET_FORMS: dict[str, TargetForm] = {}
 
 
 def _forms() -> dict[str, TargetForm]:
-    """The forms there are: those of the library's own machines register themselves when they are first asked for."""
+    """The forms there are: those of the library's machines register themselves when they are first asked for."""
     importlib.import_module("ipu_backend.model.saved_machines")
     return TARGET_FORMS
 

@@ -1,7 +1,7 @@
-"""Pytrees in files: tuples, lists and dicts as they are, and nodes of classes as dicts of what they hold by name.
+"""Pytrees in files: tuples, lists and dicts as they are, and nodes of classes as dicts of their children by name.
 
 A class is not imported when a file is read. So arguments of a traced function may be given in any pytree whose leaves
-have the same paths, the original's classes among them, and results come in dicts where they came in objects.
+have the same paths, the original's classes among them. Results come in dicts where they came in objects.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SavedTree(NamedTuple):
     Attributes:
         kind: "leaf", "none", "tuple", "list" or "dict".
         keys: of a dict.
-        children: what it holds, in the order of the leaves.
+        children: its children, in the order of the leaves.
     """
 
     kind: str

@@ -1,6 +1,6 @@
 """Axes, indices, rows and views in files.
 
-Grids and axes are numbered, so that what shares an axis shares it again. An index is its offset, shape, strides,
+Grids and axes are numbered, so that views that share an axis share it again. An index is its offset, shape, strides,
 coefficients and tables; a key of a table is a dimension from 0 on, or the number k of an axis as -1 - k.
 """
 
@@ -69,7 +69,7 @@ class ViewWriter:
         self._of_grid = [[self._axes[axis] for axis in grid.axes] for grid in grids]
 
     def _position(self, positions: np.ndarray) -> int:
-        """The number of the positions of a symbol, which its tables are told by: they are not equal but the same."""
+        """The number of the positions of a symbol, by which its tables are known: they are not equal but the same."""
         if id(positions) not in self._positions:
             self._positions[id(positions)] = self._values.array_apart(positions), positions
         return self._positions[id(positions)][0]
@@ -178,10 +178,10 @@ def _shape(plain: Plain) -> tuple[int, ...]:
 
 
 class ViewReader:
-    """Reads axes, indices, rows and views, each within the bounds of what it names.
+    """Reads axes, indices, rows and views, each within the bounds of its tensor.
 
     Args:
-        plain: a mapping with what `ViewWriter.plain` has.
+        plain: a mapping of the form of `ViewWriter.plain`.
         values: reads arrays, and numbers of padding.
         graph: the graph that is read.
         variables: those of the graph, in order.

@@ -141,12 +141,12 @@ def _flag(text: str) -> int:
 
 
 def pairs(attribute: Any) -> tuple[tuple[int, int], ...]:
-    """Pairs of whole numbers, as padding is said."""
+    """Pairs of integers, as padding is said."""
     return tuple((int(a), int(b)) for a, b in dense(attribute).reshape(-1, 2))
 
 
 def number(attribute: Any) -> int:
-    """A whole number, or a truth value."""
+    """An integer, or a boolean."""
     text = str(attribute)
     return _flag(text.split(":")[0].strip())
 

@@ -21,7 +21,7 @@ class HloOperation:
         name: without the dialect.
         regions: as functions.
         call: from the name of a function of the module and operands to its results.
-        value_of: from a value of MLIR's, of this or an outer block, to what it is; None where that is not known.
+        value_of: from a value of MLIR's, of this or an outer block, to its meaning; None where that is not known.
         blocks: the operations of each region, as MLIR has them.
     """
 
@@ -64,7 +64,7 @@ class HloOperation:
         return self._own.attributes[name]
 
     def numbers(self, name: str, default: Sequence[int] = ()) -> tuple[int, ...]:
-        """Whole numbers; others where they are left out."""
+        """Integers; others where they are left out."""
         return read.numbers(self.attribute(name)) if self.has(name) else tuple(default)
 
     def pairs(self, name: str, count: int) -> tuple[tuple[int, int], ...]:
@@ -72,7 +72,7 @@ class HloOperation:
         return read.pairs(self.attribute(name)) if self.has(name) else ((0, 0),) * count
 
     def number(self, name: str, default: int = 0) -> int:
-        """A whole number, or a truth value."""
+        """An integer, or a boolean."""
         return read.number(self.attribute(name)) if self.has(name) else default
 
     def word(self, name: str, default: str = "") -> str:

@@ -1,6 +1,6 @@
 """Modules of StableHLO as functions of JAX.
 
-In comes a text, a portable artifact, or what `jax.export` gives; out comes a function that JAX traces as any other.
+In comes a text, a portable artifact, or a result of `jax.export`; out comes a function that JAX traces as any other.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ def load(source: Any) -> Module:
         source: its text; the bytes of a portable artifact, or of a text; or a `jax.export.Exported`, whose structure of
             arguments and results is kept.
 
-    An artifact is read in a process of its own, which takes about a second: jaxlib's reader may end its process on one
-    that is damaged. What `jax.export` gives needs none.
+    An artifact is read in a separate process, which takes about a second: jaxlib's reader may end its process on one
+    that is damaged. A result of `jax.export` needs none.
 
     Returns:
         A `Module`: `module(*arguments)`.

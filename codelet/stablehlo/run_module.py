@@ -24,7 +24,7 @@ _SCOPE = re.compile(r"[^\w./\-() ,<>\[\]=*]")
 
 
 class ModuleRunner:
-    """What evaluates the functions of a module.
+    """Evaluates the functions of a module.
 
     Attributes:
         functions: by name.
@@ -56,12 +56,12 @@ class ModuleRunner:
         return jax.jit(run)(*operands)
 
     def block(self, block: Any, operands: Sequence[Any], outer: Mapping[Any, Any]) -> list[Any]:
-        """What a block returns.
+        """The results of a block.
 
         Args:
             block: its operations.
             operands: the values of its arguments.
-            outer: values of what is around it.
+            outer: values of the enclosing blocks.
         """
         values = {**outer, **dict(zip(block.arguments, operands, strict=True))}
         for one in block.operations:
@@ -78,7 +78,7 @@ class ModuleRunner:
         """The results of an operation.
 
         Raises:
-            ModelError: what computes it fails.
+            ModelError: its function fails.
         """
         name = str(item.name)
         operands = [values[operand] for operand in item.operands]

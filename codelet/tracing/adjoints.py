@@ -1,9 +1,9 @@
 """Adjoints: of a codelet, the codelet that takes cotangents of its results back to cotangents of its inputs.
 
-In comes a codelet as it is traced for some types. Out comes another: JAX's own vector-Jacobian product of it, so that a
-`custom_jvp` or `custom_vjp` within it holds, of which only those equations are kept that a contribution needs, and with
-them only those fields. A linear field needs none of itself. Where a result is among what the derivative is made of, as
-of `exp` and `tanh`, the result is read and not computed again. Ragged fields are kept until they show all lengths.
+In comes a codelet as it is traced for some types. Out comes another: JAX's vector-Jacobian product of it, so that a
+`custom_jvp` or `custom_vjp` within it holds. Only the equations and fields that a contribution needs are kept. A linear
+field needs none of itself. Where the derivative can be made of a result, as of `exp` and `tanh`, the result is read and
+not recomputed. Ragged fields are kept until they show all lengths.
 
 Source: reverse accumulation, A. Griewank and A. Walther, Evaluating Derivatives (2008), chapter 3.
 """
@@ -53,7 +53,7 @@ class AdjointFields:
         results: those of its results that it reads.
         cotangents: those of its results that it needs the cotangent of.
         contributions: those of its inputs that it gives a contribution for. Of an in-out field it is that of the
-            cotangent too: what comes out takes the place of what came in.
+            cotangent too: the result takes the place of the operand.
     """
 
     inputs: Names
@@ -73,13 +73,13 @@ class AdjointFields:
 
     @property
     def key(self) -> Hashable:
-        """What it is, by value."""
+        """Its key, by value."""
         places = (self.inputs, self.results, self.cotangents, self.contributions)
         return tuple(tuple(names.items()) for names in places)
 
 
 def _lengths(kinds: Iterable[FieldType], shapes: Iterable[Sequence[Any]]) -> Lengths:
-    """What the symbols for lengths in types stand for, given the shapes of fields of these types."""
+    """The values of the symbols for lengths in types, given the shapes of fields of these types."""
     found: dict[Any, Any] = {}
     for kind, shape in zip(kinds, shapes, strict=True):
         found.update((n, size) for n, size in zip(kind.shape, shape, strict=True) if not isinstance(n, int))
@@ -95,7 +95,7 @@ class AdjointCodelet(Codelet):
         settled: its static values.
         outputs: the types of its results.
         fields: which of its fields the adjoint has.
-        added: the inputs whose contribution is added to what the field for it holds, which is in-out.
+        added: the inputs whose contribution is added to the field for it, which is in-out.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class AdjointCodelet(Codelet):
         super().__init__(run, replace(forward.hints, cycles=None, trip_count=self._turns(forward.hints.trip_count)))
 
     def _turns(self, said: Callable[..., int] | int | None) -> Callable[..., int] | int | None:
-        """How often loops turn, of the adjoint's fields: as the user says by those of the codelet itself."""
+        """The trip counts of loops, for the adjoint's fields: as the user says by those of the codelet itself."""
         if not callable(said):
             return said
         names, types, settled = dict(self.fields.inputs), self.types, self.settled
@@ -142,7 +142,7 @@ class AdjointCodelet(Codelet):
 
     @property
     def _kinds(self) -> list[FieldType]:
-        """The types of what it reads, in order."""
+        """The types of its operands, in order."""
         results = (*self.fields.results, *self.fields.cotangents)
         return [*(self.types[name] for name in self.fields.inputs), *(self.outputs[name] for name in results)]
 
@@ -165,7 +165,7 @@ class AdjointCodelet(Codelet):
                 )
 
     def _jaxpr(self, shapes: Sequence[Sequence[Any]]) -> jax_core.ClosedJaxpr:
-        """From what is read, of some shapes, to the contributions."""
+        """From operands of some shapes to the contributions."""
         fields, lengths = self.fields, _lengths(self._kinds, shapes)
         types = {name: kind.at(lengths) for name, kind in self.types.items()}
         key = tuple(types.values()), trace_settings()
@@ -179,7 +179,7 @@ class AdjointCodelet(Codelet):
 
     @property
     def jaxpr(self) -> jax_core.ClosedJaxpr:
-        """From what it reads to the contributions, where no field is ragged."""
+        """From the operands to the contributions, where no field is ragged."""
         return self._jaxpr([kind.shape for kind in self._kinds])
 
     @property
@@ -191,7 +191,7 @@ class AdjointCodelet(Codelet):
             return not any(np.any(np.asarray(own) != 0) for own in jax_core.jaxpr_as_fun(jaxpr)(*zeros))
 
     def adding(self, names: Collection[str]) -> AdjointCodelet:
-        """It with the contributions for some inputs added to what their fields hold."""
+        """It with the contributions for some inputs added to the values of their fields."""
         added = self.added.union(names)
         if added == self.added:
             return self
@@ -242,14 +242,14 @@ def _products(
 
 
 def _num_bytes(kinds: Iterable[FieldType]) -> int:
-    """What fields take, a ragged one as if of one row."""
+    """The types of fields, a ragged one as if of one row."""
     return sum(math.prod(n for n in kind.shape if isinstance(n, int)) * kind.dtype.itemsize for kind in kinds)
 
 
 def _read_results(traced: TracedCodelet, product: Product, wanted: Sequence[str]) -> tuple[str, ...]:
     """The results that are worth reading: with them there is less to compute, and not more to read.
 
-    What is in-out is overwritten, so that it would have to be kept: it counts twice.
+    An in-out field is overwritten, so that it would have to be kept: it counts twice.
     """
     without, given = product.needs(wanted), product.readable
     with_ = product.needs(wanted, given)
@@ -266,7 +266,7 @@ def _read_results(traced: TracedCodelet, product: Product, wanted: Sequence[str]
 
 
 def _naming(traced: TracedCodelet) -> Callable[[str, str], str]:
-    """What makes a name for a field of the adjoint, which a parameter may have and nothing else has."""
+    """Makes a name for a field of the adjoint, which a parameter may have and nothing else has."""
     taken = {*traced.inputs, "tile"}
 
     def name(prefix: str, field: str) -> str:
@@ -280,7 +280,7 @@ def _naming(traced: TracedCodelet) -> Callable[[str, str], str]:
 
 
 def _with_lengths(traced: TracedCodelet, inputs: list[str], others: Iterable[FieldType]) -> None:
-    """Add inputs until every length is seen: what is the same function at all lengths may have another product at each.
+    """Add inputs until every length is seen: one function for all lengths may have another product at each.
 
     Those that take the least; last those that are in-out, whose old values would have to be kept.
     """
@@ -346,7 +346,7 @@ def _fails(traced: TracedCodelet, name: str, outputs: Sequence[str], lengths: Se
 
 
 def _asks_what_moves(jaxpr: jax_core.Jaxpr) -> bool:
-    """Whether a derivative rule within a jaxpr is told which of its operands move, and may give others for others."""
+    """Whether a derivative rule within a jaxpr sees which of its operands move, and may give others for others."""
     return any(
         eqn.params.get("symbolic_zeros", False) or any(map(_asks_what_moves, inner_jaxprs(eqn))) for eqn in jaxpr.eqns
     )

@@ -1,10 +1,10 @@
-"""Alike: whether a codelet traced with symbols for its lengths says, at some lengths, what it says traced at them.
+"""Alike: whether a codelet traced with symbols for its lengths is, at some lengths, the same as its trace at them.
 
-In come both jaxprs. Every value of both gets a number, the same number for what is computed in the same way from
-the same values (Cocke and Schwartz, Programming languages and their compilers, 1970), once the symbols stand for
-the lengths: then a length that became an equation is the literal it is where it was known, and what only changes
-the extents of 1 in a shape is no equation at all. The jaxprs are alike when their results have the same numbers.
-What cannot be compared is never alike.
+In come both jaxprs. Every value of both gets a number, the same number for equal operations on equal values (Cocke and
+Schwartz, Programming languages and their compilers, 1970), once the symbols stand for the lengths. Then a length that
+became an equation is the literal it is where it was known. An equation that only changes the extents of 1 in a shape is
+none at all. The jaxprs are alike when their results have the same numbers. Values that cannot be compared are never
+alike.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _ValueNumbers:
     """A number for each value that is computed in another way, and its shape.
 
     Args:
-        calls: equations that are what they call.
+        calls: equations that are their bodies.
         of_one: whether all jaxprs are traces of one function: then constants that differ by rounding alone are one, and
             derivative rules are, which each trace makes anew.
     """
@@ -60,7 +60,7 @@ class _ValueNumbers:
         self.made: dict[int, tuple[Hashable, tuple[int, ...]]] = {}
 
     def number(self, key: Hashable) -> int:
-        """The number of what is computed as `key` says."""
+        """The number of the value with a key."""
         return self.known.setdefault(key, len(self.known))
 
     def constant(self, value: Any, dtype: Any) -> int:
@@ -106,7 +106,7 @@ class _ValueNumbers:
         return value
 
     def results(self, jaxpr: Any, size: Callable[[Any], int]) -> list[int]:
-        """The numbers of what a jaxpr returns."""
+        """The numbers of a jaxpr's results."""
         closed = isinstance(jaxpr, jax_core.ClosedJaxpr)
         inner = jaxpr.jaxpr if closed else jaxpr
         values = self.inputs(inner.invars if closed else [*inner.constvars, *inner.invars], size)
@@ -117,7 +117,7 @@ class _ValueNumbers:
         return {v: self.number(("input", k, _shape(v, size), str(_dtype(v)))) for k, v in enumerate(variables)}
 
     def values(self, closed: jax_core.ClosedJaxpr, size: Callable[[Any], int]) -> tuple[dict[Any, int], list[int]]:
-        """The numbers of all values of a jaxpr, but those inside of its equations; and of what it returns."""
+        """The numbers of all values of a jaxpr, but those inside of its equations; and of its results."""
         found = self.inputs(closed.jaxpr.invars, size)
         return found, self._run(closed.jaxpr, closed.consts, found, size)
 
@@ -204,7 +204,7 @@ def _keeps_order(eqn: jax_core.JaxprEqn, size: Callable[[Any], int]) -> bool:
 
 
 def _computed(eqn: jax_core.JaxprEqn, operands: Sequence[np.ndarray]) -> Sequence[Any] | None:
-    """What an equation makes of numbers that are known."""
+    """The result of an equation on known numbers."""
     if not may_run_early(eqn) or not all(isinstance(_dtype(var), np.dtype) for var in eqn.outvars):
         return None
     if eqn.primitive.name == "convert_element_type":
@@ -224,7 +224,7 @@ def alike(symbolic: jax_core.ClosedJaxpr, lengths: Mapping[str, int], known: jax
 
     Args:
         symbolic: the one with symbols.
-        lengths: what each symbol stands for, by name.
+        lengths: the value of each symbol, by name.
         known: the one traced for these lengths.
     """
 
@@ -264,7 +264,7 @@ def computed_alike(first: jax_core.ClosedJaxpr, second: jax_core.ClosedJaxpr) ->
 
 
 class Kinds:
-    """Tells jaxprs without symbols apart by what they compute, many of them: each is looked at once."""
+    """Distinguishes jaxprs without symbols by their functions, many of them: each is looked at once."""
 
     def __init__(self) -> None:
         self._numbers = _ValueNumbers(of_one=False)

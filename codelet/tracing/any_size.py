@@ -1,12 +1,13 @@
-"""Any size: what a codelet is for fields of one size after another, traced once for all of them where that is the same.
+"""Any size: the traces of a codelet for fields of one size after another, made once for all of them where they are the
+same.
 
 In come a codelet and the types of its fields, as a planner asks for them: thousands, which differ in sizes alone. Out
-comes what a trace for these types would be, or what a function says of it, of all sizes at once (`cases.py`). After one
-trace the codelet is traced with a symbol for every size; the jaxpr for other sizes is that one with numbers, or columns
-of numbers, for its symbols.
+comes the trace for these types, or the value of a function of it, of all sizes at once (`cases.py`). After one trace
+the codelet is traced with a symbol for every size; the jaxpr for other sizes is that one with numbers, or columns of
+numbers, for its symbols.
 
-It is the same where nothing was asked of the symbols whose answer is another for these sizes (`lengths.py`), and only
-what was seen to be the same equations for the sizes at hand (`alike.py`) is used at all. An extent of one is no symbol,
+It is the same where no question about the symbols has another answer for these sizes (`lengths.py`). Only traces that
+were seen to be the same equations for the sizes at hand (`alike.py`) are used at all. An extent of one is no symbol,
 and sizes that are one size in the trace are one size in all that stand for it. A codelet whose function is the same
 whatever its sizes are says so (`sizes_named`), and is traced with symbols alone, ones among them.
 """
@@ -78,7 +79,7 @@ def _sizes(jaxpr: jax_core.Jaxpr) -> Iterator[Any]:
 
 
 class _SizedType(NamedTuple):
-    """The type of a value whose sizes are numbers, or `Many`: JAX's own types of arrays take no others."""
+    """The type of a value whose sizes are numbers, or `Many`: JAX's types of arrays take no others."""
 
     shape: tuple[Any, ...]
     dtype: Any
@@ -162,7 +163,7 @@ def _shapes(inputs: Mapping[str, FieldType]) -> list[tuple[int, ...]]:
 
 
 def _outline(jaxpr: jax_core.Jaxpr) -> tuple[Any, ...]:
-    """The primitives of a jaxpr in order, with the shapes of what they take and give."""
+    """The primitives of a jaxpr in order, with the shapes of their operands and results."""
     return tuple(
         (eqn.primitive.name, *map(_shape_of, (*eqn.invars, *eqn.outvars)), *map(_outline, inner_jaxprs(eqn)))
         for eqn in jaxpr.eqns
@@ -180,10 +181,10 @@ class _AnySize:
 
     Attributes:
         traced: it.
-        shapes: of each field the name of each size, or what it is where that is one.
-        least: what the size of each name is at least.
+        shapes: of each field the name of each size, or its value where that is one.
+        least: the least value of the size of each name.
         sizes: the sizes that occur, by the identities of those that the trace has.
-        numbers: what they are, given those of the names.
+        numbers: the sizes, given those of the names.
         sized: where they are in its equations.
         is_for_all: whether the function sees none of the sizes, so that nothing that was asked about them matters.
         limits: of which sums of the sizes the first is as much as the second, or more, where it is for all.
@@ -199,7 +200,7 @@ class _AnySize:
     limits: tuple[tuple[str, str], ...] = ()
 
     def names(self, shapes: Sequence[Sequence[int]]) -> dict[str, int] | None:
-        """What the symbols stand for in fields of some shapes; None where it does not stand for these."""
+        """The values of the symbols in fields of some shapes; None where it does not stand for these."""
         found: dict[str, int] = {}
         for own, shape in zip(self.shapes, shapes, strict=True):
             for name, size in zip(own, shape, strict=True):
@@ -262,7 +263,7 @@ class _AnySize:
         return [tuple(itertools.islice(left, len(shape))) for shape in self.shapes]
 
     def at(self, codelet: Codelet, inputs: Mapping[str, FieldType], names: Mapping[str, Any]) -> TracedCodelet:
-        """What a trace of a codelet of its function would be for some types, of sizes that are numbers, or `Many`."""
+        """The trace of a codelet of its function for some types, of sizes that are numbers, or `Many`."""
         numbers = dict(zip(self.sizes, self.numbers(names), strict=True))
         traced, opened = self.traced, self.traced.jaxpr
         jaxpr = jax_core.ClosedJaxpr(_with_numbers(opened.jaxpr, numbers, self.sized), opened.consts)
@@ -294,7 +295,7 @@ _LEASTS = (2, 3, 5, 7)
 
 
 def _leasts(names: Sequence[Sequence[Any]], asked: Known) -> Iterator[dict[str, int]]:
-    """What sizes of some names may be said to be at least: so many as stand for most others, or the least asked for."""
+    """The least values to assume for sizes of some names: so many as stand for most others, or the least asked for."""
     places = [(name, k, d) for k, shape in enumerate(names) for d, name in enumerate(shape) if isinstance(name, str)]
     known = {name: min(size for own in asked if (size := own[k].shape[d]) > 1) for name, k, d in places}
     tried = [{name: min(least, own) for name, own in known.items()} for least in (*_LEASTS, max(known.values()))]
@@ -363,10 +364,10 @@ def _of_any_size(own: TracedCodelet, others: Known) -> _AnySize | None:
 
 @dataclass(eq=False)
 class _Variant:
-    """What is known of a function for some static values, ranks and dtypes.
+    """The known facts about a function for some static values, ranks and dtypes.
 
     Attributes:
-        held: what the function captured, which keeps alive what its key names by identity.
+        held: the values that the function captured, which keeps alive the objects that its key names by identity.
         traced: the types for which it was traced.
         of_any_size: its traces for any size.
         failures: how many of these were in vain.
@@ -378,7 +379,7 @@ class _Variant:
     failures: int = 0
 
     def known(self, codelet: Codelet, inputs: Mapping[str, FieldType]) -> TracedCodelet | None:
-        """What a trace of a codelet for some types would be, as far as is known."""
+        """The trace of a codelet for some types, as far as is known."""
         shapes = _shapes(inputs)
         for own in self.of_any_size:
             names = own.names(shapes)
@@ -408,14 +409,14 @@ _ONE_BY_ONE = 3
 
 
 class OfSizes:
-    """A codelet with its static values, which is asked for what it is for fields of one size after another.
+    """A codelet with its static values, which is asked for its traces for fields of one size after another.
 
-    Good for asking what it takes; vertices are made of traces of their own.
+    Good for asking for its cost; vertices are made of separate traces.
 
     Attributes:
         codelet: as it was when it was first asked for.
         values: its static values; those with defaults may be left out.
-        keys: what tells these from others.
+        keys: distinguish these from others.
     """
 
     def __init__(self, codelet: Codelet, static: Mapping[str, Any] | None = None):
@@ -426,7 +427,7 @@ class OfSizes:
         self._variants: dict[tuple[Any, ...], _Variant] = {}
 
     def _variant(self, types: Mapping[str, FieldType]) -> _Variant:
-        """What is known of it for fields of these ranks and dtypes."""
+        """The known facts about it for fields of these ranks and dtypes."""
         kinds = tuple([(len(kind.shape), kind.dtype, kind.weak) for kind in types.values()])
         if kinds not in self._variants:
             function, held = self.codelet.of_function
@@ -439,7 +440,7 @@ class OfSizes:
 
         Args:
             inputs: the types.
-            more: others that will be asked for, in the codelet's order: what a trace for any size is to stand for.
+            more: others that will be asked for, in the codelet's order, which a trace for any size is to cover.
 
         Raises:
             CodeletTraceError: it does not trace for these.
@@ -472,7 +473,7 @@ class OfSizes:
         function: Callable[[TracedCodelet], Sequence[Any]],
         results: int,
     ) -> np.ndarray:
-        """What a function says of its traces for fields of each of some sizes, int64 of shape (results, cases).
+        """The value of a function of its traces for fields of each of some sizes, int64 of shape (results, cases).
 
         Args:
             kinds: of each field, in the codelet's order, how many dimensions it has, and its dtype.

@@ -1,16 +1,16 @@
 """Captured: a function as it is now, whatever becomes of the numbers around it.
 
 In comes a function that may use variables of the function it is written in, or globals of its module. Out comes the
-same code with copies of these variables, so that it means later what it means now; what tells it from the function
-at other times; and what to look at to see whether anything has changed since. Functions that it calls by such
-names are taken along, where they are of the same module or have variables of their own.
+same code with copies of these variables, so that it means later what it means now; a key that distinguishes it from the
+function at other times; and the objects to check to see whether anything has changed since. Functions that it calls by
+such names are taken along, where they are of the same module or have variables.
 
-Known weakness: names are frozen, and arrays of NumPy's copied, those in tuples too, but a list, a dict, an object, a
-class or a module stays the user's own, since a codelet may append to it; what is changed inside it is seen where the
-function runs, not where it was traced, and `unchanged.py` tells the difference. A name that the function assigns to
-itself (`global`, `nonlocal`) stays the user's as well, and modules and classes of libraries are taken to be what they
-were. What `jax.jit` holds is JAX's, and so is what it remembers of the arrays that are held there, or in a list, a dict
-or an object, from when other numbers of bits were allowed.
+Known weakness: names are frozen, and arrays of NumPy's copied, those in tuples too. But a list, a dict, an object, a
+class or a module stays the user's, since a codelet may append to it; a change inside it is seen where the function
+runs, not where it was traced, and `unchanged.py` finds the difference. A name that the function assigns to itself
+(`global`, `nonlocal`) stays the user's as well, and modules and classes of libraries are assumed to be unchanged. The
+arrays that `jax.jit` keeps are JAX's. So are its caches for arrays that are kept there, or in a list, a dict or an
+object, from when other numbers of bits were allowed.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class Captured(NamedTuple):
     """A function as it is at a time.
 
     Attributes:
-        function: what computes later what the original does now; the original itself where it uses no such names.
+        function: computes later the same as the original now; the original itself where it uses no such names.
         key: equal where nothing that was captured tells two times apart, and its parts are alive.
-        cells: variables of functions around it, with what they held.
-        names: globals, with what they stood for.
+        cells: variables of functions around it, with their values.
+        names: globals, with their values.
         arrays: arrays, with copies.
-        may_hold_more: whether what it uses may change inside: it has arrays, lists, dicts, objects, or a class or a
-            module of the user's.
+        may_hold_more: whether its captured values may change inside: it has arrays, lists, dicts, objects, or a class
+            or a module of the user's.
     """
 
     function: Any
@@ -84,7 +84,7 @@ class Captured(NamedTuple):
 
 
 class Capturing:
-    """What runs functions that may capture something: a codelet."""
+    """An object that runs functions that may capture something: a codelet."""
 
     def frozen(self) -> Capturing:
         """It as it is now."""
@@ -160,7 +160,7 @@ def _own_function(function: Any) -> FunctionType | None:
 
 
 class _Freezing:
-    """One walk through what a function captures, and through what that captures."""
+    """One walk through the captured values of a function, and through theirs."""
 
     def __init__(self, home: dict[str, Any] | None, copied: Callable[[np.ndarray], np.ndarray] = np.copy):
         self.home, self.copied = home, copied
@@ -174,7 +174,7 @@ class _Freezing:
         self.may_hold_more = False
 
     def value(self, held: Any) -> tuple[Any, Hashable]:
-        """What stands for a value later, and its key."""
+        """The later replacement of a value, and its key."""
         if isinstance(held, FunctionType):
             return self.function(held)
         if type(held) is functools.partial:
@@ -220,7 +220,7 @@ class _Freezing:
         return held, ("object", id(held))
 
     def copy_within(self, held: Any, made: dict[int, Any]) -> Any:
-        """A list, a tuple, a dict or an object of a class of the user's, with what stands for its parts."""
+        """A list, a tuple, a dict or an object of a class of the user's, with the replacements of its parts."""
         if id(held) in made:
             return made[id(held)]
         if type(held) in (list, tuple) and not _is_plain(held):
@@ -343,11 +343,11 @@ def _walk_apart(function: Callable[..., Any]) -> _Freezing:
 
 
 def apart(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function with views of the arrays that it captures, and functions of its own.
+    """A function with views of the arrays that it captures, and copies of its functions.
 
-    JAX remembers by its identity what it has made of an array of the host, as long as anything holds that: an array of
-    64 bits that it has seen while it allowed 32 stays one of 32 to it, and the other way round; and one that it had to
-    convert stays what it was then, whatever is written to it.
+    JAX remembers its conversion of an array of the host by identity, as long as anything holds that. An array of 64
+    bits that it has seen while it allowed 32 stays one of 32 to it, and the other way round; and one that it had to
+    convert keeps its numbers, whatever is written to it.
 
     >>> table = np.arange(3.0)
     >>> def make(table):

@@ -1,11 +1,11 @@
 """Cases: a function of integers computed for many of them at once, by NumPy, whatever it branches on.
 
-In comes a function that takes numbers as Python's; it is given `Many`, each a column of numbers, one of each case.
-What it computes with them is computed for all cases. Where it asks whether something holds, and cases differ, it is
-told what holds for most, and goes on for these; for the others it is called again. So it returns of each case what it
-would for that case alone, and is called once for every way through it that any case takes, as vectorising compilers do
-of branches that diverge (Karrenberg and Hack, "Whole-Function Vectorization", 2011). `where`, `least` and `greatest`
-choose without a branch.
+In comes a function that takes numbers as Python's; it is given `Many`, each a column of numbers, one of each case. Its
+arithmetic on them is done for all cases. Where it asks whether something holds, and cases differ, the answer is that of
+most, and it goes on for these; for the others it is called again. So it returns of each case the same as for that case
+alone. It is called once for every way through it that any case takes, as vectorising compilers do of branches that
+diverge (Karrenberg and Hack, "Whole-Function Vectorization", 2011). `where`, `least` and `greatest` choose without a
+branch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Cases:
     """Those cases that go one way through a function.
 
     Attributes:
-        left: for each case, whether what was answered so far holds for it; bool.
+        left: for each case, whether the answers so far hold for it; bool.
     """
 
     def __init__(self, count: int):
@@ -42,7 +42,7 @@ class Cases:
         return answer
 
     def number(self, column: np.ndarray) -> Any:
-        """What a number is in most of the cases that are left; the others are left no longer."""
+        """The value of a number in most of the cases that are left; the others are left no longer."""
         distinct, counts = np.unique(column[self.left], return_counts=True)
         result = distinct[counts.argmax()]
         if len(distinct) > 1:
@@ -55,7 +55,7 @@ class Many:
 
     Attributes:
         column: int64, float64 or bool, of shape (cases,).
-        cases: of what.
+        cases: the values.
     """
 
     __slots__ = ("cases", "column")
@@ -179,7 +179,7 @@ def taken(table: Sequence[int], place: Any) -> Any:
 def of_cases(
     function: Callable[..., Sequence[Any]], columns: Sequence[np.ndarray], count: int, results: int
 ) -> np.ndarray:
-    """What a function of some numbers returns of each case, int64 of shape (results, cases).
+    """The results of a function of some numbers for each case, int64 of shape (results, cases).
 
     Args:
         function: of numbers, to so many numbers.

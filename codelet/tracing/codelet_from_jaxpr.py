@@ -1,6 +1,6 @@
-"""Codelets of jaxprs, which have no Python function: equations of another program, or what was read from a file.
+"""Codelets of jaxprs, which have no Python function: equations of another program, or of a file.
 
-In come a jaxpr, or one for each combination of types its fields may have, and names for what goes in and out. Out
+In come a jaxpr, or one for each combination of types its fields may have, and names for its inputs and outputs. Out
 comes a `Codelet` that is traced by looking up the jaxpr that fits, and that runs plainly by running it.
 """
 
@@ -35,7 +35,7 @@ _PLAIN_NUMBERS = {"b": bool, "i": int, "f": float, "c": complex}
 
 
 def _type_of(value: Any) -> FieldType:
-    """The type of an array, or of what a variable of a jaxpr stands for."""
+    """The type of an array, or of a variable of a jaxpr."""
     return FieldType(tuple(value.shape), np.dtype(value.dtype), bool(value.weak_type))
 
 
@@ -58,7 +58,7 @@ class JaxprCodelet(Codelet):
 
     Attributes:
         jaxprs: one for each combination of types of the inputs.
-        outputs: names for what each of them returns, in order.
+        outputs: names for the results, in order.
         types: of each of them those of its inputs.
     """
 
@@ -187,7 +187,7 @@ def _listed(jaxprs: Any) -> list[jax_core.ClosedJaxpr]:
 
 
 def _named(names: Any, count: int, name: str, what: str) -> tuple[str, ...]:
-    """Names of what a jaxpr takes or returns.
+    """Names of a jaxpr's inputs or outputs.
 
     Raises:
         CodeletDefinitionError: not as many, none at all, one twice, or one that a field may not have.
@@ -208,7 +208,7 @@ def _named(names: Any, count: int, name: str, what: str) -> tuple[str, ...]:
 
 
 def _check_arrays(jaxpr: jax_core.ClosedJaxpr, inputs: Sequence[str], outputs: Sequence[str], name: str) -> None:
-    """See that what a jaxpr takes and returns can be fields.
+    """Check that the inputs and outputs of a jaxpr can be fields.
 
     Raises:
         CodeletDefinitionError: something other than arrays of known shapes; or an in-out field of two types.

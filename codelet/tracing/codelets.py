@@ -115,6 +115,13 @@ class Codelet(Unchanging, Capturing):
         """The codelet with the present values of captured numbers; itself if it captures none.
 
         It is the same object as long as the values are the same, and again if they return.
+
+        >>> import codelet as cl
+        >>> def times(factor):
+        ...     return cl.codelet(lambda x: factor * x)
+        >>> double = times(2.0)
+        >>> double.frozen() is double, double.frozen() is double.frozen(), double.frozen()(3.0)
+        (False, True, 6.0)
         """
         if self._origin is not None:
             return self
@@ -136,7 +143,16 @@ class Codelet(Unchanging, Capturing):
 
     @property
     def captured(self) -> tuple[Captured, ...]:
-        """The captured values of its functions when it was frozen last."""
+        """The captured values of its functions when it was frozen last.
+
+        >>> import codelet as cl
+        >>> def times(factor):
+        ...     return cl.codelet(lambda x: factor * x)
+        >>> double = times(2.0)
+        >>> frozen = double.frozen()
+        >>> [captured.is_empty for captured in double.captured]
+        [False]
+        """
         return self._captured
 
     def _as_captured(self) -> Codelet:
@@ -154,12 +170,26 @@ class Codelet(Unchanging, Capturing):
 
         Codelets with the same function and the same key of captured values trace to the same jaxpr, whatever their
         hints.
+
+        >>> import codelet as cl
+        >>> def times(factor):
+        ...     return cl.codelet(lambda x: factor * x)
+        >>> double = times(2.0)
+        >>> function, captured = double.frozen().of_function
+        >>> function is double.function, captured.is_empty
+        (True, False)
         """
         return self._of_function
 
     @property
     def function_now(self) -> Callable[..., Any]:
-        """The function with captured arrays in the precision that JAX allows now; see `apart`."""
+        """The function with captured arrays in the precision that JAX allows now; see `apart`.
+
+        >>> import codelet as cl
+        >>> halve = cl.codelet(lambda x: x / 2)
+        >>> halve.function_now is halve.function, halve.function_now(3.0)
+        (True, 1.5)
+        """
         captures = self._of_function[1]
         if captures is None or not captures.arrays:
             return self.function
@@ -189,6 +219,14 @@ class Codelet(Unchanging, Capturing):
         Raises:
             MissingFieldError: a static value without a default that was not given.
             FieldTypeError: one that cannot be hashed, or is an array.
+
+        >>> import codelet as cl
+        >>> @cl.codelet
+        ... def scale(x, *, factor, bias=0.0):
+        ...     return factor * x + bias
+        >>> values, key = scale.static_values({"factor": 2.0})
+        >>> values
+        {'factor': 2.0, 'bias': 0.0}
         """
         values: dict[str, Hashable] = {}
         keys = []
@@ -212,6 +250,10 @@ class Codelet(Unchanging, Capturing):
         Args:
             static: its static values.
             ranks: the number of dimensions of each field.
+
+        >>> import codelet as cl
+        >>> cl.codelet(lambda x: x + 1).size_names({}, ranks=[1]) is None
+        True
         """
         named = getattr(self.function, "size_names", None)
         return None if named is None else named(static, ranks)
@@ -262,9 +304,8 @@ class Codelet(Unchanging, Capturing):
     ) -> AdjointCodelet:
         """The adjoint codelet: from cotangents of outputs to cotangents of inputs, as `jax.vjp` computes them.
 
-        Its fields are the inputs and outputs that the derivative reads, under their own names; `d_out`, the cotangent
-        of `out`; and `d_x`, the cotangent of `x`. An in-out field `acc` has an in-out `d_acc`. See its attribute
-        `fields`.
+        Its fields are the inputs and outputs that the derivative reads, under their names; `d_out`, the cotangent of
+        `out`; and `d_x`, the cotangent of `x`. An in-out field `acc` has an in-out `d_acc`. See its attribute `fields`.
 
         Args:
             fields: for every input an array, or any object with a shape and dtype; and static values.
@@ -302,6 +343,14 @@ class Codelet(Unchanging, Capturing):
             static: all its static values.
             least: the least value of the first symbol for a length.
             function: a copy of its function, to trace instead.
+
+        >>> import codelet as cl
+        >>> double, graph = cl.codelet(lambda x: 2 * x), cl.Graph()
+        >>> y = graph.add_vertex("double", double, x=graph.add_variable("x", (3,)))
+        >>> inputs = graph.families[0].codelet.inputs
+        >>> cached = double.specialise(inputs)
+        >>> double.specialise(inputs) is cached, double.trace_fresh(inputs, {}) is cached
+        (True, False)
         """
         return self._trace(dict(inputs), dict(static), least, function)
 
@@ -369,6 +418,15 @@ class Codelet(Unchanging, Capturing):
 
         Raises:
             MissingFieldError: an input that is not among `given`.
+
+        >>> import codelet as cl
+        >>> add = cl.codelet(lambda a, b: a + b)
+        >>> add.check_names({"a": 1, "b": 2})
+        >>> try:
+        ...     add.check_names({"a": 1})
+        ... except cl.MissingFieldError as error:
+        ...     print(str(error).splitlines()[0])
+        codelet '<lambda>' was given nothing for its field 'b'
         """
         for name in self.inputs:
             if name not in given:
@@ -408,6 +466,11 @@ class Codelet(Unchanging, Capturing):
         Args:
             name: that of the field.
             outputs: the types of the codelet's outputs, by name.
+
+        >>> import codelet as cl
+        >>> error = cl.codelet(lambda a, b: a + b).unknown_field("c", {})
+        >>> type(error).__name__, str(error).splitlines()[0]
+        ('UnknownFieldError', "codelet '<lambda>' has no field 'c'")
         """
         has = ", ".join(dict.fromkeys([*self.inputs, *self.static, *outputs]))
         return UnknownFieldError(f"codelet {self.name!r} has no field {name!r}", given=f"{name}=...", expected=has)

@@ -1,4 +1,4 @@
-"""What to do where Python asks for the value of something that is traced."""
+"""The fix where Python asks for the value of something that is traced."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ _MENDS: dict[type[Exception], str] = {
 
 
 def mend_of_asking(error: BaseException) -> str | None:
-    """What to do about an error of JAX's that says that a value is not known yet; None of any other."""
+    """The fix for an error of JAX's that says that a value is not known yet; None of any other."""
     return next((mend for kind, mend in _MENDS.items() if isinstance(error, kind)), None)

@@ -62,7 +62,7 @@ class SizeNames(NamedTuple):
 
     Attributes:
         names: of each size of each field; those of one name are one size.
-        limits: what else holds: of two sums of these, as `jax.export.symbolic_shape` takes them, the first is the
+        limits: further conditions: of two sums of these, as `jax.export.symbolic_shape` takes them, the first is the
             second, or more.
     """
 

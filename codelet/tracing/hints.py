@@ -1,4 +1,6 @@
-"""Hints: what a user says of how a codelet runs on a tile, which no jaxpr tells. They change cycles, never values."""
+"""Hints: a user's facts about how a codelet runs on a tile, which no jaxpr contains. They change cycles,
+never values.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def _refused(name: str, value: object, expected: str, fix: str | None = None) ->
 
 
 def check_hints(hints: Hints) -> None:
-    """See that what a user says of a codelet can be meant.
+    """Check that a user's hints for a codelet are meaningful.
 
     Raises:
         CodeletDefinitionError: a number for `cycles`, say.
@@ -71,11 +73,11 @@ def check_hints(hints: Hints) -> None:
         raise _refused("cycles", cycles, f"a function: {seen}", fix)
     whole = isinstance(trip_count, int) and not isinstance(trip_count, bool) and trip_count >= 0
     if trip_count is not None and not callable(trip_count) and not whole:
-        expected = f"a whole number from 0, or a function: a whole number from 0, or {seen}"
+        expected = f"an integer from 0, or a function: an integer from 0, or {seen}"
         raise _refused("trip_count", trip_count, expected)
     if not isinstance(hints.workers, int) or isinstance(hints.workers, bool) or hints.workers < 1:
         fix = "workers=6 to share each vertex among all workers of a tile"
-        raise _refused("workers", hints.workers, "a whole number from 1", fix)
+        raise _refused("workers", hints.workers, "an integer from 1", fix)
     if hints.issue is not None and not one_of(*get_args(Issue)).accepts(hints.issue):
         raise _refused("issue", hints.issue, f"a way to issue instructions: {' or '.join(map(repr, get_args(Issue)))}")
     if not isinstance(hints.vectorised, bool):

@@ -1,14 +1,14 @@
-"""Lengths: the symbols that stand for those of ragged fields, and what is asked of them while a codelet is traced.
+"""Lengths: the symbols that stand for those of ragged fields, and the questions about them while a codelet is traced.
 
-JAX answers `n == 3` for a symbol `n` with no: it has to answer something, and its own caches ask. Other questions
-it answers for all lengths at once, or not at all. So the answers that may be wrong at a length are the equalities
-that were denied, and those that nobody can tell: the lookup of a length in a dict, its text, a test of its type.
-All of them are seen by Python's own means to see which functions run (`sys.setprofile`); where these are taken,
-by a profiler, nothing is known, and every length is looked at. What is not seen is a test of a type that calls no
-function (`match` with `case int()`).
+JAX answers `n == 3` for a symbol `n` with no: it has to answer something, and its caches ask. Other questions it
+answers for all lengths at once, or not at all. So the answers that may be wrong at a length are the equalities that
+were denied, and a few unknown ones. These are the lookup of a length in a dict, its text, a test of its type. All of
+them are seen by Python's means to see which functions run (`sys.setprofile`); where these are taken, by a profiler,
+nothing is known, and every length is looked at. A test of a type that calls no function (`match` with `case int()`) is
+not seen.
 
-What is seen only says at which lengths to compare two traces, and never what comes of it: caches of JAX ask by chance
-as well, as hashes collide.
+These questions only say at which lengths to compare two traces, and never the result: caches of JAX ask by chance as
+well, as hashes collide.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def fresh_lengths(least: int = 1) -> tuple[Any, ...]:
     """Sizes that stand for lengths in one trace alone, so that no cache of JAX knows an answer about them.
 
     Args:
-        least: what the first may stand for at least; the others are at least 1.
+        least: the least value of the first; the others are at least 1.
     """
     return tuple(jax.export.symbolic_shape(", ".join(LENGTH_NAMES), constraints=[f"{LENGTH_NAMES[0]} >= {least}"]))
 
@@ -62,8 +62,8 @@ def size_at(size: Any, lengths: Mapping[str, Any]) -> Any:
     evaluated by Python: symbols may be those of a codelet that was read from a file.
 
     Args:
-        size: a number, a symbol, or what is computed from symbols; or the text of one.
-        lengths: what each symbol stands for, by name: a number, or an array of them.
+        size: a number, a symbol, or an expression of symbols; or the text of one.
+        lengths: the value of each symbol, by name: a number, or an array of them.
     """
     if not isinstance(size, (Symbol, str)):
         return size
@@ -74,7 +74,7 @@ _OF_NUMBERS = {"floordiv": operator.floordiv, "mod": operator.mod, "max": greate
 
 
 def numbers_of(sizes: Sequence[Any]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
-    """What sizes are, all of them at once, as a function of what their symbols stand for, by name: numbers, or `Many`.
+    """Sizes, all of them at once, as a function of their symbols' values, by name: numbers, or `Many`.
 
     >>> import jax
     >>> n, m = jax.export.symbolic_shape("n, m")
@@ -109,8 +109,8 @@ _NO_NUMBERS = (str, bytes, tuple, list, dict, set, frozenset, type, np.dtype, ty
 def _equals_no_length(given: Any) -> bool:
     """Whether something equals no length, known or not: caches compare all kinds of keys when their hashes are close.
 
-    So do what is equal to itself alone, and what JAX and other libraries have that is no number: where in memory
-    such keys lie, by which they are hashed, differs from run to run.
+    So do values that are equal to themselves alone, and objects of JAX and other libraries that are no numbers. Where
+    in memory such keys lie, by which they are hashed, differs from run to run.
     """
     kind = type(given)
     is_number = isinstance(given, numbers.Number) or hasattr(given, "__index__")
@@ -124,7 +124,7 @@ FEW = 4
 
 @dataclass
 class Answers:
-    """What was answered about symbols.
+    """The answers about symbols.
 
     Attributes:
         denied: the text of a size, and a number or the text of another, that were said not to be equal.
@@ -153,7 +153,7 @@ class Answers:
 
 
 def watched(function: Callable[[], Result], symbols: Sequence[Any] = ()) -> tuple[Result, Answers]:
-    """What a function returns, and what was answered about symbols while it ran: about those of one trace, if given."""
+    """The result of a function, and the answers about symbols while it ran: about those of one trace, if given."""
     answers, scopes = Answers(), {id(getattr(own, "scope", None)) for own in symbols}
     if sys.getprofile() is not None or not set(_ASKED.values()) >= _NEEDED:
         answers.are_all = False

@@ -1,4 +1,4 @@
-"""Parameters: which functions can be codelets, by what they tell of their parameters."""
+"""Parameters: which functions can be codelets, by their signatures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_a_librarys(function: Any) -> bool:
 
 
 def parameters_of(function: Any, name: str) -> list[inspect.Parameter]:
-    """The parameters of what is to be a codelet.
+    """The parameters of a function that is to be a codelet.
 
     Raises:
         CodeletDefinitionError: no function, or one that does not tell its parameters.

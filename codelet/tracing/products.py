@@ -1,11 +1,11 @@
-"""Products: the vector-Jacobian product of a codelet as a jaxpr, and what of it each contribution needs.
+"""Products: the vector-Jacobian product of a codelet as a jaxpr, and the part of it that each contribution needs.
 
-In come a codelet and the types of its fields. Out comes the jaxpr of JAX's own product, and which of its values are
-results of the codelet, so that whoever takes a part of it may read a result where it was made before.
+In come a codelet and the types of its fields. Out comes the jaxpr of JAX's product, and which of its values are results
+of the codelet. So whoever takes a part of it may read a result where it was made before.
 
-JAX's derivative rules give results of their own, which need not be those of the codelet: that of Cholesky's factor
-zeroes what lies above the diagonal, where the primitive itself leaves anything, and a `custom_jvp` may compute in
-another way. So a value is a result only where it is computed in the same way as the codelet computes it.
+JAX's derivative rules may compute results in another way than the codelet. That of Cholesky's factor zeroes the part
+above the diagonal, where the primitive itself leaves anything, and so may a `custom_jvp`. So a value is a result only
+where it is computed in the same way as the codelet computes it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _DEBUG_INFO = jax_core.DebugInfo("codelet", "adjoint", None, None)
 
 
 class Needs(NamedTuple):
-    """What some values of a jaxpr need: equations, and of what is given those that are used."""
+    """The needs of some values of a jaxpr: equations, and the inputs that are used."""
 
     eqns: tuple[jax_core.JaxprEqn, ...]
     used: frozenset[Any]
 
 
 def _needs(jaxpr: jax_core.Jaxpr, wanted: Sequence[Atomic], given: Collection[Any]) -> Needs:
-    """What values of a jaxpr need where its inputs and some more values are given."""
+    """The needs of values of a jaxpr where its inputs and some more values are given."""
     waiting, known = set(variables(wanted)), {*jaxpr.invars, *given}
     eqns = []
     for eqn in reversed(jaxpr.eqns):
@@ -50,7 +50,7 @@ def _needs(jaxpr: jax_core.Jaxpr, wanted: Sequence[Atomic], given: Collection[An
 
 
 def _reached(jaxpr: jax_core.Jaxpr, given: Collection[Any]) -> set[Any]:
-    """What of a jaxpr depends on some of its inputs."""
+    """The values of a jaxpr that depend on some of its inputs."""
     found = set(given)
     for eqn in jaxpr.eqns:
         if not found.isdisjoint(variables(eqn.invars)):
@@ -66,7 +66,7 @@ class Product(NamedTuple):
         consts: its constants.
         fields: the variable of each input.
         cotangents: the variable of the cotangent of each result, of those that are given.
-        contributions: what each input gets, of those asked for.
+        contributions: the cotangent of each input, of those asked for.
         results: the value that each result is, of those that equations make.
     """
 
@@ -93,7 +93,7 @@ class Product(NamedTuple):
         return tuple(found.values())
 
     def needs(self, wanted: Sequence[str], results: Collection[str] = ()) -> Needs:
-        """What the contributions for some inputs need, where some results are read."""
+        """The needs of the contributions for some inputs, where some results are read."""
         own = [self.contributions[name] for name in wanted]
         return _needs(self.jaxpr, own, {self.results[name] for name in results})
 

@@ -1,4 +1,4 @@
-"""What a codelet's function returns, as its output fields: one array, or a flat dict of arrays by name."""
+"""The results of a codelet's function, as its output fields: one array, or a flat dict of arrays by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ARRAYS = (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
 
 
 def _instead(value: Any) -> tuple[str, str]:
-    """What a value that is no array is called, and what to return in place of it."""
+    """The name of a value that is no array, and the value to return in place of it."""
     match value:
         case None:
             return "None", "return what it computes; what it only prints or checks still needs a result"
@@ -58,11 +58,11 @@ def _field(codelet: str, name: str, value: Any) -> Any:
 
 
 def returned_fields(codelet: str, returned: Any, static: Collection[str] = ()) -> dict[str, Any]:
-    """What a codelet's function returned, as arrays by field.
+    """The results of a codelet's function, as arrays by field.
 
     Args:
         codelet: its name, for errors.
-        returned: what the function returned.
+        returned: the returned value.
         static: the names of its static values, which are no fields.
 
     Raises:

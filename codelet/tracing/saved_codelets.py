@@ -2,7 +2,7 @@
 
 In come plain data: for each combination of field types and static values that occurred, a jaxpr. Out comes a `Codelet`
 that is traced by binding these equations, for the types that are in the file and for no others. Of a codelet with
-ragged fields the equations have symbols for lengths, and stand for every length that has none of its own.
+ragged fields the equations have symbols for lengths, and stand for every length without separate equations.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SavedTrace(NamedTuple):
     Attributes:
         inputs: the types of its fields, in order.
         static: its static values, by name.
-        outputs: the names of what it returns, in order.
+        outputs: the names of its results, in order.
         settings: of JAX, when it was traced.
         jaxpr: its equations, as plain data.
     """
@@ -72,7 +72,7 @@ def _types_key(kinds: Sequence[Any]) -> Hashable:
 
 @dataclass(frozen=True)
 class SavedNumbers:
-    """What a codelet's `cycles=` or `trip_count=` said of the fields that occurred.
+    """The values of a codelet's `cycles=` or `trip_count=` for the fields that occurred.
 
     Attributes:
         name: the codelet's.
@@ -84,7 +84,7 @@ class SavedNumbers:
 
     @staticmethod
     def key(fields: Mapping[str, Any]) -> Hashable:
-        """What tells fields apart."""
+        """The key that distinguishes fields."""
         return tuple((name, _types_key([item])) for name, item in fields.items() if hasattr(item, "dtype"))
 
     def __call__(self, **fields: Any) -> int:
@@ -104,7 +104,7 @@ class SavedNumbers:
 
 
 class SavedHints(NamedTuple):
-    """The hints of a codelet as a file has them; functions as what they said."""
+    """The hints of a codelet as a file has them; functions as their values."""
 
     workers: int = 1
     issue: Issue | None = None
@@ -117,7 +117,7 @@ class SavedCodelet(Codelet):
     """A codelet that was read from a file. Calling it runs its equations.
 
     Attributes:
-        traces: what the file has of it.
+        traces: its traces in the file.
         line: where the codelet was defined that was saved, if that is known.
     """
 
@@ -165,7 +165,7 @@ class SavedCodelet(Codelet):
         return dict(zip(trace.outputs, reader.run(trace.jaxpr, operands), strict=True))
 
     def _fitting(self, kinds: Sequence[Any], static: Mapping[str, Any]) -> tuple[SavedTrace, Mapping[str, Any]]:
-        """The trace for fields of some types, and what the symbols in it stand for.
+        """The trace for fields of some types, and the values of the symbols in it.
 
         Raises:
             CodeletTraceError: the file has none.
@@ -194,7 +194,7 @@ class SavedCodelet(Codelet):
 
 
 def _numbers(codelet: Codelet, hint: str, traces: Sequence[TracedCodelet]) -> Any:
-    """What a hint says of each trace, where it is a function; else the hint."""
+    """The value of a hint for each trace, where it is a function; else the hint."""
     function: Any = getattr(codelet.hints, hint)
     if not callable(function):
         return function
@@ -249,7 +249,7 @@ def _is_plain_number(value: Any) -> bool:
 
 
 def _lengths(expected: Sequence[FieldType], kinds: Sequence[Any]) -> Mapping[str, Any] | None:
-    """What symbols in types stand for, given fields of other types; None where these do not fit."""
+    """The values of symbols in types, given fields of other types; None where these do not fit."""
     result: dict[str, Any] = {}
     for item, kind in zip(expected, kinds, strict=True):
         if len(item.shape) != len(kind.shape) or item.dtype != kind.dtype:

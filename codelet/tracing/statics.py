@@ -1,10 +1,10 @@
 """Static values: which of them are alike to everything that is traced with them.
 
 In comes a value that a trace may depend on: a static value of a codelet, an argument's structure, a number that a
-function captures. Out comes its key in tables of what was traced. Python's own equality does not serve: 1, 1.0 and
-True are equal but make other dtypes, 0.0 and -0.0 are equal but their reciprocals are not, a NaN is not even equal
-to itself, and tuples and frozen dataclasses are equal where what they hold is. Here types belong to the key all
-the way down, and floats are alike where their bits are.
+function captures. Out comes its key in tables of traces. Python's equality does not serve: 1, 1.0 and True are equal
+but make other dtypes, and 0.0 and -0.0 are equal but their reciprocals are not. A NaN is not even equal to itself, and
+tuples and frozen dataclasses are equal where their parts are. Here types belong to the key all the way down, and floats
+are alike where their bits are.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _field_keys(value: Any) -> Hashable:
 
 @functools.singledispatch
 def _content(value: Any) -> Hashable:
-    """What tells a value apart from the others of its type: the value, where its equality does."""
+    """The key of a value among others of its type: the value, where its equality does."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type) and type(value).__eq__ is not object.__eq__:
         hash(value)  # one that may change cannot be hashed
         return _field_keys(value)
@@ -85,7 +85,7 @@ _PLAIN = (int, bool, str)
 
 
 def static_key(value: Any) -> Hashable:
-    """What two values have in common that nothing traced with them could tell apart.
+    """The common key of two values that nothing traced with them could distinguish.
 
     Raises:
         TypeError: a value that may change, or holds one: a list, a dict, an array.
@@ -100,7 +100,7 @@ def static_key(value: Any) -> Hashable:
 
 
 def _in_place_of(value: Any) -> str | None:
-    """What to write for a value that may change."""
+    """The fix for a value that may change."""
     match value:
         case list():
             return f"a tuple does not change: {tuple(value)!r:.60}"
@@ -114,12 +114,12 @@ def _in_place_of(value: Any) -> str | None:
 
 
 def check_static(value: Any, what: str, otherwise: str) -> Hashable:
-    """The key of what a user gives as a static value.
+    """The key of a user's static value.
 
     Args:
-        value: what is given.
-        what: what it is given as.
-        otherwise: what to do with data, which is not static.
+        value: the value.
+        what: its role.
+        otherwise: the fix for data, which are not static.
 
     Raises:
         FieldTypeError: a symbol, a tensor, something traced, or a value that may change.
@@ -148,9 +148,9 @@ def check_static(value: Any, what: str, otherwise: str) -> Hashable:
 
 
 def structure_key(tree: Any) -> Hashable:
-    """What two structures of pytrees have in common that nothing could tell apart; `tree` is a `PyTreeDef`.
+    """The common key of two structures of pytrees that nothing could distinguish; `tree` is a `PyTreeDef`.
 
-    What a node holds beside its children, a static field of an Equinox module, say, is a static value.
+    A static part of a node beside its children, a static field of an Equinox module, say, is a static value.
 
     Raises:
         TypeError: a structure that holds a value that may change.
@@ -176,7 +176,7 @@ _SETTINGS: dict[str, Callable[[Any], Any]] = {
 
 
 def trace_settings() -> Settings:
-    """The settings of JAX at present that what is traced depends on."""
+    """The settings of JAX at present that traces depend on."""
     return tuple(getattr(jax.config, name) for name in _SETTINGS)
 
 

@@ -1,10 +1,10 @@
 """Trace ragged: a codelet whose fields have another length at every vertex, traced once where that is enough.
 
-In come a codelet, the types of its fields, with symbols for lengths, and the lengths that occur. Out comes its
-trace for all of them at once, and which of them are apart: lengths at which it does something else than what the
-symbols say, as after `if x.shape[0] == 1`. A length can only be apart where an answer about the symbols is wrong
-for it (`lengths.py`); there, and at the shortest and the longest, the codelet is traced for the length and
-both traces are compared (`alike.py`). So with many lengths few traces are made, and with few lengths all.
+In come a codelet, the types of its fields, with symbols for lengths, and the lengths that occur. Out comes its trace
+for all of them at once, and which of them are apart: lengths at which it does something else than the symbols say, as
+after `if x.shape[0] == 1`. A length can only be apart where an answer about the symbols is wrong for it (`lengths.py`);
+there, and at the shortest and the longest, the codelet is traced for the length and both traces are compared
+(`alike.py`). So with many lengths few traces are made, and with few lengths all.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _text(outputs: Mapping[str, FieldType]) -> str:
 
 
 def _check_outputs(traced: TracedCodelet, own: TracedCodelet, some: Lengths) -> None:
-    """See that a codelet returns at some lengths what it returns at the others."""
+    """Check that a codelet returns at some lengths the same as at the others."""
     known = {str(symbol): length for symbol, length in some.items()}
     expected = {
         name: kind._replace(shape=tuple(int(size_at(n, known)) for n in kind.shape))
@@ -93,7 +93,7 @@ def _apart(traced: TracedCodelet, least: int, lengths: Sequence[Lengths]) -> dic
 
 
 def _leasts(lengths: Sequence[Lengths]) -> list[int]:
-    """What the symbol for the length may be said to be at least, so that a codelet may trace for all such lengths.
+    """The least value to assume for the symbol of the length, so that a codelet may trace for all such lengths.
 
     Of one kind of rows alone: with several kinds every combination of lengths is run by itself.
     """
@@ -107,10 +107,10 @@ def _leasts(lengths: Sequence[Lengths]) -> list[int]:
 def trace_ragged(
     codelet: Codelet, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable], lengths: Sequence[Lengths]
 ) -> TracedCodelet:
-    """A codelet for ragged fields: as one jaxpr for the lengths that it treats alike, the others told apart.
+    """A codelet for ragged fields: as one jaxpr for the lengths that it treats alike, the others separate.
 
     Args:
-        codelet: what is traced.
+        codelet: the codelet to trace.
         inputs: the type of every input field.
         static: static values; those with defaults may be left out.
         lengths: all that occur together, the shortest first.

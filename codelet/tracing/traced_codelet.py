@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from codelet.tracing.codelets import Codelet
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TracedCodelet(Unchanging):
     """A codelet for one combination of field types and static values.
 
     Attributes:
-        codelet: what was traced, as it was then.
+        codelet: the original codelet, as it was then.
         inputs: the types of its parameters, by name, in the order of the signature.
         static: the static values, by name.
-        outputs: the types of what it returns, by name; a name that is also an input is an in-out field.
+        outputs: the types of its results, by name; a name that is also an input is an in-out field.
         jaxpr: from the inputs, in order, to the outputs, in order. Where fields are ragged, for all lengths at once
             but those it does not stand for; or for the longest, if it stands for none.
-        variant: what tells it from other traces of the codelet for the same types.
+        variant: distinguishes it from other traces of the codelet for the same types.
         settings: the settings of JAX it was traced with.
-        least: what the first symbol for a length stood for at least while it was traced.
-        answers: of a trace for all lengths at once, what was answered about them.
-        apart: the lengths that occur, of all symbols together, of which each needs a trace of its own.
+        least: the least value of the first symbol for a length while it was traced.
+        answers: of a trace for all lengths at once, the answers about them.
+        apart: the lengths that occur, of all symbols together, each of which needs a separate trace.
         has_effects: whether it does anything else than to compute (`jax.debug.print`), at any length that occurs.
     """
 
@@ -99,11 +99,18 @@ class TracedCodelet(Unchanging):
         """Run the jaxpr on arrays, or on tracers, one for each input; outputs by name."""
         return dict(zip(self.outputs, jax_core.jaxpr_as_fun(self.jaxpr)(*inputs), strict=True))
 
+    def __repr__(self) -> str:
+        return f"<traced {self._signature}>"
+
     def __str__(self) -> str:
+        return f"{self._signature}\n{self.jaxpr}"
+
+    @property
+    def _signature(self) -> str:
         fields = [f"{name}: {kind}" for name, kind in self.inputs.items()]
         fields += [f"{name}={value!r}" for name, value in self.static.items()]
         results = ", ".join(f"{name}: {kind}" for name, kind in self.outputs.items())
-        return f"codelet {self.name}({', '.join(fields)}) -> {results}\n{self.jaxpr}"
+        return f"codelet {self.name}({', '.join(fields)}) -> {results}"
 
 
 def _traced_again(

@@ -1,8 +1,8 @@
-"""Unchanged: whether a codelet's function still computes what it computed when it was traced.
+"""Unchanged: whether a codelet's function still computes the same as when it was traced.
 
 In comes a traced codelet. Nothing comes out, but an error where its function, traced anew, says something else. Names
-that it captures are frozen (`captured.py`), so this is what changed inside of a list, a dict or an object: a lowered
-graph has what was there then, and a function that is called has what is there now.
+that it captures are frozen (`captured.py`), so this is about changes inside of a list, a dict or an object. A lowered
+graph has the old content, and a function that is called has the present one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def _traced_now(
 
 
 def _traces(traced: TracedCodelet, lengths: Sequence[Lengths]) -> Iterator[tuple[jax_core.ClosedJaxpr, Lengths]]:
-    """What it was traced to, each with lengths that it stands for: those that are apart, and one of the others."""
+    """Its traces, each with the lengths that it stands
+    for: those that are apart, and one of the others.
+    """
     together = [some for some in lengths if tuple(some.values()) not in traced.apart]
     if together or not lengths:
         yield _silent(traced.jaxpr), together[-1] if together else {}
@@ -68,13 +70,13 @@ def _has_changed(
 
 
 def check_unchanged(traced: TracedCodelet, line: Line | None = None, lengths: Sequence[Lengths] = ()) -> None:
-    """See that a codelet's function computes what it computed when it was traced.
+    """Check that a codelet's function computes the same as when it was traced.
 
-    What computes by an effect is not looked at, nor what captures nothing; and a function that says something else
-    every time, as one that makes a callback anew, is none that changed.
+    A function that computes by an effect is not checked, nor one that captures nothing; and a function that says
+    something else every time, as one that makes a callback anew, is none that changed.
 
     Args:
-        traced: what it was traced to.
+        traced: its trace.
         line: the user's, for an error.
         lengths: of a codelet with ragged fields those that are looked at.
 
@@ -114,15 +116,15 @@ def check_as_traced(
     line: Line | None = None,
     lengths: Sequence[Lengths] = (),
 ) -> None:
-    """See that calling a codelet's function gave about what its trace gives, where it captures something.
+    """Check that a call of a codelet's function gave about the results of its trace, where it captures something.
 
     JAX keeps some arrays of the host as they were when it first traced with them, so that even a new trace may not
     see that they have changed; a call does.
 
     Args:
-        traced: what it was traced to.
-        inputs: what it was called with.
-        results: what it gave, by field.
+        traced: its trace.
+        inputs: the arguments of the call.
+        results: its results, by field.
         line: the user's, for an error.
         lengths: those of the ragged fields among the inputs, if there are any.
 

@@ -1,8 +1,8 @@
 """Accesses: where a view stands along each dimension of an array, at every place of its keys: a line for each.
 
-An `Index` is flat, and fast for single vertices; an `Access` is made of it where dimensions are asked for, of the
-array's own or of these with neighbours made one. Cuts, windows, strides, padding, and what is solved for another key,
-as gradients are, all keep the form. Positions outside of the array are holes, as those are that a line leaves out.
+An `Index` is flat, and fast for single vertices; an `Access` is made of it where dimensions are asked for, those of the
+array or those with neighbours made one. Cuts, windows, strides, padding, and solutions for another key, as in
+gradients, all keep the form. Positions outside of the array are holes, as those are that a line leaves out.
 
 In the terms of polyhedral compilers an access is a relation from a set of places to elements.
 """
@@ -75,7 +75,7 @@ class Access:
 
     @functools.cached_property
     def dimensions(self) -> tuple[Dimension, ...]:
-        """Each dimension by its least position and what is added to it; of an access without divisors."""
+        """Each dimension by its least position and the terms added to it; of an access without divisors."""
         found = []
         for line in self.lines:
             assert line.divisor == 1, line
@@ -181,7 +181,7 @@ class Access:
         return Access(self.shape, tuple(lines), {**extents, name: self.extents[outer] * count})
 
     def cut(self, key: Key, size: int, block: Key) -> list[Access]:
-        """It in blocks of a size along a key, numbered by another, and one of what is left over: see `joined`."""
+        """It in blocks of a size along a key, numbered by another, and one of the rest: see `joined`."""
         full, left = divmod(self.extents[key], size)
         parts = []
         if full:
@@ -195,7 +195,7 @@ class Access:
         """The place along each key by the positions along dimensions; holes where no place is.
 
         Args:
-            positions: what the position along each dimension is called.
+            positions: the name of the position along each dimension.
         """
         found: dict[Key, Line] = {key: Line(0) for key, n in self.extents.items() if n == 1}
         for line, position in zip(self.lines, positions, strict=True):

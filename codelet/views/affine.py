@@ -1,16 +1,16 @@
 """Affine maps: integer arrays that depend on grid symbols, as data.
 
-An `AffineMap` of shape `s` is a function: given a position along every grid axis it depends on, it is an
-integer array of shape `s`. It is held as
+An `AffineMap` of shape `s` is a function: given a position along every grid axis it depends on, it is an integer array
+of shape `s`. It is stored as
 
     offset + sum(stride_k * position in dimension k) + sum(coefficient_a * position on axis a) + tables
 
-where a table is an integer array over some of those dimensions and axes. What is computed from maps
-(`arithmetic.py`) stays affine wherever the factors divide; what does not becomes a table, so the form is closed
-under every operation and evaluation is always exact. In the terms of polyhedral compilers it is a quasi-affine
-access function with an explicit table where it is not.
+where a table is an integer array over some of those dimensions and axes. Arithmetic on maps (`arithmetic.py`) stays
+affine wherever the factors divide; other results become a table, so the form is closed under every operation and
+evaluation is always exact. In the terms of polyhedral compilers it is a quasi-affine access function with an explicit
+table where it is not.
 
-What is made of a map is of its own class: `Index`, which users see, has all that stands in the classes below it.
+Operations on a map return its class: `Index`, which users see, has all that stands in the classes below it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from codelet.views.rows import Rows
 class Table(NamedTuple):
     """A term `scale * values[positions along keys]` of an `Index`.
 
-    `values` are int32 where all fit, as most do, else int64: tables are what a graph of irregular edges
-    holds most of. So nothing may be added to them or multiplied with them that is not int64.
+    `values` are int32 where all fit, as most do, else int64: tables are most of the memory of a graph of irregular
+    edges. So nothing may be added to them or multiplied with them that is not int64.
     """
 
     keys: tuple[Key, ...]
@@ -67,8 +67,8 @@ class AffineMap(NoNumber, Unchanging):
     Invariants: `strides` has one entry per dimension; `symbols` is sorted by grid and axis; every table
     varies over existing dimensions, each at most once; no axis stands for another that is there too.
 
-    A symbol that was written and cancels, as in `0 * i`, is idle: it is kept with a coefficient of zero, since
-    a loop over it would add as many vertices. What a family holds has no idle symbols any more; its axes have.
+    A symbol that was written and cancels, as in `0 * i`, is idle: it is kept with a coefficient of zero, since a loop
+    over it would add as many vertices. A map in a family has no idle symbols any more; its axes have.
     """
 
     offset: int
@@ -163,7 +163,7 @@ class AffineMap(NoNumber, Unchanging):
         return dict(self.symbols).get(key, 0)
 
     def digit(self, key: Key) -> Digit:
-        """What it depends on a dimension or axis by, but for tables."""
+        """The terms by which it depends on a dimension or axis, without tables."""
         return Digit(self.coefficient(key), self.extent(key))
 
     @property
@@ -189,9 +189,8 @@ class AffineMap(NoNumber, Unchanging):
     def values_over(self, keys: Sequence[Key], dtype: Any = np.int64) -> np.ndarray:
         """Its values, with one array axis for each of `keys`, which must include all it varies over.
 
-        `dtype` must hold the values themselves. What they are summed from need not fit: it is computed as
-        int64 and cut to what is congruent to it, and then so is the sum. They are not to be written to:
-        they may be those of a table.
+        `dtype` must hold the values themselves. The summands need not fit: they are computed as int64 and cut to
+        congruent numbers, and then so is the sum. They are not to be written to: they may be those of a table.
         """
         parts: list[np.ndarray] = []
         for place, key in enumerate(keys):
@@ -213,7 +212,7 @@ class AffineMap(NoNumber, Unchanging):
         return np.broadcast_to(total, [self.extent(key) for key in keys])
 
     def values(self, axes: Sequence[Axis] = ()) -> np.ndarray:
-        """All its values: shape `(extents of axes..., *self.shape)`, int64; `axes` must cover its own."""
+        """All its values: shape `(extents of axes..., *self.shape)`, int64; `axes` must cover those of the map."""
         return self.values_over((*axes, *range(self.ndim)))
 
     def bounds(self) -> tuple[int, int] | None:

@@ -1,7 +1,7 @@
 """Arithmetic of affine maps: sums, products, quotients, composition, reshapes.
 
-Sums, products with numbers and (wherever the factors divide) `//`, `%` and reshapes stay affine; what does not
-is tabulated, over no more than it varies over.
+Sums, products with numbers and (wherever the factors divide) `//`, `%` and reshapes stay affine; other results are
+tabulated, over no more than they vary over.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _merged_tables(tables: tuple[Table, ...], more: tuple[Table, ...]) -> tuple[
 
 
 def _renamed_table(table: Table, parts: Sequence[AffineMap]) -> Table | None:
-    """The table sliced and renamed, without a copy, when each position is affine in a key of its own."""
+    """The table sliced and renamed, without a copy, when each position is affine in a separate key."""
     where: list[int | slice] = []
     keys: list[Key] = []
     for extent, part in zip(table.values.shape, parts, strict=True):
@@ -79,7 +79,7 @@ def _renamed_table(table: Table, parts: Sequence[AffineMap]) -> Table | None:
 
 
 class Arithmetic(AffineMap):
-    """What is computed from maps: each result is a map of the same class."""
+    """Arithmetic on maps: each result is a map of the same class."""
 
     __slots__ = ()
 
@@ -91,7 +91,9 @@ class Arithmetic(AffineMap):
         raise NotImplementedError
 
     def _no_operand(self, symbol: str, other: object) -> Any:
-        """What an operator makes of something that is no integer: an error, unless the other words its own."""
+        """The result of an operator on something that is no
+        integer: an error, unless the other side words one.
+        """
         raise NotImplementedError
 
     def __add__(self, other: object) -> Self:
@@ -212,7 +214,7 @@ class Arithmetic(AffineMap):
         return self._divided(divisor, remainder=True)
 
     def _elementwise(self, operation: np.ufunc, other: Self) -> Self:
-        """What an operation on integers gives, tabulated over all that either varies over."""
+        """The result of an operation on integers, tabulated over all that either varies over."""
         left, right = _paired(self, other)
         keys = _union_keys([left.keys, right.keys])
         values = operation(left.values_over(keys), right.values_over(keys))
@@ -232,7 +234,7 @@ class Arithmetic(AffineMap):
         return noted.over(common_axes(noted.axes)) if is_combined(noted) else noted
 
     def over(self, axes: Sequence[Axis]) -> Self:
-        """It over axes that stand for all of its own; see `common_axes`."""
+        """It over axes that stand for all of its axes; see `common_axes`."""
         moved = [axis for axis in self.axes if axis not in axes]
         if not moved:
             return self

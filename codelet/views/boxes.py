@@ -1,4 +1,4 @@
-"""Boxes: what flat positions fill of an array, from where to where along each of its dimensions."""
+"""Boxes: the part of an array that flat positions fill, from where to where along each of its dimensions."""
 
 from __future__ import annotations
 

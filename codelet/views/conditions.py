@@ -1,6 +1,6 @@
 """Conditions: comparisons of index expressions, true at some positions of the grid and false at others.
 
-What `codelet.where` chooses by. As a field of a vertex one is vertex state, a boolean of the vertex.
+The conditions of `codelet.where`. As a field of a vertex one is vertex state, a boolean of the vertex.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CHOOSE = "choose with `//`, `%` or a table, or with cl.where(condition, a, b)"
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Condition(NoNumber):
-    """What a comparison of index expressions is. Conditions are combined by `&`, `|`, `^` and `~`.
+    """A comparison of index expressions. Conditions are combined by `&`, `|`, `^` and `~`.
 
     Attributes:
         index: 1 where it is true, 0 where it is false.
@@ -45,7 +45,7 @@ class Condition(NoNumber):
         return self.index.shape
 
     def over(self, axes: Any) -> Condition:
-        """It over axes that stand for all of its own, without idle symbols."""
+        """It over axes that stand for all of its axes, without idle symbols."""
         return Condition(self.index.over(axes).without_idle_symbols())
 
     def _other(self, other: object, symbol: str) -> Any:
@@ -80,9 +80,9 @@ class Condition(NoNumber):
     def _refuse(self, use: str, given: str) -> SymbolError:
         if use == "`bool`":
             return SymbolError(
-                "a condition on symbols has no truth value while the graph is built",
+                "a condition on symbols has no boolean while the graph is built",
                 given=given,
-                expected="a plain number or truth value",
+                expected="a plain number or boolean",
                 fix=f"it stands for all positions of its grid at once; {_CHOOSE}; "
                 "`and`, `or`, `not` and `a < i < b` are written `&`, `|`, `~` and `(a < i) & (i < b)`",
             )

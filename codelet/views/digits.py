@@ -3,15 +3,15 @@
     number = offset + sum(step_k * place_k)        0 <= place_k < extent_k
 
 An array in memory is numbered so, with a digit for each dimension; so are an access map without tables (`Index`: a
-digit for each dimension and grid axis), the addresses that a field of a family touches, and what a reshape, a
-transpose and a broadcast make of a value. In mixed radix each step is what the smaller digits reach, and one more.
-What all of them rest on stands here:
+digit for each dimension and grid axis). So are the addresses that a field of a family touches, and a reshape, a
+transpose or a broadcast of a value. In mixed radix each step is the reach of the smaller digits, and one more. Their
+common foundation stands here:
 
 - `ends`: the least and the greatest number; `stretch`: how far they follow each other without a gap;
 - digits are *nested* where each step, whatever its sign, is more than all smaller ones reach together. Then no two
-  places have one number, and the places are read off it by dividing by the largest step first (`inverse.py`): so are
-  the digits of mixed radix, slices and windows that lie apart. Not nested digits may, or may not, meet;
-- a digit *tiles* the one after it where its step is what that one reaches and one more step: both are one digit
+  places have one number, and the places are read off it by dividing by the largest step first (`inverse.py`). Digits of
+  mixed radix, slices and windows that lie apart are so. Not nested digits may, or may not, meet;
+- a digit *tiles* the one after it where its step is the reach of that one and one more step. Both are then one digit
   (`merged`), and a digit is two wherever its extent is a product (`split`). `regrouped` does both: it is a reshape;
 - a digit of step zero is a repetition, which the number does not depend on: it is nested in nothing;
 - `read_digits` finds the digits that numbers were made of.
@@ -33,13 +33,13 @@ Item = TypeVar("Item")
 
 
 class Digit(NamedTuple):
-    """What adds `step * place` to a number, at the places from 0 to `extent`."""
+    """A digit: adds `step * place` to a number, at the places from 0 to `extent`."""
 
     step: int
     extent: int
 
     def split(self, inner: int) -> tuple[Digit, Digit]:
-        """It as two, the second of extent `inner`, which divides its own."""
+        """It as two, the second of extent `inner`, which divides its extent."""
         return Digit(self.step * inner, self.extent // inner), Digit(self.step, inner)
 
 

@@ -13,11 +13,11 @@ from codelet.schema import is_whole
 
 
 def as_integers(given: object, what: str) -> tuple[int, ...]:
-    """Several integers: as arguments of their own, or as one tuple, list or array of them.
+    """Several integers: as separate arguments, or as one tuple, list or array of them.
 
     Args:
-        given: what the user gave.
-        what: what it is, for the error: "the shape of a reshape".
+        given: the user's value.
+        what: its role, for the error: "the shape of a reshape".
 
     Raises:
         ViewError: anything else.

@@ -1,10 +1,10 @@
-"""Grids: what symbols run over.
+"""Grids: the ranges of symbols.
 
-A call of `codelet.grid` makes axes, one for each symbol, which a family of vertices is a product of. A symbol
-whose range depends on others, as in `j = grid(i)`, is over no axis of its own: all of them together are over a
-*combined* axis, whose positions are all the combinations that loops would go through, one after another, and which
-says for each the position along the axis of every symbol. So whatever has such axes is a product of axes
-all the same. In the terms of databases, a combined axis is a relation, and two that share symbols are joined.
+A call of `codelet.grid` makes axes, one for each symbol, which a family of vertices is a product of. A symbol whose
+range depends on others, as in `j = grid(i)`, is over no separate axis. All of them together are over a *combined* axis,
+whose positions are all the combinations that loops would go through, one after another. It says for each the position
+along the axis of every symbol. So whatever has such axes is a product of axes all the same. In the terms of databases,
+a combined axis is a relation, and two that share symbols are joined.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Axis(Frozen, Unchanging):
     Attributes:
         grid: the axes it was made with.
         values: the number at each position; of a combined axis its positions themselves.
-        name: what the user called its symbol, where a name was given.
-        ancestors: of a combined axis, the axes that it stands for, and for each the position along it, of
-            shape (extent,), at every position of this one: those of its symbols, and combined ones that it refines.
+        name: the user's name of its symbol, where a name was given.
+        ancestors: of a combined axis, the axes that it stands for: those of its symbols, and combined ones that it
+            refines. For each the position along it, of shape (extent,), at every position of this one.
         sort_key: the place among all axes, in the order in which they were made.
     """
 
@@ -112,9 +112,9 @@ def union_axes(groups: Iterable[Iterable[Axis]]) -> tuple[Axis, ...]:
 
 
 def combined_axis(ancestors: Mapping[Axis, np.ndarray], count: int, grid: Grid | None = None, place: int = 0) -> Axis:
-    """A combined axis of `count` positions: what it stands for, and what those stand for in turn.
+    """A combined axis of `count` positions: the axes that it stands for, and those that they stand for.
 
-    It is of a grid of its own unless one is given.
+    It is of a new grid unless one is given.
     """
     full: dict[Axis, np.ndarray] = {}
     for axis, positions in ancestors.items():

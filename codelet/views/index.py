@@ -1,8 +1,8 @@
-"""Integer arrays that depend on grid symbols: what users index with, and the access maps of views.
+"""Integer arrays that depend on grid symbols: users' index expressions, and the access maps of views.
 
-As the expression `16*p + 3` an `Index` is what a user writes between brackets; as the `index` of a
-tensor it maps a position in the view to a flat element of what is viewed. As data it is an `AffineMap`
-(`affine.py`); it has the arithmetic of these, the operators of integers, and NumPy's rules of indexing.
+As the expression `16*p + 3` an `Index` is written by a user between brackets; as the `index` of a tensor it maps a
+position in the view to a flat element of the source. As data it is an `AffineMap` (`affine.py`); it has the arithmetic
+of these, the operators of integers, and NumPy's rules of indexing.
 """
 
 from __future__ import annotations

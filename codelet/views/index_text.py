@@ -9,7 +9,7 @@ from codelet.views.grids import Axis
 
 
 def _column(table: Table) -> Axis | None:
-    """The symbol whose positions along a combined axis a table holds, if that is what it is."""
+    """The symbol whose positions along a combined axis are in a table, if there is one."""
     if len(table.keys) != 1 or not isinstance(table.keys[0], Axis):
         return None
     return next((axis for axis, own in table.keys[0].ancestors.items() if own is table.values), None)
@@ -30,7 +30,7 @@ def index_text(index: AffineMap, names: Mapping[Axis, str] | None = None) -> str
         return called(key) or ("?" if names or not isinstance(key, Axis) else f"i{axes.index(key)}")
 
     def term(key: int | Axis, coefficient: int) -> int:
-        """Note how often a symbol or dimension is taken; what is left over is returned."""
+        """Note how often a symbol or dimension is taken; the rest is returned."""
         name, rest = label(key), 0
         if isinstance(key, Axis) and called(key) is not None and (key.values.start, key.values.step) != (0, 1):
             if coefficient % key.values.step == 0:

@@ -1,7 +1,7 @@
 """Indexing by NumPy's rules, where any position may also be a symbol, an index expression or a table.
 
-In come an index and what stands between the brackets; out comes the index at those positions, a ragged one
-where a ragged table or a slice whose length depends on a symbol is among them.
+In come an index and the items between the brackets; out comes the index at those positions, a ragged one where a ragged
+table or a slice whose length depends on a symbol is among them.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _slice_parts(index: Index, item: slice, dimension: int) -> tuple[Index | Rag
 
 
 def _as_mask(item: object) -> np.ndarray | None:
-    """An array of truth values among the items of an indexing; None for anything else."""
+    """An array of booleans among the items of an indexing; None for anything else."""
     if not isinstance(item, list) and (not hasattr(item, "__array__") or isinstance(item, (NoNumber, Tracer))):
         return None
     try:
@@ -111,7 +111,7 @@ def expanded_items(items: object, shape: tuple[int, ...]) -> list[object]:
             raise OutOfBoundsError(
                 f"a mask does not fit a tensor of shape {shape}",
                 given=f"a mask of shape {mask.shape} for dimension {first}",
-                expected=f"a mask of shape {shape[first : first + mask.ndim]}: a truth value for each position",
+                expected=f"a mask of shape {shape[first : first + mask.ndim]}: a boolean for each position",
                 fix="the numbers of the positions may be fewer: x[numpy.flatnonzero(mask)]",
             )
     return [*listed[:at], *[slice(None)] * (len(shape) - used), *listed[at + 1 :]]
@@ -125,7 +125,7 @@ def _as_position(index: Index, item: object) -> Index | None:
 
 
 def _mended(item: object) -> str | None:
-    """What to write instead of something that is no index."""
+    """The fix for something that is no index."""
     if isinstance(item, Condition):
         return "choose a position, x[cl.where(condition, a, b)], or look it up in a table of those where it holds"
     if isinstance(item, NoNumber) and hasattr(item, "offsets"):
@@ -175,7 +175,7 @@ def take(index: Index, items: object) -> Index | Ragged:
 
 
 def _wrapped(position: Index, extent: int) -> Index:
-    """Negative numbers count from the end, as NumPy's do; what depends on a symbol never wraps."""
+    """Negative numbers count from the end, as NumPy's do; an index that depends on a symbol never wraps."""
     if position.axes or (position.offset >= 0 and not position.tables):
         return position
     if position.constant is not None:
@@ -190,7 +190,7 @@ def _wrapped(position: Index, extent: int) -> Index:
 
 
 def _as_positions(part: object) -> Index | None:
-    """What an item of a plan that is no slice and no new axis takes the positions of."""
+    """The positions of an item of a plan that is no slice and no new axis."""
     return part.index if isinstance(part, Ragged) else part if isinstance(part, AffineMap) else None  # type: ignore[return-value]
 
 
@@ -215,7 +215,7 @@ def _find_ragged(plan: list[object]) -> tuple[int, Ragged] | None:
 def _on_common_axes(
     plan: list[object], index: Index, axes: tuple[Axis, ...]
 ) -> tuple[list[object], Index, tuple[int, Ragged] | None]:
-    """The items of a plan and what is indexed, over axes that stand for all of theirs."""
+    """The items of a plan and the indexed map, over axes that stand for all of theirs."""
     changed: list[object] = []
     for part in plan:
         start = _start(part)

@@ -1,7 +1,7 @@
-"""The operators of integers that index expressions have beside `+ - * // %`, and what is said of all others.
+"""The operators of integers that index expressions have beside `+ - * // %`, and the errors of all others.
 
-All that is here rests on those five and on tables: an operation that none of them does, as `^` is, is carried
-out for all positions of the grid at once and tabulated. What is fixed, or of one sign, everywhere stays affine.
+They all rest on those five and on tables. An operation that none of them does, as `^` is, is carried out for all
+positions of the grid at once and tabulated. Results that are fixed, or of one sign, everywhere stay affine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from codelet.views.conditions import Condition
 from codelet.views.operators import NoNumber, shown
 
 _LACKING = {
-    "`bool`": "truth value",
+    "`bool`": "boolean",
     "`len`": "length",
     "`int`": "single value",
     "`float`": "single value",
@@ -42,7 +42,9 @@ class IntegerOperators(Arithmetic):
     __slots__ = ()
 
     def _no_operand(self, symbol: str, other: object) -> Any:
-        """What an operator makes of something that is no integer: an error, unless the other words its own."""
+        """The result of an operator on something that is no
+        integer: an error, unless the other side words one.
+        """
         if isinstance(other, NoNumber):
             return NotImplemented
         raise SymbolError(

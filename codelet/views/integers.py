@@ -1,4 +1,4 @@
-"""Arrays of integers, which may be large: held in the narrowest dtype, looked through in blocks, never copied."""
+"""Arrays of integers, which may be large: stored in the narrowest dtype, scanned in blocks, never copied."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BLOCK = 1 << 16
 
 
 def integer_dtype(least: int, most: int) -> np.dtype:
-    """The dtype in which integers from `least` to `most` are held: int32 where all fit, else int64."""
+    """The dtype for integers from `least` to `most`: int32 where all fit, else int64."""
     return np.dtype(np.int32 if least >= -(2**31) and most < 2**31 else np.int64)
 
 

@@ -1,13 +1,13 @@
 """The inverse of an index: which vertex, and which position of its field, names an element.
 
-An index maps positions, along grid axes and along its own dimensions, to elements. Where it names no element twice,
-the same pairs can be looked up by element, and listed in the order of elements: an adjoint sends what belongs to
-an element back to where it was written or read.
+An index maps positions, along grid axes and along its dimensions, to elements. Where it names no element twice, the
+same pairs can be looked up by element, and listed in the order of elements. An adjoint sends the cotangent of an
+element back to where it was written or read.
 
 The index is taken apart into nested digits (`digits.py`), which are read off an element's number by division. Keys that
 tables, or steps that overlap, tie together are one digit, with a table of the numbers that it has. So slices,
-transposes, reshapes, reversals and windows that lie apart are inverted without tables, and a table beside them
-needs no more than one of its own size.
+transposes, reshapes, reversals and windows that lie apart are inverted without tables, and a table beside them needs no
+more than one of its size.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Listed(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What some keys add to an element's number, from the least that they do: a multiple of `step` up to `reach`.
+    """The offsets that some keys add to an element's number, from the least: a multiple of `step` up to `reach`.
 
     Attributes:
         keys: one, of steps that are even; or several, or one, with tables.
@@ -47,7 +47,7 @@ class Part(NamedTuple):
         step: greater than zero, it divides all others less the least.
         reach: the greatest less the least.
         is_reversed: whether an even step is a step back.
-        listed: with tables, what is added less the least, in steps.
+        listed: with tables, the offset less the least, in steps.
     """
 
     keys: tuple[Key, ...]
@@ -72,8 +72,8 @@ class Standing(NamedTuple):
     """Where elements stand in an index.
 
     Attributes:
-        places: for each grid axis and each dimension of the index, the position along it. Of an element that is named
-            by nobody it is any that there is, so that what is looked up there only needs to be left out.
+        places: for each grid axis and each dimension of the index, the position along it. For an element that is named
+            by nobody it is any position, so that the result only needs to be left out.
         is_named: which elements are named at all.
     """
 
@@ -83,12 +83,12 @@ class Standing(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Inverse(Unchanging):
-    """Where elements stand in an index that names none twice. What nobody names is not among `elements`.
+    """Where elements stand in an index that names none twice. An element that nobody names is not among `elements`.
 
     Attributes:
         index: the index.
         origin: the least element that it names.
-        parts: what its keys add to that, nested: each step is more than all parts after it reach.
+        parts: the offsets of its keys, nested: each step is more than the reach of all parts after it.
     """
 
     index: Index
@@ -159,7 +159,7 @@ def _named_twice(index: Index, first: Mapping[Key, int], second: Mapping[Key, in
 
 
 def _tabled(index: Index, keys: tuple[Key, ...]) -> Part:
-    """What some keys add together, by a table of all of it."""
+    """The offsets of some keys together, by a table of all of it."""
     extents = tuple(map(index.extent, keys))
     own = tuple(table for table in index.tables if set(table.keys) <= set(keys))
     values = index.only(keys, own, 0).values_over(keys).reshape(-1)

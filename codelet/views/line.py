@@ -27,7 +27,7 @@ from codelet.views.terms import Lookup, Term
 
 
 class Part(NamedTuple):
-    """A part of a key: it steps by `stride` through what is read, so many times.
+    """A part of a key: it steps by `stride` through the source, so many times.
 
     `key` is the key that it is a part of, of which it is `weight` positions.
     """
@@ -59,7 +59,7 @@ class Line:
         steps: by how much it moves along keys, or parts of keys; sorted, none zero.
         divisor: at least 1; without a factor in common with the start and all steps.
         rounded: whether it is rounded down, rather than a hole where the divisor does not divide.
-        tables: what is added for places along keys, never negative; only with a divisor of 1.
+        tables: the offsets for places along keys, never negative; only with a divisor of 1.
     """
 
     start: int
@@ -163,7 +163,7 @@ class Line:
         return Line.of(start, steps, self.divisor * whole, rounded=self.rounded, tables=tables)
 
     def _tables_after(self, inner: Mapping[Key, Line], extents: Mapping[Key, int]) -> tuple[Term, ...] | Refused:
-        """Its tables, looked up by what lines say."""
+        """Its tables, looked up by the values of lines."""
         found = []
         for table in self.tables:
             lines = [inner.get(key, Line(0, ((key, 1),))) for key in table.keys]
@@ -181,7 +181,7 @@ class Line:
         return tuple(found)
 
     def solved(self, key: Key, position: Key) -> Line | Refused:
-        """The place along one key by the position, as a key, and all other keys: what inverses and gradients need."""
+        """The place along one key by the position, as a key, and all other keys: as inverses and gradients need."""
         step = self.by.get(key)
         if step is None or self.rounded or self.tables:
             return Refused("the key moves it by a table, or does not, or it is rounded")
@@ -191,7 +191,7 @@ class Line:
         return Line.of(-sign * self.start, steps, abs(step))
 
     def ends(self, extents: Mapping[Key, int]) -> tuple[int, int]:
-        """The least and the greatest of what is divided; of tables a bound."""
+        """The least and the greatest dividend; of tables a bound."""
         low = high = self.start
         for key, step in self.steps:
             reach = step * (extents[key] - 1)
@@ -199,7 +199,7 @@ class Line:
         return low, high + sum(table.reach for table in self.tables)
 
     def simplified(self, extents: Mapping[Key, int]) -> Line:
-        """It without keys of one place, and plain where it is rounded but what does not divide stays in one block."""
+        """It without keys of one place, and plain where it is rounded but the remainder stays in one block."""
         steps = {key: step for key, step in self.steps if extents.get(key, 2) > 1}
         made = Line.of(self.start, steps, self.divisor, rounded=self.rounded, tables=self.tables)
         if not made.rounded:

@@ -1,4 +1,4 @@
-"""Mends: which operation of `cl.ops` computes what a user wrote of tensors, as of arrays."""
+"""Mends: which operation of `cl.ops` computes an expression that a user wrote of tensors, as of arrays."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _BY_ELEMENT = {*("relu", "gelu", "silu", "swish", "elu", "selu", "celu", "softpl
 
 
 def mend_of(use: str, given: str) -> str | None:
-    """The call that computes what was written, as far as one is known.
+    """The call that computes the expression, as far as one is known.
 
     Args:
         use: the operator or function, as in "`+`" or "`numpy.sum`".
-        given: what was written, as in "x + y".
+        given: the expression, as in "x + y".
 
     >>> mend_of("`+`", "x + y"), mend_of("`numpy.sum`", "numpy.sum(x)"), mend_of("`numpy.exp`", "numpy.exp(x)")
     ('cl.ops.map(graph, jnp.add, x, y)', 'cl.ops.sum(graph, x)', 'cl.ops.map(graph, jnp.exp, x)')

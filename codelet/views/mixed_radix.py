@@ -1,10 +1,10 @@
 """Mixed radix: dimensions of a view that step in mixed radix, taken apart into dimensions that step evenly.
 
 A dimension that was made of several by a reshape, as `x.transpose(1, 0, 2).reshape(n, -1)` makes one of heads and
-features, has a table for its positions: each digit of its number, in the radices of the reshape, has a step of its
-own. In comes the access map of such a view; out comes one with a dimension for each digit, which is read and
-written by slices and transposes where the table would be a gather or a scatter. Grid axes are taken apart alike
-when families are brought into normal form; see `lowering/plan/collect.py`.
+features, has a table for its positions. Each digit of its number, in the radices of the reshape, has a separate step.
+In comes the access map of such a view; out comes one with a dimension for each digit, which is read and written by
+slices and transposes where the table would be a gather or a scatter. Grid axes are taken apart alike when families are
+brought into normal form; see `lowering/plan/collect.py`.
 """
 
 from __future__ import annotations

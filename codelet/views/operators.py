@@ -1,4 +1,4 @@
-"""What Python's and NumPy's operators do with what is no number while the graph is built.
+"""The results of Python's and NumPy's operators on objects that are no numbers while the graph is built.
 
 Symbols, tensors and the like stand for numbers that are not there yet. A class of them inherits `NoNumber` and
 defines the operators it has; all others, and NumPy's and JAX's functions, come to its `_refuse`, which
@@ -13,7 +13,7 @@ from codelet.errors import CodeletError
 
 
 def shown(value: object) -> str:
-    """An operand as an error names it: in its own words if it is one of ours, else as Python writes it, cut short."""
+    """An operand as an error names it: in its words if it is one of ours, else as Python writes it, cut short."""
     words = getattr(value, "text", None)
     written = str(words()) if isinstance(value, NoNumber) and callable(words) else repr(value)
     return written if len(written) <= 60 else written[:57] + "..."
@@ -46,7 +46,7 @@ class NoNumber:
     __slots__ = ()
 
     def _refuse(self, use: str, given: str) -> CodeletError:
-        """The error of a use, as in "`+`", and what was written."""
+        """The error of a use, as in "`+`", and the expression."""
         raise NotImplementedError
 
     __add__, __radd__ = _binary("+"), _reflected("+")

@@ -1,7 +1,7 @@
-"""Padding by NumPy's rules: what `numpy.pad` takes for widths, modes and values, checked.
+"""Padding by NumPy's rules: the widths, modes and values of `numpy.pad`, checked.
 
-In come what a user gives `Tensor.pad`, and what is padded. Out come widths as one pair for each dimension,
-the positions that a mode repeats, and the value that a constant pad holds.
+In come a user's arguments of `Tensor.pad`, and the tensor to pad. Out come widths as one pair for each dimension, the
+positions that a mode repeats, and the value that a constant pad holds.
 """
 
 from __future__ import annotations

@@ -5,16 +5,16 @@ views a patchwork itself is taken apart here, so that nobody who reads a patchwo
 
 - one that holds all of it in order, in whatever shape, has its patches, each at other places;
 - one whose positions along each dimension of it follow one dimension of the view, as those of slices, reversals,
-  transposes, repetitions and arrays of positions do, has of each patch a box, or a few where it comes back to it, as
+  transposes, repetitions and arrays of positions do. It has of each patch a box, or a few where it comes back to it, as
   one that wraps around does; where they follow several, of which one is short, as those of windows do, it has some for
-  each position along that; where these would be too many, what it has of a patch along each dimension is a table;
+  each position along that; where these would be too many, its part of a patch along each dimension is a table;
 - any other lists the elements that it has of a patch.
 
-So what the user joins and pads has a patch for each part and each padding, but for the few of what comes back: never
-one for each element or each row. That is why the places of a patch are an access map, and not always a box: a picture
+So a concatenated or padded tensor has a patch for each part and each padding, and few more for repeated parts: never
+one for each element or each row. That is why the places of a patch are an access map, and not always a box. A picture
 with padding around it, flattened and joined, is one patch of padding and one of rows, where boxes would be two for each
-row. All patches are exact. What was rejected: laying a part that does not fit beside the others as it is, and looking
-it up by a table in the view of all; one irregular part then makes the view of all others irregular.
+row. All patches are exact. The rejected alternative: laying a part that does not fit beside the others as it is, and
+looking it up by a table in the view of all; one irregular part then makes the view of all others irregular.
 
 A join that grows by one tensor at a time has its patches moved each time: 10 microseconds for each patch that does not
 stay where it was.
@@ -51,7 +51,7 @@ Items = tuple[Any, ...]
 
 
 def _chosen(patch: Patch, box: Box, coordinates: Sequence[Index], places: Index, items: Sequence[Items]) -> Patch:
-    """What a view sees of a patch, of the part of the view that is all of it within the patch."""
+    """The part of a patch that a view sees, of the part of the view that is all of it within the patch."""
     own = [at - start for at, (start, _) in zip(coordinates, box, strict=True)]
     for item in items:
         own, places = [at[item] for at in own], places[item]
@@ -59,7 +59,8 @@ def _chosen(patch: Patch, box: Box, coordinates: Sequence[Index], places: Index,
 
 
 def _cut(patch: Patch, box: Box, coordinates: Sequence[Index], places: Index, most: int) -> list[Patch] | None:
-    """What a view sees of a patch that is a box; None where that is none of some positions along each dimension.
+    """The part of a patch that is a box which a view sees; None where that is none of some positions along each
+    dimension.
 
     Args:
         patch: one of the viewed source.
@@ -104,7 +105,7 @@ def _cut(patch: Patch, box: Box, coordinates: Sequence[Index], places: Index, mo
 
 
 def _listed(patch: Patch, size: int, index: Index, places: Index) -> list[Patch]:
-    """What a view of a source of some size sees of a patch, each element listed."""
+    """The part of a patch that a view of a source of some size sees, each element listed."""
     numbers = np.full(size, -1, np.int64)
     numbers[patch.places.values()] = np.arange(patch.places.size).reshape(patch.places.shape)
     seen = numbers[index.values()]

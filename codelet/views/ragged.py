@@ -55,7 +55,7 @@ class Ragged(NoNumber, Unchanging):
         return union_axes([self.index.axes, self.rows.axes])
 
     def over(self, axes: Sequence[Axis]) -> Ragged:
-        """It over axes that stand for all of its own; see `common_axes`."""
+        """It over axes that stand for all of its axes; see `common_axes`."""
         if set(self.axes) <= set(axes):
             return self
         extents = tuple(axis.extent for axis in self.rows.axes)
@@ -102,7 +102,7 @@ def compose_ragged(index: Index, items: Sequence[Index], dimension: int, rows: R
     """`index[items[0], items[1], ...]`, where the index and the items may depend on the axes of rows.
 
     Args:
-        index: what is indexed.
+        index: the indexed map.
         items: an index of the result's shape for each dimension of `index`.
         dimension: the ragged dimension of the result.
         rows: the rows of the result.

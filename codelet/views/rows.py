@@ -78,7 +78,8 @@ class Block(NamedTuple):
 class Rows(Unchanging):
     """Whose elements are whose in a flat dimension: a row for each position of `axes`, in row-major order.
 
-    There may be as many rows as elements, so that little is held of each: its length, in a byte where that is enough.
+    There may be as many rows as elements, so that little is stored for each: its length, in a byte where that is
+    enough.
 
     Attributes:
         axes: the grid axes that choose a row.
@@ -166,7 +167,7 @@ class Rows(Unchanging):
         return self.axes, self.count, self.digest
 
     def blocks(self) -> Iterator[Block]:
-        """All rows, so many at once that what is made of them is small beside them."""
+        """All rows, so many at once that intermediate results are small beside them."""
         step = 64 * _STRETCH
         for first in range(0, self.count, step):
             lengths = self.counts[first : first + step].astype(np.int64)

@@ -1,4 +1,4 @@
-"""Sources: what tensors view. Variables, and patchworks of elements of several variables and of padding."""
+"""Sources: the arrays behind tensors. Variables, and patchworks of elements of several variables and of padding."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Variable:
         first_element: the number of its first element among all elements of the graph; between two
             variables one number is left out, so that no run of numbers spans both.
         value: the value of a constant, None for a variable.
-        is_aside: whether it was added with what runs only where a program names it, as a gradient is.
+        is_aside: whether it was added with a program that runs only where it is named, as a gradient is.
         layouts: those of its views that were met, by shape and strides; see `codelet/views/strided.py`.
     """
 
@@ -51,7 +51,7 @@ class Variable:
 
     @property
     def mend(self) -> str:
-        """What to do where an element of it is read that has no value."""
+        """The fix where an element of it is read that has no value."""
         if self.is_aside:
             return (
                 "run the `forward` of the gradient in place of the program, which also saves what its `backward` reads"
@@ -68,7 +68,7 @@ class Patch:
 
     Attributes:
         variable: whose elements; None for padding.
-        value: what the padding holds, a NumPy scalar of the dtype; None for elements of a variable.
+        value: the value of the padding, a NumPy scalar of the dtype; None for elements of a variable.
         index: the flat positions of the elements in the variable, without symbols; of padding all 0.
         places: the flat positions in the patchwork where they lie, of the same shape, each another.
     """
@@ -79,14 +79,14 @@ class Patch:
     places: Index
 
     def part_of(self, array: np.ndarray) -> np.ndarray:
-        """What of a flat array for the patchwork stands at its places; of places without tables a view."""
+        """The elements of a flat array for the patchwork at its places; of places without tables a view."""
         places = self.places
         return places.strided_view(array, range(places.ndim)) if places.is_strided else array[places.values()]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Patchwork:
-    """An array put together of patches: what a view of several variables, or of padding, views.
+    """An array put together of patches: the source of a view of several variables, or of padding.
 
     Every position is that of a patch, and no patch is empty. Patches of variables do not overlap; padding may lie under
     patches that come after it, which count: so a tensor with padding around it is two patches.
@@ -95,7 +95,7 @@ class Patchwork:
         graph: the graph its elements belong to.
         shape: its shape; symbols of joined or padded tensors are leading dimensions.
         dtype: its NumPy dtype.
-        patches: what it is put together of, none of it another patchwork; see `codelet/views/patchwork.py`.
+        patches: its parts, none of them another patchwork; see `codelet/views/patchwork.py`.
         layouts: as of a variable.
         variables: those it holds elements of, each once, in the order in which they were made.
     """
@@ -139,7 +139,7 @@ def type_text(dtype: np.dtype, shape: Sequence[object]) -> str:
 
 
 def source_text(source: Source) -> str:
-    """What a tensor views, by name: `x`, `concat(x, y)`, `pad(x, 0.0)`, `pad(concat(x, y), 0.0)`."""
+    """The source of a tensor, by name: `x`, `concat(x, y)`, `pad(x, 0.0)`, `pad(concat(x, y), 0.0)`."""
     if isinstance(source, Variable):
         return source.name
     names = [patch.variable.name for patch in source.patches if patch.variable is not None]
@@ -164,13 +164,13 @@ def assembled(
     of_variable: Callable[[Variable, np.ndarray], np.ndarray],
     of_padding: Callable[[Any], Any],
 ) -> np.ndarray:
-    """What stands at every position of a patchwork, in one dimension.
+    """The values at every position of a patchwork, in one dimension.
 
     Args:
         source: the patchwork.
-        dtype: of what stands there.
-        of_variable: what stands at flat positions of a variable.
-        of_padding: what stands for padding of a value.
+        dtype: of the values there.
+        of_variable: gives the values at flat positions of a variable.
+        of_padding: gives the value of padding.
     """
     made = np.zeros(source.size, dtype)
     for patch in source.patches:
@@ -184,7 +184,7 @@ def assembled(
 
 
 def source_elements(source: Source) -> Any:
-    """What gives the graph's element number for flat positions of a source, by indexing; -1 for padding."""
+    """An object that gives the graph's element number for flat positions of a source, by indexing; -1 for padding."""
     if isinstance(source, Variable):
         return _ElementNumbers(source.first_element)
     return assembled(source, np.dtype(np.int64), lambda own, positions: positions + own.first_element, lambda _: -1)

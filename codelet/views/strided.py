@@ -1,8 +1,8 @@
 """Strided views, as fast as a graph that is built one vertex at a time needs them.
 
-Views of one source that have the same shape and strides, and differ in their offset alone, share a `Layout`.
-Indexing by plain numbers and slices is a walk from layout to layout, item by item, that adds up an offset:
-each way is found once and taken from then on by a look-up, so that a view costs no arithmetic on shapes.
+Views of one source that have the same shape and strides, and differ in their offset alone, share a `Layout`. Indexing
+by plain numbers and slices is a walk from layout to layout, item by item, that adds up an offset. Each way is found
+once and taken from then on by a look-up, so that a view costs no arithmetic on shapes.
 
 Layouts are compared by identity: a source has one of each shape and strides.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Place:
-    """On the way through the items of an indexing: what the items so far have made of a layout.
+    """On the way through the items of an indexing: the layout after the items so far.
 
     Attributes:
         extent: of the dimension that the next item indexes; 0 where there is none left.
@@ -59,10 +59,10 @@ class Place:
 
 
 class Layout:
-    """What strided views of a source have in common that differ in their offset alone.
+    """The common part of strided views of a source that differ in their offset alone.
 
     Attributes:
-        source: what is viewed.
+        source: the viewed array.
         shape: the extents of the view.
         strides: by how many elements of the source the positions along each dimension are apart.
         first: where the walk through the items of an indexing begins.

@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 
 
 class _TensorSlots:
-    """The slots of a tensor, and what it is while they are filled: its class becomes `Tensor` when it is made.
+    """The slots of a tensor, and its class while they are
+    filled: its class becomes `Tensor` when it is made.
 
-    Of the ways to make what is frozen, this costs least where one is made for every edge of a graph: a change of
-    class takes 20 ns; `object.__setattr__`, which frozen dataclasses call, takes 45 for each slot.
+    Of the ways to make a frozen object, this costs least where one is made for every edge of a graph: a change of class
+    takes 20 ns; `object.__setattr__`, which frozen dataclasses call, takes 45 for each slot.
     """
 
     __slots__ = ("_index", "layout", "offset", "ragged_dimension", "rows", "source")
@@ -109,7 +110,13 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
 
     @property
     def graph(self) -> Graph:
-        """The graph of its elements."""
+        """The graph of its elements.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> graph.add_variable("x", (2, 3))[0].graph is graph
+        True
+        """
         return self.source.graph
 
     @property
@@ -135,7 +142,12 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
 
     @property
     def dtype(self) -> np.dtype:
-        """The NumPy dtype of its elements."""
+        """The NumPy dtype of its elements.
+
+        >>> import codelet as cl
+        >>> cl.Graph().add_variable("n", (4,), "int32")[:2].dtype
+        dtype('int32')
+        """
         return self.source.dtype
 
     @property
@@ -167,7 +179,12 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
 
     @property
     def size(self) -> int:
-        """The number of elements."""
+        """The number of elements.
+
+        >>> import codelet as cl
+        >>> cl.Graph().add_variable("x", (2, 3))[:, 1:].size
+        4
+        """
         return self.index.size
 
     @property
@@ -194,7 +211,13 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
 
     @property
     def is_whole_source(self) -> bool:
-        """True if it is the whole source, in order."""
+        """True if it is the whole source, in order.
+
+        >>> import codelet as cl
+        >>> x = cl.Graph().add_variable("x", (2, 3))
+        >>> x[:].is_whole_source, x[0].is_whole_source, x.transpose(1, 0).is_whole_source
+        (True, False, False)
+        """
         source, index = self.source, self.index
         return (
             self.rows is None
@@ -259,7 +282,7 @@ class Tensor(NoNumber, Frozen, _TensorSlots):
         return view  # type: ignore[return-value]
 
     def _view(self, items: object) -> Tensor:
-        """A view of some elements; see `__getitem__`, which does what is common by itself."""
+        """A view of some elements; see `__getitem__`, which does the common cases by itself."""
         if self.rows is not None:
             return self._within_rows(items)
         if type(items) is tuple and any(isinstance(item, np.integer) for item in items):

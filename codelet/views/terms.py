@@ -1,4 +1,4 @@
-"""Terms: what an index adds up along keys, in the dimensions of an array: a step along a key, or a table over keys.
+"""Terms: the summands of an index along keys, in the dimensions of an array: a step along a key, or a table over keys.
 
 In comes an index, flat positions in an array. Out come the least of these and terms that are never negative, each as it
 keeps to a dimension, if it does. Emission follows them: a slice for a step, a gather for a table.
@@ -18,14 +18,14 @@ from codelet.views.integers import affine_length, common_divisor, narrowed
 
 
 class Lookup(NamedTuple):
-    """Positions from data, `scale * values + shift`. The values are the graph's own: no copy is made of them."""
+    """Positions from data, `scale * values + shift`. The values belong to the graph: no copy is made of them."""
 
     values: np.ndarray
     scale: int
     shift: int
 
     def divided(self, divisor: int) -> Lookup:
-        """All positions, counted from the least, divided by what divides them."""
+        """All positions, counted from the least, divided by the divisor."""
         if self.scale % divisor == 0:
             return Lookup(self.values, self.scale // divisor, self.shift // divisor)
         return Lookup(self.positions(np.int64) // divisor, 1, 0)
@@ -42,7 +42,7 @@ class Lookup(NamedTuple):
 
 
 class Term(NamedTuple):
-    """What a dimension's position depends on: `grain * place` along one key, or a table over keys.
+    """A summand of a dimension's position: `grain * place` along one key, or a table over keys.
 
     Positions count from the term's least value, so they are never negative; `table` is in units of the
     dimension. `grain` divides every position; `reach` is the greatest.
@@ -74,7 +74,7 @@ def dtype_of_positions(start: int, reach: int) -> Any:
 
 
 class Dimension(NamedTuple):
-    """The least position along a dimension, and what is added to it: terms that are never negative."""
+    """The least position along a dimension, and its summands: terms that are never negative."""
 
     start: int
     terms: tuple[Term, ...]
@@ -94,7 +94,7 @@ def _table_term(keys: tuple[Key, ...], values: np.ndarray, scale: int) -> tuple[
 
 
 def _index_table(index: Index, keys: tuple[Key, ...]) -> tuple[np.ndarray, int]:
-    """What an index adds up to along keys of tables: values and a scale."""
+    """The sum of an index along keys of tables: values and a scale."""
     own = tuple(table for table in index.tables if set(table.keys) <= set(keys))
     if len(own) == 1 and not any(map(index.coefficient, keys)):
         return own[0].values.transpose([own[0].keys.index(key) for key in keys]), own[0].scale

@@ -1,9 +1,9 @@
-"""Device tiles: the tile array as each device of a mesh runs it, with the rows of its own tiles alone.
+"""Device tiles: the tile array as each device of a mesh runs it, with the rows of its tiles alone.
 
-Everything here runs inside `jax.shard_map`. What is held of a variable is a device's rows of its array of tiles by
+Everything here runs inside `jax.shard_map`. The stored form of a variable is a device's rows of its array of tiles by
 words. Before a compute set what its tiles read and the device does not have crosses to it, and behind it what they
 wrote of others' elements (`mesh_steps.py`). Values of views (conditions, streams, what the host is given) are on all
-devices; so every device takes the same turns and branches, and meets the others at every crossing.
+devices; so every device takes the same iterations and branches, and meets the others at every crossing.
 """
 
 from __future__ import annotations

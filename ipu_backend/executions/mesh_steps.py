@@ -1,8 +1,8 @@
 """Mesh steps: the tables of tile steps, dealt to the devices of a mesh.
 
-In come the tables of a compute set or a copy on tiles, of all rows together. Out come crossings in place of
-selections, and for each batch of vertices the rows that every device computes: those of its own tiles. Where devices
-have different numbers of rows, those with fewer compute their last again; those with none compute nothing.
+In come the tables of a compute set or a copy on tiles, of all rows together. Out come crossings in place of selections,
+and for each batch of vertices the rows that every device computes: those of its tiles. Where devices have different
+numbers of rows, those with fewer compute their last again; those with none compute nothing.
 """
 
 from __future__ import annotations

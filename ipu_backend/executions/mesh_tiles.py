@@ -50,14 +50,14 @@ class MeshTiles(Execution):
         self.key = "tiles", self.where, mesh
 
     def spec(self, variable: Variable) -> PartitionSpec:
-        """How what is held of a variable is cut."""
+        """How the stored form of a variable is sharded."""
         return self.by_rows if variable in self.tiles.layouts else EVERYWHERE
 
     def _on_mesh(self, array: Any, spec: PartitionSpec) -> Array:
         return put(array, NamedSharding(self.mesh, spec))
 
     def load(self, variable: Variable, array: Array) -> Array:
-        """The sharded array of a variable, from its value: each device is given its own rows."""
+        """The sharded array of a variable, from its value: each device is given its rows."""
         if variable not in self.tiles.layouts:
             return self._on_mesh(array, EVERYWHERE)
         return self._on_mesh(self.tiles.rows_on_host(variable, fetched(array)), self.by_rows)
@@ -77,14 +77,14 @@ class MeshTiles(Execution):
         return spread(lambda own: own.reshape(-1)[words], variable.shape, self.mesh, held)
 
     def held_type(self, variable: Variable) -> jax.ShapeDtypeStruct:
-        """The shape and dtype of what is held of a variable."""
+        """The shape and dtype of the stored form of a variable."""
         shape = self.tiles.held_shape(variable)
         if variable in self.tiles.layouts:
             shape = (self.mesh.size * shape[0], *shape[1:])
         return jax.ShapeDtypeStruct(shape, variable.dtype)
 
     def blank(self, variable: Variable) -> Array:
-        """What is held of a variable that has no value yet: zeros."""
+        """The stored form of a variable that has no value yet: zeros."""
         kind = self.held_type(variable)
         return self._on_mesh(np.zeros(kind.shape, kind.dtype), self.spec(variable))
 
@@ -108,7 +108,7 @@ class MeshTiles(Execution):
         return struct if rows is None else jax.ShapeDtypeStruct((rows, *struct.shape[1:]), struct.dtype)
 
     def compile_held(self, plan: Plan) -> jax_core.ClosedJaxpr:
-        """The jaxpr of a checked plan from what is held of its inputs to what is held of its outputs."""
+        """The jaxpr of a checked plan from the stored form of its inputs to that of its outputs."""
         structs = [*map(self.held_type, plan.inputs), *fed_types(plan)]
         given = [*map(self.spec, plan.inputs), *(EVERYWHERE for _ in structs[len(plan.inputs) :])]
         made = [
@@ -121,7 +121,7 @@ class MeshTiles(Execution):
         """The jaxpr of a checked plan from the values of its inputs, on all devices, to those of its outputs.
 
         It raises itself where the program aborts. In several processes tables are constants of it: under `jax.jit` what
-        a function closes over is of its own process.
+        a function closes over is of its process.
         """
         structs, holds = logical_types(plan), len(processes_of(self.mesh)) == 1
         run, cut, messages = logical(plan, self.tiles), [EVERYWHERE] * len(structs), messages_of(plan)

@@ -8,8 +8,8 @@ has let go of too early comes out wrong. Where vertices write a variable in the 
 so element after element, each computed from memory as it then is: a sharing that is wrong comes out wrong too. What
 tiles receive, compute and send is the tile array's.
 
-It is meant to be right, not fast, and to be run forward. Words of different dtypes at one address are held apart:
-that they share it is planned and counted, not run.
+It is meant to be right, not fast, and to be run forward. Words of different dtypes at one address are stored apart:
+sharing an address is planned and counted, not run.
 """
 
 from __future__ import annotations

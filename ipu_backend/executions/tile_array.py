@@ -1,12 +1,12 @@
 """The tile array: a program run as the machine would, on one array of tiles by words for each variable.
 
-In come a placed plan and the values of its variables. In every compute set each tile first receives, once each,
-the elements that its vertices read and that live elsewhere; then all tiles compute, each from its own row of
-words and from nothing else; then what they wrote of elements that live elsewhere is sent home. What is received
-stands in an array with a row for each tile that computes, beside copies of what the tile has of the same
-variable, and where a tile has everything it computes from its own words as they are. So an exchange is one gather
-from the arrays of variables, and from there on everything goes row by row under `jax.vmap` over the tiles: that
-no tile sees another's row is in the shape of the code.
+In come a placed plan and the values of its variables. In every compute set each tile first receives, once each, the
+elements that its vertices read and that live elsewhere; then all tiles compute, each from its row of words and from
+nothing else; then what they wrote of elements that live elsewhere is sent home. What is received stands in an array
+with a row for each tile that computes, beside copies of what the tile has of the same variable, and where a tile has
+everything it computes from its words as they are. So an exchange is one gather from the arrays of variables, and from
+there on everything goes row by row under `jax.vmap` over the tiles: that no tile sees another's row is in the shape of
+the code.
 
 The tables of what goes where are `tile_steps.py`'s, and arguments of what is compiled. On a tile the vertices are
 lanes; a field is an operand over the lane axes that it depends on alone, so that dot products of all pairs of
@@ -74,7 +74,7 @@ def with_padding(array: Array, padding: Sequence[Any]) -> Array:
 
 
 def constant_operand(value: np.ndarray, keys: tuple[Key, ...], row: Axis, dimensions: tuple[int, ...]) -> Field:
-    """A constant over rows, some lane axes and its own dimensions, without what it does not vary along."""
+    """A constant over rows, some lane axes and its dimensions, without what it does not vary along."""
     if not value.size:
         return jnp.zeros(value.shape[1 + len(keys) :], value.dtype), dimensions
     if not keys and (value == value[:1]).all():
@@ -123,7 +123,7 @@ def compute(batch: TileBatch, brought: Sequence[Array]) -> dict[str, Array]:
 
 
 def taken_result(results: Sequence[dict[str, Array]], result: Result) -> Array:
-    """What a batch has computed, over rows and lanes, with its own dimensions in order."""
+    """What a batch has computed, over rows and lanes, with its dimensions in order."""
     array = results[result.batch][result.name]
     over = array.ndim - len(result.dimensions)
     return transpose(array, [*range(over), *(over + d for d in result.dimensions)])
@@ -206,11 +206,11 @@ class TileArray(Execution):
         return self.layouts.unloading(variable).of(reshape(held, (held.size,)))
 
     def held_shape(self, variable: Variable) -> tuple[int, ...]:
-        """The shape of what is held of a variable."""
+        """The shape of the stored form of a variable."""
         return self.layouts.of(variable).shape if variable in self.layouts else variable.shape
 
     def blank(self, variable: Variable) -> Array:
-        """What is held of a variable that has no value yet: zeros."""
+        """The stored form of a variable that has no value yet: zeros."""
         return jax.device_put(np.zeros(self.held_shape(variable), variable.dtype))
 
     def held(self, arrays: Arrays, variable: Variable) -> Array:
@@ -261,7 +261,7 @@ class TileArray(Execution):
             arrays[own.putting.variable] = self._put(arrays, own.putting, parts)
 
     def compile_held(self, plan: Plan) -> jax_core.ClosedJaxpr:
-        """The jaxpr of a checked plan from what is held of its inputs to what is held of its outputs."""
+        """The jaxpr of a checked plan from the stored form of its inputs to that of its outputs."""
         structs = [jax.ShapeDtypeStruct(self.held_shape(variable), variable.dtype) for variable in plan.inputs]
         return trace_simplified(emit(plan, self), *structs, *fed_types(plan), inputs="apart")
 

@@ -28,8 +28,8 @@ class Bringing:
     Attributes:
         variables: those that vertices read through one source, directly or by a chain of sources.
         tiles: the tile of each row, int32 of shape (rows,).
-        words: where they are, in the arrays of the variables end to end; None where each tile has all it needs in
-            its own words, and works on these.
+        words: where they are, in the arrays of the variables end to end; None where each tile has all it needs in its
+            words, and works on these.
         rows: then the rows of the variable's array that are the rows here; None where they are all of them.
         padding: values that each tile has behind.
     """

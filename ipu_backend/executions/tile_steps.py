@@ -52,7 +52,7 @@ class Operand:
         bringing: the number of what is brought that it is a part of; None for the values of a constant.
         places: where in it; None for a constant.
         dimensions: the field's own, in the order in which they stand in either.
-        value: the constant's values, over rows, its lane axes, and its own dimensions.
+        value: the constant's values, over rows, its lane axes, and its dimensions.
     """
 
     groups: tuple[int, ...]

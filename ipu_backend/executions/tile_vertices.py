@@ -302,7 +302,7 @@ class Lanes:
         return found
 
     def spread(self, varying: Varying, groups: Sequence[int]) -> np.ndarray:
-        """What varies over axes of the batch, of each tile over some lane axes: (rows, lanes..., *its own shape)."""
+        """What varies over axes of the batch, of each tile over some lane axes: (rows, lanes..., *its shape)."""
         where: dict[int, np.ndarray] = {}
         for at, k in enumerate(groups):
             own = self.positions[k]

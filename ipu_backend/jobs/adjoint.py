@@ -98,14 +98,15 @@ def _last_touched(program: Program, several: Sequence[Sequence[Tensor]]) -> list
 
 
 def training_step(traced: Traced, grain: int | None = None) -> Step:
-    """A training step of a network: its loss as it was traced, the gradient by its parameters, and the update of these.
+    """A training step of a network: its loss as it was traced, the gradient with respect to its parameters, and the
+    update of these.
 
     A parameter is updated once nothing that its update touches is touched any more, so that its gradient need not be
     kept until all is done; those with few elements all together, in the end.
 
     Args:
         traced: `network_loss`.
-        grain: elements of an update's vertex, at most; the planner chooses when it is left off.
+        grain: elements of an update's vertex, at most; default: the planner chooses.
     """
     graph, training = traced.graph, traced.inputs[0]
     parameters, velocity = (jax.tree.leaves(own) for own in (training.parameters, training.velocity))
@@ -153,7 +154,7 @@ def asked_step(
         stages: of the job, "trace" among them, and with `adjoint` "differentiate".
         grain: as `cl.trace` takes it.
         batch: as `find_function` takes it.
-        target: the machine; an IPU when left off.
+        target: the machine; default: an IPU.
         adjoint: trace the loss alone, and make the backward pass of its graph by `cl.gradient`; of another function
             than a network's, add that of its first result, one number, by its first argument.
 

@@ -128,7 +128,7 @@ def build(
     Args:
         name: as `find_function` takes it.
         grain: as `cl.trace` takes it.
-        target: the machine; an IPU when left off.
+        target: the machine; default: an IPU.
         batch: as `find_function` takes it.
         adjoint: as `asked_step` takes it.
 

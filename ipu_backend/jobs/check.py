@@ -56,7 +56,7 @@ def check_function(
         name: as `find_function` takes it.
         grain: as `cl.trace` takes it.
         batch: as `find_function` takes it.
-        target: the machine; an IPU when left off.
+        target: the machine; default: an IPU.
         adjoint: compare the gradient of the first result by the first argument, as `cl.gradient` makes it, with JAX's;
             of a network its loss is traced then.
         vertices: whether the graph itself is compared as well, one family of vertices at a time.

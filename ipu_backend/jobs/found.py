@@ -109,7 +109,7 @@ def find_function(name: str, batch: int | None = None) -> tuple[Any, ...]:
     Args:
         name: of a network, whose training step it is; of a file of ONNX (`.onnx`) or StableHLO (`.mlir`); or
             `package.module:function`.
-        batch: how many inputs a network's step takes, one when left off; given on to the function of that name.
+        batch: how many inputs a network's step takes, default: one; given on to the function of that name.
 
     Raises:
         BuildError: a name of neither, or a function that returns something else.

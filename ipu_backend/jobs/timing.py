@@ -21,8 +21,8 @@ def time_in_turn(
 ) -> list[float]:
     """The median time of each call, in seconds, its results waited for.
 
-    The calls take turns, in an order that is reversed every other round, so that what else the machine
-    does meets all of them alike. Every call runs once before, for its compilation.
+    The calls take iterations, in an order that is reversed every other round, so that what else the machine does meets
+    all of them alike. Every call runs once before, for its compilation.
 
     Args:
         calls: functions without arguments that return JAX arrays, in any pytree.

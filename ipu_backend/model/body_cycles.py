@@ -7,9 +7,9 @@ JAX primitive (`cycle_rules.py`), composed so:
 - One element needs no loop and pays no base. A reduction of what a loop computes is part of the loop.
 - What changes no value but only where it is looked for (a reshape, a slice, a broadcast) is free; what leaves
   the codelet so, or is returned as it came, pays for a copy. What is known before the vertex runs is free.
-- Every other equation pays its own form, base and all, so that a codelet of one equation takes exactly what
-  PopLibs says. A codelet that pays no base enters and leaves in `ENTRY_CYCLES`.
-- A `scan` pays its body once a turn; a `while` the turns that the user gives, or that its jaxpr shows, or
+- Every other equation pays its form, base and all, so that a codelet of one equation takes exactly what PopLibs says. A
+  codelet that pays no base enters and leaves in `ENTRY_CYCLES`.
+- A `scan` pays its body once an iteration; a `while` the iterations that the user gives, or that its jaxpr shows, or
   `WHILE_TURNS`; a `cond` its longest branch.
 - What the machine does not compute in is converted where it is read and where it is written: once in a loop, whose
   operations keep what they compute between them.
@@ -68,9 +68,9 @@ OTHERWISE = "give the codelet cycles= to count others"
 
 
 def _turn_cost(body: jax_core.Jaxpr, carried: Sequence[Any], mode: Mode) -> Cost:
-    """What a turn of a loop takes, given what becomes of each result that is an operand of the next turn.
+    """What an iteration of a loop takes, given what becomes of each result that is an operand of the next iteration.
 
-    One that does not change stays where it is; one that does is not held to be in place, since nothing else is.
+    One that does not change stays where it is; one that does is not taken to be in place, since nothing else is.
     """
     unchanged = [own if own is result else None for own, result in zip(carried, body.outvars, strict=False)]
     return body_cycles(body, mode, unchanged).cost

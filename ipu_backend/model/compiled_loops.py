@@ -1,14 +1,14 @@
-"""Loops of compiled C++ that are not elementwise: how long, from what a turn of one takes.
+"""Loops of compiled C++ that are not elementwise: how long, from what an iteration of one takes.
 
-A turn takes A + L + S, and to go round what `turn_overhead` says, as in `fused_loops.py`. What a loop takes to begin,
-and each result of a reduction beside what it is reduced from, is that of PopLibs' `ContinuousReduce`
+An iteration takes A + L + S, and to go round what `turn_overhead` says, as in `fused_loops.py`. What a loop takes to
+begin, and each result of a reduction beside what it is reduced from, is that of PopLibs' `ContinuousReduce`
 (lib/popops/reduction/CycleEstimationFunctions.cpp @ b2996457), which is assembly: for compiled code a fit.
 
-No source states what a compiled loop takes to go round. What PopLibs reckons of its own C++ codelets, and what the
-compiler is known to emit, differ by what a loop does, and so does the number here. All of it counts as a fit:
+No source states what a compiled loop takes to go round. What PopLibs reckons of its C++ codelets, and what the compiler
+is known to emit, differ by what a loop does, and so does the number here. All of it counts as a fit:
 
 - One that stores elements: 3. Integer additions take 7 = 1 + 2 + 1 + 3 an element and 6 = 1 + 1 + 1 + 3 by a scalar
-  (lib/popops/popopsCycleEstimators.hpp @ d4209ec8), and C++ takes 3 more a turn than assembly (5 against 2: .cpp
+  (lib/popops/popopsCycleEstimators.hpp @ d4209ec8), and C++ takes 3 more an iteration than assembly (5 against 2: .cpp
   @ 82cd24e5, `binaryOpInnerLoopCycles`).
 - One that stores vectors: 1. Of `data[i] += c` in pairs the compiler makes a load, an addition, a store and a branch
   (UoB-HPC/ipu-hpc-cookbook, encouraging-auto-vectorisation/README.md @ 085b9fec).
@@ -29,7 +29,7 @@ RESULT_CYCLES = 12
 
 
 def turn_overhead(mode: Mode, *, stores: bool) -> int:
-    """What a turn of a compiled loop takes besides what it computes, loads and stores."""
+    """What an iteration of a compiled loop takes besides what it computes, loads and stores."""
     if not stores:
         return 0
     return 1 if mode.vectorised else 3
@@ -40,9 +40,9 @@ def compiled_loop(turns: int, instructions: int, mode: Mode, *, results: int = 0
 
     Args:
         turns: of a worker.
-        instructions: of a turn, to compute, load and store: A + L + S.
+        instructions: of an iteration, to compute, load and store: A + L + S.
         mode: how the vertex runs.
-        results: that a worker reduces to; 0 for a loop that stores in each turn.
+        results: that a worker reduces to; 0 for a loop that stores in each iteration.
         begin: cycles to enter, set up and leave.
     """
     fits = begin + RESULT_CYCLES * results + turn_overhead(mode, stores=not results) * turns

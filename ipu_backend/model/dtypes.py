@@ -30,8 +30,8 @@ def is_float8(dtype: Any) -> bool:
 def computed_in(dtype: Any) -> Any:
     """The dtype in which the machine computes with one for which it has no instructions, after converting it.
 
-    No IPU has bfloat16: it is converted to float32 in software. Float8 is converted to float16: by a unit of its own
-    where the machine's tables have one, else in software.
+    No IPU has bfloat16: it is converted to float32 in software. Float8 is converted to float16: by a special unit where
+    the machine's tables have one, else in software.
 
     >>> computed_in(jnp.dtype("bfloat16")), computed_in(jnp.dtype("float8_e4m3fn")), computed_in(np.dtype("int8"))
     (dtype('float32'), dtype('float16'), dtype('int8'))

@@ -128,7 +128,7 @@ def _polynomial(eqn: Equation, mode: Mode) -> Loop:
 
 @rule("convert_element_type")
 def _convert(eqn: Equation, mode: Mode) -> Cost | Loop:
-    """A cast: two and four elements a turn between floats, else one, which PopLibs calls an inaccurate guess."""
+    """A cast: two and four elements an iteration between floats, else one, which PopLibs calls an inaccurate guess."""
     before, after = eqn.operands[0].aval.dtype, eqn.results[0].aval.dtype
     own, new = computed_in(before), computed_in(after)
     if before == after:  # only its weakness changes

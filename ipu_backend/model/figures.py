@@ -131,10 +131,26 @@ def plot_balance(profile: Profile, axes: Any = None) -> Any:
     return axes
 
 
+def plot_traffic(profile: Profile, axes: Any = None) -> Any:
+    """Bytes that each tile sends to each other, over all steps and iterations; of many tiles, regions of neighbours."""
+    axes = _new_axes(axes)
+    tables = profile.tables()
+    steps, tiles, traffic = (tables.table(name) for name in ("steps", "tiles", "traffic"))
+    num_regions = int(tiles["region"].max(initial=0)) + 1
+    sent = np.zeros((num_regions, num_regions))
+    np.add.at(sent, (traffic["sender"], traffic["receiver"]), traffic["bytes"] * steps["turns"][traffic["step"]])
+    unit, name = _byte_unit(max(1, int(sent.max())))
+    of = "tile" if num_regions == profile.target.num_tiles else "region of tiles"
+    axes.figure.colorbar(axes.imshow(sent / unit, cmap=_KINDS), ax=axes, label=name)
+    axes.set(xlabel=f"{of} that receives", ylabel=f"{of} that sends", title="Traffic between tiles")
+    return axes
+
+
 figures: dict[str, Callable[..., Any]] = {
     "memory": plot_memory,
     "live": plot_live,
     "timeline": plot_timeline,
     "balance": plot_balance,
+    "traffic": plot_traffic,
 }
 """The figures of a profile, by name."""

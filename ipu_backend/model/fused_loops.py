@@ -3,10 +3,10 @@
 In come the operations that share a loop, and what it loads and stores; out comes what it takes.
 
 - One operation in assembly takes its row of the tables; of a matrix and a vector, what `vector_broadcasts.py` says.
-- Several in assembly take max(A, L + S) a turn of one vector, with arithmetic A, loads L and stores S: instructions
-  are issued in pairs, one of which loads or stores, and the loop is the hardware's.
-- What is compiled takes A + L + S a turn of one element, and 3 to go round; or of one vector where its author says that
-  it is written so, and 1; or nothing to go round where it stores nothing (`compiled_loops.py` says whence).
+- Several in assembly take max(A, L + S) an iteration of one vector, with arithmetic A, loads L and stores S:
+  instructions are issued in pairs, one of which loads or stores, and the loop is the hardware's.
+- What is compiled takes A + L + S an iteration of one element, and 3 to go round; or of one vector where its author
+  says that it is written so, and 1; or nothing to go round where it stores nothing (`compiled_loops.py` says whence).
 - One element takes no loop, and no base.
 - A reduction of what a loop computes is an operation of the loop that accumulates: it adds to A, and stores once for
   each of its results.
@@ -41,7 +41,7 @@ class LoopOperation(NamedTuple):
     on_matrix: MatrixAndVector | None = None
 
     def arithmetic(self, elements: int) -> int:
-        """Its own cycles in a turn of so many elements."""
+        """Its cycles in an iteration of so many elements."""
         plain = self.loop.rows.plain
         return ceil_div(plain.arithmetic * elements, plain.elements or self.loop.width)
 
@@ -54,7 +54,7 @@ class Accumulation(NamedTuple):
     """A reduction in a loop.
 
     Attributes:
-        arithmetic: of a turn.
+        arithmetic: of an iteration.
         results: how many it has, each of neighbouring elements.
     """
 

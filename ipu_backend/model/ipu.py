@@ -89,7 +89,12 @@ class IPU(Machine):
 
     @property
     def chip(self) -> str:
-        """The chip that its numbers start from."""
+        """The chip that its numbers start from.
+
+        >>> import codelet as cl
+        >>> cl.IPU("bow", num_tiles=4).chip
+        'bow'
+        """
         return self.name
 
     def _usual(self) -> Machine:

@@ -12,11 +12,11 @@ from ipu_backend.model.equations import Equation
 
 
 class Turns(NamedTuple):
-    """The turns of a loop.
+    """The iterations of a loop.
 
     Attributes:
         number: how many.
-        is_exact: whether it turns so often; else at most so often, since it asks for something else too.
+        is_exact: whether it iterations so often; else at most so often, since it asks for something else too.
     """
 
     number: int
@@ -45,7 +45,7 @@ def _asked(condition: jax_core.Jaxpr) -> Iterator[jax_core.JaxprEqn]:
 
 
 def turns_of(eqn: Equation) -> Turns | None:
-    """The turns of a while loop that asks for `i < n`, where `i` counts by ones and both are known; else None."""
+    """The iterations of a while loop that asks for `i < n`, where `i` counts by ones and both are known; else None."""
     condition, body = eqn.params["cond_jaxpr"].jaxpr, eqn.params["body_jaxpr"].jaxpr
     first_carried, constants = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
     given = [*eqn.operands[:first_carried], *eqn.operands[first_carried + constants :]]
@@ -53,14 +53,14 @@ def turns_of(eqn: Equation) -> Turns | None:
     place = {atom: k - first_carried for k, atom in enumerate(condition.invars) if k >= first_carried}
 
     def known(atom: Any) -> int | None:
-        """The number that a value is in every turn."""
+        """The number that a value is in every iteration."""
         if isinstance(atom, jax_core.Literal):
             return _number(atom)
         stays = atom not in place or body.outvars[place[atom]] is body.invars[constants + place[atom]]
         return numbers.get(atom) if stays else None
 
     def first_of(atom: Any) -> int | None:
-        """The number from which a value counts by ones, turn by turn."""
+        """The number from which a value counts by ones, iteration by iteration."""
         if isinstance(atom, jax_core.Literal) or atom not in place:
             return None
         own, new = body.invars[constants + place[atom]], body.outvars[place[atom]]

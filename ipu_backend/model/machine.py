@@ -42,7 +42,7 @@ class Route:
         for name, least in (("cycles", 0), ("row_cycles", 0), ("rows", 1)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise TargetError(f"{name} of a route is not a whole number from {least}", given=value)
+                raise TargetError(f"{name} of a route is not an integer from {least}", given=value)
 
     def arrival_cycles(self, num_tiles: int) -> np.ndarray:
         """Latency to each tile of a chip in cycles, int64 of shape (num_tiles,).
@@ -87,7 +87,7 @@ def check_number(name: str, value: Any) -> None:
     least = 0 if name in _MAY_BE_ZERO else 1
     is_number = isinstance(value, (int, float) if name in _REAL else int) and not isinstance(value, bool)
     if not is_number or not value >= least:
-        expected = f"a{' whole' if name not in _REAL else ''} number from {least}"
+        expected = f"{'a number' if name in _REAL else 'an integer'} from {least}"
         raise TargetError(f"{name} is not {expected}", given=value)
 
 

@@ -58,7 +58,7 @@ def reduce_strided_cycles(outputs: int, each: int, dtype: Any, out: Any, *, is_s
 
 
 def reduce_logical_cycles(outputs: int, pieces: int, run: int) -> int:
-    """`and` and `or` of truth values, compiled: `pieces` runs of `run` elements to each region of `outputs`."""
+    """`and` and `or` of booleans, compiled: `pieces` runs of `run` elements to each region of `outputs`."""
     return 31 + outputs * (8 + pieces * (22 + 25 * run))
 
 

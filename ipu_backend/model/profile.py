@@ -103,7 +103,16 @@ class Profile(CountedByKind):
 
     @property
     def total_cycles(self) -> int:
-        """Cycles of the whole program."""
+        """Cycles of the whole program.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> profile = cl.Engine(graph).profile()
+        >>> profile.total_cycles, profile.sync_cycles + profile.exchange_cycles + profile.compute_cycles
+        (122, 122)
+        """
         return sum(step.total_cycles for step in self.steps)
 
     def cycles_of(self, *kinds: str) -> int:
@@ -127,17 +136,46 @@ class Profile(CountedByKind):
 
     @property
     def launch_cycles(self) -> int:
-        """Cycles spent launching vertices; part of `compute_cycles`."""
+        """Cycles spent launching vertices; part of `compute_cycles`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> profile = cl.Engine(graph).profile()
+        >>> profile.launch_cycles, profile.compute_cycles
+        (80, 122)
+        """
         return sum(step.launch_cycles for step in self.steps)
 
     @property
     def fitted_cycles(self) -> int:
-        """The part of `total_cycles` that comes from constants fitted to measurements."""
+        """The part of `total_cycles` that comes from constants fitted to measurements.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> profile = cl.Engine(graph).profile()
+        >>> profile.fitted_cycles, profile.total_cycles
+        (80, 122)
+        """
         return sum(step.fitted_cycles for step in self.steps)
 
     @property
     def guessed_cycles(self) -> int:
-        """The part of `total_cycles` that comes from guesses."""
+        """The part of `total_cycles` that comes from guesses.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> n, more = graph.add_variable("n", ()), graph.add_variable("more", (), bool)
+        >>> test, count = graph.add_compute_set("test"), graph.add_compute_set("count")
+        >>> graph.add_vertex(test, cl.codelet(lambda n: n < 3), n=n, out=more)
+        >>> graph.add_vertex(count, cl.codelet(lambda n: {"n": n + 1}), n=n)
+        >>> profile = cl.Engine(graph, cl.RepeatWhile(test, more, count)).profile()  # nobody says how many iterations
+        >>> profile.guessed_cycles == profile.total_cycles
+        True
+        """
         return sum(step.guessed_cycles for step in self.steps)
 
     @property
@@ -155,12 +193,30 @@ class Profile(CountedByKind):
 
     @property
     def seconds(self) -> float:
-        """Time of the program in seconds: `total_cycles` at the clock of the target."""
+        """Time of the program in seconds: `total_cycles` at the clock of the target.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> profile = cl.Engine(graph).profile()
+        >>> profile.seconds == profile.total_cycles / profile.target.clock_hertz
+        True
+        """
         return self.total_cycles / self.target.clock_hertz
 
     @functools.cached_property
     def compute_by_tile(self) -> np.ndarray:
-        """Compute cycles of each tile, over all steps and iterations, int64 of shape (num_tiles,)."""
+        """Compute cycles of each tile, over all steps and iterations, int64 of shape (num_tiles,).
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> profile = cl.Engine(graph).profile()
+        >>> profile.compute_by_tile.tolist()
+        [122, 0]
+        """
         total = np.zeros(self.target.num_tiles, np.int64)
         for step in self.steps:
             total += step.iterations * step.compute_by_tile
@@ -170,12 +226,29 @@ class Profile(CountedByKind):
     def tile_balance(self) -> float:
         """How busy tiles are during compute, from 0 to 1: the mean over tiles of compute cycles, over those of the
         slowest tile.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> profile = cl.Engine(graph).profile()
+        >>> profile.compute_by_tile.tolist(), profile.tile_balance
+        ([122, 0], 0.5)
         """
         return float(self.compute_by_tile.mean() / self.compute_cycles) if self.compute_cycles else 1.0
 
     @functools.cached_property
     def memory_by_tile(self) -> np.ndarray:
-        """Bytes used on each tile, int64 of shape (num_tiles,)."""
+        """Bytes used on each tile, int64 of shape (num_tiles,).
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> profile = cl.Engine(graph).profile()
+        >>> profile.memory_by_tile.tolist()
+        [4104, 3868]
+        """
         return sum(self.memory.values(), np.zeros(self.target.num_tiles, np.int64))
 
     @property
@@ -236,6 +309,14 @@ class Profile(CountedByKind):
 
         These are the variables of `host_visible`, and those that are read before they are written. `None` for a profile
         without a plan.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> a = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> b = graph.add_vertex("again", cl.codelet(lambda x: 2 * x), x=a)
+        >>> engine = cl.Engine(graph)
+        >>> engine.profile().kept, engine.profile(host_visible=b).kept
+        (('x', 'double/out', 'again/out'), ('x', 'again/out'))
         """
         if self.machine is None:
             return None
@@ -244,7 +325,16 @@ class Profile(CountedByKind):
 
     @property
     def kept_text(self) -> str:
-        """The assumption behind all figures of memory, in a sentence."""
+        """The assumption behind all figures of memory, in a sentence.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> profile = cl.Engine(graph).profile()
+        >>> profile.kept_text
+        'all variables keep their memory'
+        """
         if self.kept is None:
             return "no live ranges were planned: all variables keep their memory"
         count = self.num_variables
@@ -588,6 +678,15 @@ class Profile(CountedByKind):
 
         Raises:
             MissingExtraError, ReportError: as of `write_report`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
+        >>> profile = cl.Engine(graph).profile()
+        >>> page = profile.show("double", height=400)
+        >>> page.height
+        400
         """
         return Page(page_of(record_of(self, title), picture=picture_of_graph(self, None)), height)
 
@@ -598,7 +697,7 @@ class Profile(CountedByKind):
 
         Args:
             figure: `"memory"` (bytes by tile), `"live"` (live bytes by step), `"timeline"` (sync, exchange and compute
-                over time) or `"balance"` (the compute share of each tile).
+                over time), `"balance"` (the compute share of each tile) or `"traffic"` (bytes from tile to tile).
             axes: matplotlib axes to draw into. Default: new ones.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Rules for reductions by the axes that they are along, for running sums, positions of extrema, and pooling."""
+"""Rules for reductions by the axes that they are along, for prefix sums, positions of extrema, and pooling."""
 
 from __future__ import annotations
 

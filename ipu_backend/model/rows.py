@@ -16,14 +16,15 @@ class Row:
     """What an operation takes of a worker that runs it alone.
 
     Attributes:
-        cycles: of one turn.
-        elements: of one turn, or `WIDTH`.
+        cycles: of one iteration.
+        elements: of one iteration, or `WIDTH`.
         overhead: what is added to `cycles`, to load, store and go round; 0 where they are all in.
-        arithmetic: of one turn, without what loads, stores and goes round: its part of a turn that it shares.
+        arithmetic: of one iteration, without what loads, stores and goes round: its part of an iteration that it
+            shares.
         base: of the vertex: its entry, the set-up of the loop, its exit.
         supervisor: of the tile, where all workers share the vertex.
-        rounds_once: whether elements are rounded up to turns after they are multiplied by the cycles, as PopLibs does
-            for operations of one operand; else before.
+        rounds_once: whether elements are rounded up to iterations after they are multiplied by the cycles, as PopLibs
+            does for operations of one operand; else before.
     """
 
     cycles: int
@@ -43,7 +44,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class CastRow(Row):
-    """What a cast takes: turns of a power of two of elements, then what is left of them by halves.
+    """What a cast takes: iterations of a power of two of elements, then what is left of them by halves.
 
     PopLibs, lib/popops/PerformanceEstimation.cpp @ f77e6418: Cast1D, Cast1DSingleWorker.
     """

@@ -66,7 +66,7 @@ class CountedByKind:
         return self.cycles_of("host")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class StepProfile(CountedByKind):
     """The cost of one step, for all iterations of the loops around it.
 
@@ -100,9 +100,23 @@ class StepProfile(CountedByKind):
     turns_are_guessed: bool = False
     repeats = old_attribute("StepProfile.repeats", "iterations")
 
+    def __repr__(self) -> str:
+        return f"<StepProfile of {self.name!r}: {self.total_cycles:,} cycles, iterations: {self.iterations:,}>"
+
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """The phases of one iteration, in order: exchange of inputs, compute, and exchange of outputs."""
+        """The phases of one iteration, in order: sync and exchange of inputs, compute, sync and exchange of outputs.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i], tile=i % 2)
+        >>> graph.set_tile_mapping(x, 0)
+        >>> graph.set_tile_mapping(y, 0)
+        >>> (step,) = cl.Engine(graph).profile().steps
+        >>> [phase.kind for phase in step.phases]
+        ['sync', 'exchange', 'compute', 'sync', 'exchange']
+        """
         return self.cycles.phases
 
     def cycles_of(self, *kinds: str) -> int:
@@ -144,50 +158,148 @@ class StepProfile(CountedByKind):
 
     @property
     def compute_by_tile(self) -> np.ndarray:
-        """Compute cycles of each tile in one iteration, int64 of shape (num_tiles,)."""
+        """Compute cycles of each tile in one iteration, int64 of shape (num_tiles,).
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i], tile=i % 2)
+        >>> graph.set_tile_mapping(x, 0)
+        >>> graph.set_tile_mapping(y, 0)
+        >>> (step,) = cl.Engine(graph).profile().steps
+        >>> step.compute_by_tile.tolist()
+        [122, 122]
+        """
         return self.cycles.by_tile("compute")
 
     @property
     def launch_cycles(self) -> int:
-        """Cycles spent launching vertices; part of `compute_cycles`."""
+        """Cycles spent launching vertices; part of `compute_cycles`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i], tile=i % 2)
+        >>> graph.set_tile_mapping(x, 0)
+        >>> graph.set_tile_mapping(y, 0)
+        >>> (step,) = cl.Engine(graph).profile().steps
+        >>> step.launch_cycles, step.compute_cycles
+        (80, 122)
+        """
         return self._rest_on("launch")
 
     @property
     def exchange_before_cycles(self) -> int:
-        """Cycles of the busiest tile in exchanges before compute, for all iterations."""
+        """Cycles of the busiest tile in exchanges before compute, for all iterations.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i], tile=i % 2)
+        >>> graph.set_tile_mapping(x, 0)
+        >>> graph.set_tile_mapping(y, 0)
+        >>> (step,) = cl.Engine(graph).profile().steps
+        >>> step.exchange_before_cycles, step.exchange_cycles
+        (154, 308)
+        """
         return self.iterations * self.cycles.before("exchange")
 
     @property
     def exchange_after_cycles(self) -> int:
-        """Cycles of the busiest tile in exchanges after compute, for all iterations."""
+        """Cycles of the busiest tile in exchanges after compute, for all iterations.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i], tile=i % 2)
+        >>> graph.set_tile_mapping(x, 0)
+        >>> graph.set_tile_mapping(y, 0)
+        >>> (step,) = cl.Engine(graph).profile().steps
+        >>> step.exchange_after_cycles, step.exchange_cycles
+        (154, 308)
+        """
         return self.exchange_cycles - self.exchange_before_cycles
 
     @property
     def total_cycles(self) -> int:
-        """Cycles that the step adds to the program, for all iterations."""
+        """Cycles that the step adds to the program, for all iterations.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i], tile=i % 2)
+        >>> graph.set_tile_mapping(x, 0)
+        >>> graph.set_tile_mapping(y, 0)
+        >>> (step,) = cl.Engine(graph).profile().steps
+        >>> step.total_cycles, step.sync_cycles + step.exchange_cycles + step.compute_cycles
+        (610, 610)
+        """
         return self.iterations * self.cycles.total - self.hidden_cycles
 
     @property
     def fitted_cycles(self) -> int:
-        """The part of `total_cycles` that comes from constants fitted to measurements."""
+        """The part of `total_cycles` that comes from constants fitted to measurements.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i], tile=i % 2)
+        >>> graph.set_tile_mapping(x, 0)
+        >>> graph.set_tile_mapping(y, 0)
+        >>> (step,) = cl.Engine(graph).profile().steps
+        >>> step.fitted_cycles, step.launch_cycles
+        (80, 80)
+        """
         return 0 if self.turns_are_guessed else self._rest_on("fitted")
 
     @property
     def guessed_cycles(self) -> int:
-        """The part of `total_cycles` that comes from guesses: all, if the number of iterations is a guess."""
+        """The part of `total_cycles` that comes from guesses: all, if the number of iterations is a guess.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i], tile=i % 2)
+        >>> graph.set_tile_mapping(x, 0)
+        >>> graph.set_tile_mapping(y, 0)
+        >>> (step,) = cl.Engine(graph).profile().steps
+        >>> step.guessed_cycles, step.total_cycles
+        (0, 610)
+        """
         if self.turns_are_guessed:
             return self.total_cycles
         return min(self._rest_on("guessed"), self.total_cycles - self.fitted_cycles)
 
     @property
     def sourced_cycles(self) -> int:
-        """The part of `total_cycles` that comes from published numbers, or from the user's `cycles=`."""
+        """The part of `total_cycles` that comes from published numbers, or from the user's `cycles=`.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i], tile=i % 2)
+        >>> graph.set_tile_mapping(x, 0)
+        >>> graph.set_tile_mapping(y, 0)
+        >>> (step,) = cl.Engine(graph).profile().steps
+        >>> step.sourced_cycles, step.total_cycles
+        (530, 610)
+        """
         return self.total_cycles - self.fitted_cycles - self.guessed_cycles
 
     @property
     def balance(self) -> float:
         """How busy tiles are during compute, from 0 to 1: the mean over tiles of compute cycles, over those of the
         slowest tile.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> x, i = graph.add_variable("x", (4,)), cl.grid(4)
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i], tile=i % 2)
+        >>> graph.set_tile_mapping(x, 0)
+        >>> graph.set_tile_mapping(y, 0)
+        >>> (step,) = cl.Engine(graph).profile().steps
+        >>> step.compute_by_tile.tolist(), step.balance
+        ([122, 122], 1.0)
         """
         slowest = self.compute_by_tile.max(initial=0)
         return float(self.compute_by_tile.mean() / slowest) if slowest else 1.0

@@ -40,7 +40,7 @@ class _Named(NamedTuple):
     tiles: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class VertexTiles:
     """The tiles of vertices, which are told of families of the graph when asked for.
 
@@ -51,6 +51,9 @@ class VertexTiles:
 
     graph: Graph
     of_plan: Mapping[Family, np.ndarray]
+
+    def __repr__(self) -> str:
+        return f"<VertexTiles of {self.graph!r}>"
 
     @functools.cached_property
     def _by_compute_set(self) -> dict[str, list[Family]]:

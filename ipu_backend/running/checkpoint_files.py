@@ -1,7 +1,7 @@
 """Checkpoint files: what a checkpoint says of itself, and whether its files are as they were written.
 
 Beside the arrays of a checkpoint lies `codelet.json`: the version of the format and of codelet, the graph's variables,
-which of them have values, the number of bytes and the checksum of every file, and its own checksum. It is written last.
+which of them have values, the number of bytes and the checksum of every file, and its checksum. It is written last.
 What it says is believed where all of it is as it is written here, and no file is looked for but in the checkpoint.
 """
 

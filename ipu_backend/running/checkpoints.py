@@ -216,6 +216,9 @@ class Checkpoints:
         self.directory = Path(path)
         self.max_to_keep = max_to_keep
 
+    def __repr__(self) -> str:
+        return f"Checkpoints({str(self.directory)!r}, max_to_keep={self.max_to_keep})"
+
     @property
     def steps(self) -> list[int]:
         """The steps of all finished checkpoints, in ascending order.
@@ -231,7 +234,7 @@ class Checkpoints:
 
     def _path(self, step: object) -> Path:
         if not is_whole(step, 0):
-            raise CheckpointError("a step is not an integer", given=f"{step=!r}", expected="a whole number from 0 on")
+            raise CheckpointError("a step is not an integer", given=f"{step=!r}", expected="an integer from 0 on")
         return self.directory / str(operator.index(step))
 
     # --- saving -------------------------------------------------------------------------------------------

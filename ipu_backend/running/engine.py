@@ -69,7 +69,7 @@ class Engine:
             `executions/tile_addresses.py`. There the host may read all variables after a run, so that no two share an
             address, as they may in the result of `function`.
         placement: for tiles and addresses, how elements and vertices without a tile are placed: `"balanced"` (the
-            fewest cycles), `"linear"`, `"bytes"`, `"rows"` or `"blocks"` (see `machine/place.py`), or a function from
+            fewest cycles), `"linear"`, `"bytes"`, `"rows"` or `"blocks"` (see `machine/place.py`); or a function from
             the plan to its placement.
         mesh: for fused and tiles, a `jax.sharding.Mesh`; its axes are used as one. Default: one device. See
             `executions/mesh_tiles.py`; fused, variables are sharded as by `cl.lower`. If the mesh has devices of
@@ -265,7 +265,7 @@ class Engine:
         Args:
             stream: a stream of the graph, or its name.
             values: for an input stream, an array of values stacked along a first axis, which is copied (a
-                `numpy.memmap` stays in its file), or an iterable of arrays (a loader, a generator), each of which is
+                `numpy.memmap` stays in its file); or an iterable of arrays (a loader, a generator), each of which is
                 copied when it is fetched. For an output stream, a function that is called with each value; it may not
                 use the engine. Without one, `read` returns all values that the last run sent.
             by_part: True if values of an input stream hold only this process's `part`. Default: every process gives

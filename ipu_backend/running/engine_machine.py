@@ -43,11 +43,11 @@ class EngineMachine:
         programs: by name; each is told how it is compiled, where the execution is not the fused one.
         execution: `"fused"`, `"tiles"` or `"addresses"`.
         placement: how what the graph leaves without a tile is placed.
-        mesh: the devices that variables, or tiles, are dealt to; one device when left off.
+        mesh: the devices that variables, or tiles, are dealt to; default: one device.
 
     Attributes:
-        execution: how values are held.
-        waits: whether a run has to be done before the next is handed over, as over several devices of a CPU: each
+        execution: how values are stored.
+        waits: whether a run has to be done before the next is dispatched, as over several devices of a CPU. There each
             device takes a thread while it waits for the others, and there are only as many as devices.
     """
 

@@ -1,4 +1,4 @@
-"""The engine's state: what is held of every variable, and which of its elements have a value.
+"""The engine's state: the arrays of every variable, and which of its elements have a value.
 
 An `EngineState` is never changed: writing to it makes another, so that a run or a write that fails has changed nothing.
 Variables are known by identity, since what is no variable of the graph (a counter, a flag) may have any name.
@@ -99,7 +99,7 @@ def read_view(state: EngineState, execution: Execution, tensor: Tensor, *, check
 
     Args:
         state: where they are.
-        execution: how they are held.
+        execution: how they are stored.
         tensor: the view.
         check: see that all of them are there, as where the host asks for them by themselves.
 
@@ -271,7 +271,7 @@ def written_to(state: EngineState, execution: Execution, names: Names, values: A
 
     Args:
         state: before.
-        execution: how values are held.
+        execution: how values are stored.
         names: what the host means by names.
         values: what is written, by names and tensors.
         check: see that it is finite.
@@ -300,7 +300,7 @@ def restored(before: EngineState, execution: Execution, names: Names, values: An
 
     Args:
         before: any state of the same engine, for its constants.
-        execution: how it is to be held.
+        execution: how it is to be stored.
         names: what the host means by names.
         values: what `snapshot` gave.
         check: see that it is finite.

@@ -14,7 +14,7 @@ CHUNKS = 20
 
 @contextmanager
 def progress_bar(parts: Sequence[Part], text: str) -> Iterator[Callable[[int], object]]:
-    """A bar on the standard error stream, and what moves it on by so many turns.
+    """A bar on the standard error stream, and what moves it on by so many iterations.
 
     Args:
         parts: what runs.

@@ -6,9 +6,9 @@ To keep them always was measured, on two CPU cores, as a multiple of the time in
 and back in each run, 0.9 at 512 KiB of state, 1.6 at 1 MiB, 7 at 2 MiB, 4 at 32 MiB, for new memory has to be had
 from the system; with training steps, which compute more, 1.00 to 1.04.
 
-What a program makes for itself alone, and no run begins with, is left out where it is much: a run that held all of it
-would write every intermediate value to memory. It is made when the host asks for it, by the same run again, and kept by
-the runs that follow.
+What a program makes for itself alone, and no run begins with, is left out where it is much. A run that returned all of
+it would write every intermediate value to memory. It is made when the host asks for it, by the same run again, and kept
+by the runs that follow.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _names_host(jaxpr: jax_core.Jaxpr) -> bool:
 def calls_host(jaxpr: jax_core.Jaxpr) -> bool:
     """Whether anything in a jaxpr calls a function of the host, which may raise.
 
-    Effects of what it holds within are its own as well; inside of `jax.shard_map`, to use a mesh is one.
+    Effects of what it holds within are its as well; inside of `jax.shard_map`, to use a mesh is one.
     """
     return bool(jaxpr.effects) or _names_host(jaxpr)
 
@@ -169,11 +169,11 @@ class CompiledPart:
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """How a run goes: the parts, and what is called when turns of loops over streams are done.
+    """How a run goes: the parts, and what is called when iterations of loops over streams are done.
 
     Attributes:
         parts: what runs, in order.
-        done: called with how many turns more; None where nobody looks.
+        done: called with how many iterations more; None where nobody looks.
     """
 
     parts: tuple[Part, ...]
@@ -186,9 +186,9 @@ class LoadedProgram:
     Attributes:
         program: what was given.
         plan: what the passes made of it.
-        execution: how its variables are held.
+        execution: how its variables are stored.
         parts: what runs one after the other.
-        asks: whether data decide how many values of input streams it takes: then it runs in parts, between which the
+        asks: whether data decide how many values of input streams it takes. Then it runs in parts, between which the
             engine looks at these data, and asks for no value that is not taken.
         splits: whether it may run in other parts.
         checked: the elements that had a value before the last run, where they are those that have one after it.
@@ -223,7 +223,7 @@ class LoadedProgram:
 
     @cached_property
     def finer_parts(self) -> tuple[Part, ...]:
-        """The parts with loops over streams in at least `CHUNKS` chunks, as far as they have turns."""
+        """The parts with loops over streams in at least `CHUNKS` chunks, as far as they have iterations."""
         return split(self._running.steps, self.stream_bytes, CHUNKS) if self.splits else self.parts
 
     @cached_property
@@ -278,7 +278,7 @@ class LoadedProgram:
             self.__dict__.pop(name, None)
 
     def _run_lean(self, arrays: Arrays, connections: Connections, *, wait: bool) -> None:
-        """Run it without what it makes for itself alone, which is made again where it is asked for."""
+        """Run it without what it makes for itself alone, which is recomputed where it is asked for."""
         lean, (part,) = self.lean, self.parts
         assert lean is not None
         assert isinstance(part, Together)

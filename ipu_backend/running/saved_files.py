@@ -147,7 +147,7 @@ _READERS: Mapping[str, Callable[[Archive], Any]] = {
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """What `cl.save` wrote to a file. Reading a file runs nothing that is in it.
+    """The content of a file that `cl.save` wrote. Reading a file runs nothing that is in it.
 
     Every part is compared with its digest first, and every number with its bounds. Codelets are read as equations of
     known primitives. Races between vertices are found where the graph is lowered, as of any graph.

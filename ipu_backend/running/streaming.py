@@ -1,8 +1,7 @@
 """Streaming: a program with streams as parts that each take a bounded number of values.
 
-In comes a plan, out come its parts: some steps that run as one, or a loop whose turns are taken in chunks, so
-that the host holds no more values at a time than fit `stream_bytes`. `Sources` take values from what the
-user has connected.
+In comes a plan, out come its parts: some steps that run as one, or a loop whose iterations are taken in chunks, so that
+the host holds no more values at a time than fit `stream_bytes`. `Sources` take values from what the user has connected.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Together:
 
 @dataclass(frozen=True, eq=False)
 class Chunks:
-    """A loop of which `turns` turns at a time run as one compiled function; the last time perhaps fewer."""
+    """A loop of which `turns` iterations at a time run as one compiled function; the last time perhaps fewer."""
 
     step: RepeatStep
     turns: int
@@ -43,7 +42,7 @@ class Chunks:
 
 @dataclass(frozen=True, eq=False)
 class Turns:
-    """A loop that the engine goes round itself, since one turn takes too many values to be one function."""
+    """A loop that the engine goes round itself, since one iteration takes too many values to be one function."""
 
     step: RepeatStep
     body: tuple[Part, ...]
@@ -90,7 +89,7 @@ def split(steps: Sequence[Step], stream_bytes: int, chunks: int = 1) -> tuple[Pa
     Args:
         steps: what runs, without calls of functions that take a number of values of streams that depends on data.
         stream_bytes: the bound.
-        chunks: into how many chunks at least a loop over streams is to fall, as far as it has turns.
+        chunks: into how many chunks at least a loop over streams is to fall, as far as it has iterations.
     """
     parts: list[Part] = []
     together: list[Step] = []

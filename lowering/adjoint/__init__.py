@@ -1,4 +1,5 @@
 """The adjoint: the backward pass of a program, as vertices and programs of the same graph.
 
-A checked plan comes in, and what is differentiated by what; out come cotangents, and the programs that make them.
+A checked plan comes in, and the tensors to differentiate, and with respect to which; out come cotangents, and the
+programs that make them.
 """

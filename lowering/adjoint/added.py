@@ -31,12 +31,12 @@ def new_variable(graph: Graph, name: str, like: Variable) -> Variable:
 
 
 def new_vertices(graph: Graph, name: str, codelet: Codelet, **fields: object) -> tuple[Execute, Any]:
-    """Vertices of a compute set more: what runs them, and what `Graph.add_vertex` returns."""
+    """Vertices of a compute set more: their codelet, and the result of `Graph.add_vertex`."""
     compute_set = graph.add_compute_set(graph.free_name(name))
     made = graph.add_vertex(compute_set, codelet, **fields)
     return Execute(compute_set), made
 
 
 def zeros(tensor: Tensor) -> Copy:
-    """A copy of zeros to a tensor, of whatever dtype it is: a bool takes no whole number."""
+    """A copy of zeros to a tensor, of whatever dtype it is: a bool takes no integer."""
     return Copy(np.zeros((), tensor.dtype), tensor)

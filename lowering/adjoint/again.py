@@ -1,10 +1,10 @@
-"""Again: which steps of a forward pass run a second time, before the backward pass reads what they make.
+"""Rematerialisation: the steps of a forward pass that run a second time, before the backward pass reads their results.
 
-In come the steps of the forward pass, what goes back through each of them reads, and events: stretches of steps that
-run again, and stretches that the backward pass goes back through. Out come single steps in order. Of a stretch that
-runs again those steps do that make what is read behind it, before it would be made again anyway: they are the same
-compute sets, which write the same variables, so that no vertex is added, and a variable holds nothing between its last
-reader in the forward pass and the time that it is made again. What is still there is not made again.
+In come the steps of the forward pass, the reads of the backward pass for each, and events. These are stretches of steps
+that run again, and stretches that the backward pass goes back through. Out come single steps in order. Of a stretch
+that runs again those steps do whose results are read behind it, before they would be recomputed anyway. They are the
+same compute sets, which write the same variables, so that no vertex is added. A variable is dead between its last
+reader in the forward pass and its recomputation. A value that is still there is not recomputed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Event(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """One step in its turn.
+    """One step in its iteration.
 
     Attributes:
         number: its place.
@@ -70,12 +70,12 @@ def is_plain(step: Step, variable: Variable) -> bool:
 
 
 class Chain:
-    """The steps of a forward pass, and what the backward pass reads of what they make.
+    """The steps of a forward pass, and the values that the backward pass reads of them.
 
     Attributes:
         steps: they.
-        needed: what the backward pass reads where it goes back through each.
-        writes: what each writes.
+        needed: the values that the backward pass reads where it goes back through each.
+        writes: the variables that each writes.
         writers: the places of the steps that write each variable.
     """
 
@@ -93,11 +93,11 @@ class Chain:
         }
 
     def makeable(self, segments: Sequence[Segment]) -> frozenset[Variable]:
-        """The variables that can be made again.
+        """The variables that can be recomputed.
 
-        Only steps of one segment that may run again write them, none of which adds to what is there; and all that they
-        read is what it was: made again too, or written by nobody later. What somebody reads before it is written is
-        not made again, since its first value is gone.
+        Only steps of one segment that may run again write them, none of which adds to the old value; and all that they
+        their operands have their old values: recomputed too, or written by nobody later. A variable that somebody reads
+        before it is written is not recomputed, since its first value is gone.
         """
         home = {k: own for own in segments if own.is_again for k in range(own.first, own.end)}
         found = {v for v in self._plain if len({home.get(k) for k in self.writers[v]} - {None}) == 1}
@@ -129,7 +129,7 @@ class Chain:
         return sorted(chosen)
 
     def read_back(self, first: int, end: int) -> set[Variable]:
-        """What the backward pass reads where it goes back through a stretch of steps."""
+        """The values that the backward pass reads where it goes back through a stretch of steps."""
         return set[Variable]().union(*self.needed[first:end])
 
     def _ended(self, chosen: Sequence[int]) -> Iterator[tuple[int, Variable]]:

@@ -1,4 +1,4 @@
-"""What users give to `cl.gradient` and `cl.check_gradient`, checked before anything is added to a graph."""
+"""The arguments of `cl.gradient` and `cl.check_gradient`, checked before anything is added to a graph."""
 
 from __future__ import annotations
 
@@ -69,13 +69,15 @@ def _check_is_of(graph: Graph, tensor: Tensor, what: str, expected: str) -> None
 
 
 def differentiated_by(graph: Graph, wrt: object) -> dict[Tensor | str, Tensor]:
-    """What a user differentiates by: the tensor of each leaf of a pytree of tensors and names of variables."""
+    """The variables to differentiate with respect to: the tensor of each leaf of a pytree of tensors and names of
+    variables.
+    """
     leaves = jax.tree.leaves(wrt, is_leaf=lambda own: own is None)
     return {own: tensor_of_floats(graph, own, "a tensor in wrt=") for own in leaves}
 
 
 def cotangent_of(of: Tensor, given: object) -> Any:
-    """The cotangent of what is differentiated: a tensor or a stream of its type, or numbers that broadcast to it."""
+    """The cotangent of the differentiated tensor: a tensor or a stream of its type, or numbers that broadcast to it."""
     if given is None:
         if of.shape != ():
             raise ProgramError(
@@ -125,7 +127,7 @@ def numbers_of(of: Tensor, given: object, expected: str) -> np.ndarray:
 
 
 def check_is_policy(recompute: object) -> None:
-    """See that it says what to make again.
+    """Check that it says which values to recompute.
 
     Raises:
         ProgramError: something else.

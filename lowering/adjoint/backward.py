@@ -1,9 +1,9 @@
-"""Backward: the steps of a program in reverse, each as what it makes of cotangents, as vertices of the same graph.
+"""Backward: the steps of a program in reverse, each as a function of cotangents, as vertices of the same graph.
 
 In come a plan, which elements have cotangents where (`flows.py`), and a variable for the cotangents of each variable.
-Out comes the program of the backward pass; what it needs of the forward pass it asks of `saved.py`.
+Out comes the program of the backward pass; values of the forward pass come from `saved.py`.
 
-A vertex becomes one of the codelet's adjoint, over the same grid. Where nobody else reads what a field reads, its
+A vertex becomes one of the codelet's adjoint, over the same grid. Where nobody else reads the operand of a field, its
 contribution is written where the cotangent of that is, or added there; otherwise all contributions are kept, and summed
 by whoever receives them (`sums.py`).
 """
@@ -77,12 +77,12 @@ class Backward:
     Attributes:
         graph: where it is added.
         flows: which elements have cotangents where.
-        contributions: how what is contributed comes to cotangents.
-        saved: what is needed of the forward pass.
+        contributions: how contributions come to cotangents.
+        saved: the residuals of the forward pass.
         operations: the operations that steps are of.
         asked: the variables by which gradients are asked for, which come in the shapes of these.
         is_again: whether a function runs again before the backward pass goes back through a call of it.
-        frame: the function whose adjoint is being made, which calls give what it reads; None outside of all.
+        frame: the function whose adjoint is being made, whose calls give the values that it reads; None outside of all.
         frames: the functions that were gone back through.
         cotangents: the variable that holds those of each variable.
         present: the elements that have a cotangent where the backward pass has come to.
@@ -127,9 +127,9 @@ class Backward:
         """Have the array of a gradient be that of a variable's cotangents; False where it cannot be.
 
         Args:
-            tensor: what the gradient is by.
+            tensor: the tensor that the gradient is with respect to.
             slope: the gradient.
-            first: the number of the first variable that was made for it: what there was before is another's.
+            first: the number of the first variable that was made for it: those before it belong to others.
         """
         variable, made = tensor.source, slope.source
         if not isinstance(variable, Variable) or not isinstance(made, Variable) or self.frame is not None:
@@ -188,7 +188,9 @@ class Backward:
         return of_other_variables(tensor, others) if any(own is not v for v, own in others.items()) else tensor
 
     def value(self, body: Body, number: int, variable: Variable, needed: Elements, later: ElementSet) -> Variable:
-        """What holds the value of a variable of the forward pass before a step, of which some elements are read."""
+        """The variable with the value of a variable of the forward pass before a step, of which some
+        elements are read.
+        """
         frame = self.frame
         if frame is None:
             return self.saved.value(body, number, variable, needed, later)
@@ -220,17 +222,17 @@ class Backward:
         beside: _Beside,
         together: Mapping[str, Tensor] | None,
     ) -> list[Contribution]:
-        """Run the adjoint of a family; what it contributes beside what it gives straight to cotangents.
+        """Run the adjoint of a family; its contributions beside those that go straight to cotangents.
 
         Args:
             body: the body that its compute set is run in.
             number: the place of the step there.
-            flow: what is made of it.
+            flow: its adjoint.
             later: the elements that are written after the vertices have read: by themselves, too.
             received: the elements to which the families of the compute set contribute.
             kept: the elements whose cotangents are still to be read when all of them have run.
             beside: the families of the compute set that have run.
-            together: by field, where it holds what it contributes together with others; None where it is part of no
+            together: by field, where it writes its contributions together with others; None where it is part of no
                 whole one.
         """
         flow, contributions = self._gathered(body, number, flow, later), list[Contribution]()
@@ -268,7 +270,7 @@ class Backward:
     def read(
         self, body: Body, number: int, family: Family, names: AdjointFields, later: ElementSet
     ) -> dict[str, object]:
-        """What vertices that go back through a family before a step read, by the fields of what they run."""
+        """The operands of vertices that go back through a family before a step, by the fields of their codelet."""
         fields = dict[str, object]()
         for name, own in names.inputs.items():
             field = family.by_name[name]
@@ -289,8 +291,8 @@ class Backward:
     def _run(self, step: str, adjoint: Codelet, fields: dict[str, object], taken: ElementSet, beside: _Beside) -> None:
         """Run the vertices of a family's adjoint, in the compute set of those that ran before where they may.
 
-        What one family of a compute set writes no other touches, so that none reads a cotangent which another receives.
-        Two that receive the same add to it one after the other; so does what is gathered.
+        The elements that one family of a compute set writes no other touches, so that none reads a cotangent which
+        another receives. Two that receive the same add to it one after the other; so are gathered contributions.
         """
         place = beside.place
         between = [] if place is None else self.sums.programs[place + 1 :]
@@ -302,7 +304,7 @@ class Backward:
         beside.place, beside.taken = len(self.sums.programs) - 1, beside.taken | taken
 
     def _gathered(self, body: Body, number: int, flow: FamilyFlow, later: ElementSet) -> FamilyFlow:
-        """Gather what can be gathered of what a family contributes; what is left of it."""
+        """Gather the contributions of a family that can be gathered; the rest of it."""
         family, adjoint = flow.family, flow.adjoint
         assert adjoint is not None
         left = []
@@ -334,7 +336,7 @@ class Backward:
             self.sums.programs += piece.programs
 
     def pieces(self, body: Body) -> list[BackwardStep]:
-        """What goes back through each step of a body."""
+        """The adjoint of each step of a body."""
         outer, around, found = self.sums.programs, self.needed, []
         wholes, first = self.operations.of_body(body.steps), len(body.steps)
         for number in range(len(body.steps) - 1, -1, -1):
@@ -422,7 +424,7 @@ class Backward:
         self.contribute("copy", values, source)
 
     def inside(self, body: Body, around: ElementSet | None = None) -> list[Program]:
-        """What goes back through a body; beyond it, some elements have cotangents, whatever it leaves."""
+        """The adjoint of a body; beyond it, some elements have cotangents, whatever it leaves."""
         outer, self.sums.programs = self.sums.programs, []
         self.steps(body)
         if around is not None:

@@ -4,9 +4,9 @@ In come the parts of a training step, and the ways in which its stages can be ke
 count bytes and cycles roughly. Out comes the cheapest of them of which the plan itself, in whose live variables memory
 is planned, says that it keeps the budget.
 
-What is counted is what memory planning tells as variables that are not always live: over all tiles, the largest sum at
-any moment. An output in the place of an input is counted as two, since whether they share a place is known only when
-the graph is placed; so the plan takes as much at most.
+It counts the variables that memory planning reports as not always live: over all tiles, the largest sum at any moment.
+An output in the place of an input is counted as two, since whether they share a place is known only when the graph is
+placed; so the plan takes as much at most.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from lowering.plan.walk import bodies
 
 
 def cycles_of(step: Step, graph: Graph) -> float:
-    """About what a step takes of every tile, its vertices and copies spread evenly.
+    """About the cost of a step on every tile, its vertices and copies spread evenly.
 
     Raises:
-        CyclesError: a codelet's own `cycles=` fails.
+        CyclesError: a codelet's `cycles=` fails.
     """
     target = graph.target
     fixed = target.sync_cycles + target.exchange_overhead_cycles + target.launch_cycles
@@ -59,9 +59,9 @@ class Peaks:
     Args:
         graph: of the programs.
         steps: of the forward pass.
-        before: the program of the forward pass, and what else runs before the backward pass.
-        back: what goes back through each step.
-        after: what runs last.
+        before: the program of the forward pass, and the other programs before the backward pass.
+        back: the adjoint of each step.
+        after: runs last.
         keep: the variables that are needed after all of it.
     """
 
@@ -84,7 +84,7 @@ class Peaks:
         self.passing = [v for v in plan.variables if v in named and v not in self.held.kept]
 
     def _plan(self, turns: Iterable[Turn]) -> Plan:
-        """The plan of a training step whose backward pass takes some turns."""
+        """The plan of a training step whose backward pass takes some iterations."""
         steps = [*self.before]
         for turn in turns:
             if turn.is_back:
@@ -106,13 +106,13 @@ class Peaks:
 
 
 def cheapest_within(budget: int, chain: Chain, cycles: Sequence[float], peaks: Peaks) -> list[Turn]:
-    """The turns of the cheapest backward pass that keeps a number of bytes.
+    """The iterations of the cheapest backward pass that keeps a number of bytes.
 
     Args:
         budget: the bytes.
         chain: of the forward pass.
-        cycles: what each of its steps takes.
-        peaks: what backward passes take.
+        cycles: the cost of each of its steps.
+        peaks: the memory of backward passes.
 
     Raises:
         ProgramError: none keeps it.

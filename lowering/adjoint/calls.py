@@ -1,13 +1,14 @@
 """Calls: the adjoint of a function is one function, called backwards as often as the function is forwards.
 
 In come the calls of a function, one by one, as the backward pass comes to them. Out come calls of its adjoint: one
-function for each choice of what it writes that has a cotangent. Copies to the parameters and back are gone back
-through by the caller; the cotangents of all that the function touches are the same variables at every call.
+function for each set of its results that have a cotangent. Copies to the parameters and back are gone back through by
+the caller; the cotangents of all that the function touches are the same variables at every call.
 
-Values of the forward pass are arguments of the adjoint, which every call gives where it finds them: of what the body
-does not write, the value before the call; of what it writes, that which it leaves. What the body overwrites itself it
-saves, as a program does, in variables of the function, and so every call finds a copy of them there, which it saves.
-Where values are made again, a function is a unit (`units.py`) of its adjoint, which is given what it begins with alone.
+Values of the forward pass are arguments of the adjoint, which every call gives where it finds them: for a variable that
+the body does not write, the value before the call; for one that it writes, the value that it leaves. A variable that
+the body overwrites itself it saves, as a program does, in variables of the function. So every call finds a copy of them
+there, which it saves. Where values are recomputed, a function is a unit (`units.py`) of its adjoint, which is given its
+first values alone.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ class Adjoint(NamedTuple):
     """The adjoint of a function for a choice of cotangents.
 
     Attributes:
-        function: what is called.
-        values: what it is given, in the order of its parameters, and which elements of each it reads.
-        left: which elements of what the function touches have cotangents afterwards.
+        function: the called function.
+        values: its arguments, in the order of its parameters, and which elements of each it reads.
+        left: which elements of the function's variables have cotangents afterwards.
     """
 
     function: Function
@@ -71,11 +72,11 @@ class Frame:
     Attributes:
         function: it.
         body: its steps.
-        saved: what its forward pass saves.
-        overlapped: what its body writes, and a call may overwrite as it copies back.
+        saved: the values that its forward pass saves.
+        overlapped: variables that its body writes, and a call may overwrite as it copies back.
         parameters: the variable in its adjoints for each value that they read.
         needed: which elements of the value they read.
-        is_again: whether its adjoint runs it again, from what it begins with, rather than that more is kept.
+        is_again: whether its adjoint runs it again, from its first values, rather than that more is kept.
         direct: the variables that the adjoint which is being made reads where they are.
         adjoints: by the variables that have cotangents after the call, and those that are read where they are.
     """
@@ -93,7 +94,7 @@ class Frame:
     _forward: Function | None = None
 
     def given(self, variable: Variable, when: Literal["before", "after", "saved"], needed: Elements) -> Variable:
-        """What holds a value in the adjoint."""
+        """The variable with a value in the adjoint."""
         if variable in self.direct or variable.value is not None:
             return variable
         if when == "after" and variable not in self.function.writes:
@@ -183,7 +184,7 @@ def call_backwards(back: Backward, body: Body, number: int, step: CallStep) -> N
 
 
 def _begin(back: Backward, frame: Frame, pattern: frozenset[Variable], varied: Sequence[Variable]) -> ElementSet:
-    """See that the cotangents of what a function touches are there as at all other calls; which are there."""
+    """Check that the cotangents of a function's variables are there as at all other calls; which are there."""
     function, within = frame.function, ElementSet.of_variables(pattern)
     back.fill(within)
     after = back.flows.before(function.body, within)
@@ -235,7 +236,7 @@ def _adjoint(
 def _argument(
     back: Backward, body: Body, number: int, step: CallStep, frame: Frame, value: ForwardValue, needed: Elements
 ) -> Tensor:
-    """What a call gives its adjoint for a value."""
+    """The argument of a call for its adjoint for a value."""
     variable, when = value
     if when == "saved":
         held = frame.saved.held_by(variable)

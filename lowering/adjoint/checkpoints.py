@@ -1,9 +1,9 @@
-"""Checkpoints: loops whose state is kept after every so many turns, as loops of loops.
+"""Checkpoints: loops whose state is kept after every so many iterations, as loops of loops.
 
-In come steps. Out come the same with each `Repeat(n, body, recompute=k)` as a loop of about n / k turns, each of which
-is one loop of k turns: a unit that the backward pass runs again, from the state that it began with, before it goes
-back through it. What that makes is kept for k turns, and the state n / k times. A loop that keeps so many states at
-once stays one (`revolved.py`), and counts its turns by itself.
+In come steps. Out come the same with each `Repeat(n, body, recompute=k)` as a loop of about n / k iterations. Each of
+these is one loop of k iterations: a unit that the backward pass runs again, from the state that it began with, before
+it goes back through it. Its values are kept for k iterations, and the state n / k times. A loop that keeps so many
+states at once stays one (`revolved.py`), and counts its iterations by itself.
 
 Source: A. Griewank and A. Walther, Evaluating Derivatives (2008), chapter 12: multilevel checkpointing, of two levels.
 """
@@ -51,12 +51,12 @@ def with_checkpoints(
     varied: Set[Variable],
     functions: dict[FunctionBody, FunctionBody] | None = None,
 ) -> tuple[Step, ...]:
-    """Steps with loops of units in the place of loops that are kept every so many turns.
+    """Steps with loops of units in the place of loops that are kept every so many iterations.
 
     Args:
-        graph: where what counts turns is added.
+        graph: where the counters of iterations are added.
         steps: they, with calls.
-        varied: the variables that depend on what the gradient is by.
+        varied: the variables that depend on those that the gradient is with respect to.
         functions: those of the functions called that have been gone through, each once.
     """
     found: list[Step] = []
@@ -101,7 +101,7 @@ def _in_units(graph: Graph, step: RepeatStep, every: int | Revolve) -> list[Step
 
 
 def _is_large(step: WhileStep) -> bool:
-    """Whether the turns of a loop on a condition, which only give variables values, write much."""
+    """Whether the iterations of a loop on a condition, which only give variables values, write much."""
     most = step.max_iterations or 0
     return (
         most > 1
@@ -111,7 +111,7 @@ def _is_large(step: WhileStep) -> bool:
 
 
 def _in_stretches(graph: Graph, step: WhileStep) -> list[Step]:
-    """A loop on a condition as a loop of units, each so many turns of it: the first those that are left over."""
+    """A loop on a condition as a loop of units, each so many iterations of it: the first those that remain."""
     assert step.max_iterations is not None
     most = math.isqrt(step.max_iterations)
     several = -(-step.max_iterations // most)
@@ -130,7 +130,9 @@ def _in_stretches(graph: Graph, step: WhileStep) -> list[Step]:
 
 
 def _counted(graph: Graph, index: Variable) -> tuple[list[Step], tuple[Step, ...]]:
-    """What has to run before a loop, and at the beginning of each turn, so that a variable counts the turns from 0."""
+    """The steps before a loop, and at the beginning of each iteration, by which a variable counts the iterations from
+    0.
+    """
     turn = whole_view(index)
     before = graph.copied_constant(np.asarray(-1).astype(index.dtype), turn)
     count, _ = new_vertices(graph, "saved/next turn", one_more, turn=turn)

@@ -1,9 +1,9 @@
 """Contributions: all that a step gives to cotangents, each in the form that suits it.
 
 In come contributions, and which elements have a cotangent. Out come sums (`sums.py`, `shifted.py`), and which elements
-have one then. What a dimension of the contributions does not tell apart is reduced first. Those whose places are affine
-are collected, variable by variable, and summed together as far as that costs less; one that nobody else touches is
-copied, or added. Any other is listed by the elements that receive it.
+have one then. A dimension along which contributions are the same is reduced first. Those whose places are affine are
+collected, variable by variable, and summed together as far as that costs less; one that nobody else touches is copied,
+or added. Any other is listed by the elements that receive it.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class Contributions:
     def linear(
         self, flow: FamilyFlow, present: ElementSet, received: ElementSet, kept: ElementSet
     ) -> tuple[FamilyFlow, list[Contribution]]:
-        """What a family contributes that depends on nothing but cotangents, and what is left of it.
+        """The contributions of a family that depend on nothing but cotangents, and the rest of it.
 
         It is summed over cotangents where that reads no more than to hold it would read and write.
 
         Args:
-            flow: what the backward pass makes of the family.
+            flow: the adjoint of the family.
             present: the elements that have a cotangent.
             received: the elements to which the families of the compute set contribute.
             kept: the elements whose cotangents are still to be read.
@@ -86,18 +86,20 @@ class Contributions:
         kept: ElementSet,
         is_worth: Callable[[AdjointFields], bool],
     ) -> list[Contribution]:
-        """What a family contributes through fields of one element, as sums at shifted places can make it.
+        """The contributions of a family through fields of one element, as sums at shifted places can make them.
 
-        Arguments as of `linear`, and whether one is worth it, by the fields of what makes it.
+        Arguments as of `linear`, and whether one is worth it, by the fields of the adjoint.
 
         Returns:
-            Contributions. What they are given of the forward pass is where the forward pass has it.
+            Contributions. Their values of the forward pass are where the forward pass has them.
         """
         family, adjoint, found = flow.family, flow.adjoint, list[Contribution]()
 
         @functools.cache
         def view(name: str, is_slope: bool) -> Tensor | None:
-            """What is read of a field or of its cotangents, over all vertices; one object, which is padded once."""
+            """The elements read of a field or of its cotangents, over all vertices; one object, which is
+            padded once.
+            """
             tensor = family.by_name[name].tensor
             if tensor is None or tensor.rows is not None:
                 return None

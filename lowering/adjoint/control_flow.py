@@ -1,4 +1,4 @@
-"""Control flow: what goes back through loops and choices, whose bodies are gone back through in turn."""
+"""Control flow: the adjoints of loops and branches, whose bodies are gone back through one by one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def go_back_through_repeat(back: Backward, body: Body, number: int, step: Repeat
 
 
 def go_back_through_while(back: Backward, body: Body, number: int, step: WhileStep) -> None:
-    """Go back through a loop on a condition, as many turns as ran."""
+    """Go back through a loop on a condition, as many iterations as ran."""
     back.later = back.later | back.written(step)
     most = step.max_iterations or 0
     condition, inner = _bodies(back, body, number, Loop(back.graph, step, most + 1))

@@ -1,8 +1,9 @@
 """Counters: values of the forward pass that are made of the counters of loops alone, made again in the backward pass.
 
-Which turn it is, the backward pass knows: it goes through the same turns. So neither the variable in which a `Repeat`
-counts is saved, nor what one vertex made of such variables, as the place of a row in a scan that goes backwards. Rows
-that are taken or put at such places are known to be one a turn, in the backward pass as in the forward pass.
+The backward pass knows which iteration it is: it goes through the same iterations. So the variable in which a `Repeat`
+counts is not saved, nor is the value that one vertex made of such variables, as the place of a row in a scan that goes
+backwards. Rows that are taken or put at such places are known to be one an iteration, in the backward pass as in the
+forward pass.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ SMALL = 64
 
 
 class Counters:
-    """What the backward pass has of the counters of loops.
+    """The counters of loops in the backward pass.
 
     Attributes:
         graph: where it is made.
-        found: what holds a value that is made before a step of a body; None where it is of something else, too.
+        found: the variable with a value that is made before a step of a body; None where it is of something else, too.
     """
 
     def __init__(self, graph: Graph):
@@ -39,7 +40,7 @@ class Counters:
         self.found: dict[tuple[Body, int, Variable], Variable | None] = {}
 
     def value(self, body: Body, number: int, variable: Variable) -> Variable | None:
-        """What holds a value that the step before a place of a body made, or that a body begins with.
+        """The variable with a value that the step before a place of a body made, or that a body begins with.
 
         None where it is not made of counters alone, or the forward pass runs again before it is read.
         """
@@ -50,7 +51,7 @@ class Counters:
         return self.found[key]
 
     def _counted(self, body: Body, variable: Variable) -> Variable | None:
-        """What a variable that counts the turns of a loop is in the backward pass; None where it does not count."""
+        """The counter of a loop's iterations in the backward pass; None where it does not count."""
         loop = body.loop
         if loop is None or not isinstance(loop.step, RepeatStep) or loop.step.index is not variable:
             return None
@@ -65,7 +66,7 @@ class Counters:
         return variable_of(held)
 
     def _of(self, body: Body, number: int, variable: Variable) -> Variable | None:
-        """What one vertex made of counters."""
+        """The value that one vertex made of counters."""
         family = _maker(body, number, variable)
         if family is None:
             return None

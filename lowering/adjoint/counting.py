@@ -1,4 +1,4 @@
-"""Counting: codelets that count the turns of loops, forwards and backwards."""
+"""Counting: codelets that count the iterations of loops, forwards and backwards."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from codelet.tracing.codelets import codelet
 
 @codelet
 def one_more(turn):
-    """One turn more."""
+    """One iteration more."""
     return {"turn": turn + 1}
 
 
 @codelet
 def from_the_end(turn, *, turns):
-    """The place of a turn, of so many, where they are gone through backwards."""
+    """The place of an iteration, of so many, where they are gone through backwards."""
     return turns - 1 - turn
 
 
 @codelet
 def counted_from(turn, *, first, dtype):
-    """The number of a turn where the first has another than zero, or numbers are of another dtype."""
+    """The number of an iteration where the first has another than zero, or numbers are of another dtype."""
     return (turn + first).astype(dtype)
 
 
 @codelet
 def one_less(turn):
-    """One turn less."""
+    """One iteration less."""
     return {"turn": turn - 1}
 
 
 @codelet
 def is_left(turn):
-    """Whether a turn is left."""
+    """Whether an iteration is left."""
     return turn > 0
 
 
 @codelet
 def goes_on(predicate, turn, *, until, turns):
-    """Whether a loop goes on, and so many turns are not over."""
+    """Whether a loop goes on, and so many iterations are not over."""
     return ((predicate != 0) != until) & (turn < turns)
 
 
@@ -52,5 +52,5 @@ def next_move(table, move):
 
 @codelet
 def place_of(outer, inner, *, turns):
-    """The place of a turn among those of all turns of the loop around it."""
+    """The place of an iteration among those of all iterations of the loop around it."""
     return outer * turns + inner

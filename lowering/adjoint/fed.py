@@ -1,8 +1,9 @@
-"""Fed loops: what a loop that runs again takes of input streams is taken before it, so that every run finds the same.
+"""Fed loops: a loop that runs again takes its values of input streams before it, so that every run finds the same.
 
-In comes a loop whose turns the backward pass runs again, with copies from input streams in it. Out come steps that take
-all values of each stream which the loop will copy, in their order, and the loop with copies from there, which counts
-them: what it has counted is a part of its state.
+In comes a loop whose iterations the backward pass runs again, with copies from input streams in it. Out come steps that
+take all values of each stream which the loop will copy, in their order, and the loop with copies from there, which
+counts
+them: its counters are a part of its state.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def has_streams(function: FunctionBody) -> bool:
 
 
 def calls_of_kept_loops(plan: Plan) -> Callable[[CallStep], bool]:
-    """Whether a call is of a function with streams that a loop calls whose turns run again."""
+    """Whether a call is of a function with streams that a loop calls whose iterations run again."""
     kept = [step for step in all_steps(plan.steps) if isinstance(step, RepeatStep) and step.recompute is not None]
     called = {step.function for loop in kept for step in all_steps(loop.body) if isinstance(step, CallStep)}
     fed = {function for function in called if has_streams(function)}
@@ -71,7 +72,7 @@ def steps_of(graph: Graph, programs: Sequence[Program]) -> tuple[Step, ...]:
 
 
 def _replaced(graph: Graph, steps: Sequence[Step], fed: Mapping[Stream, _Fed]) -> tuple[Step, ...]:
-    """Steps that copy from what was taken, in the place of streams."""
+    """Steps that copy from the stored values, in the place of streams."""
     found: list[Step] = []
     for step in steps:
         if isinstance(step, StreamStep) and step.stream in fed:
@@ -84,10 +85,10 @@ def _replaced(graph: Graph, steps: Sequence[Step], fed: Mapping[Stream, _Fed]) -
 
 
 def fed_before(graph: Graph, loop: RepeatStep) -> tuple[tuple[Step, ...], RepeatStep]:
-    """What has to run before a loop, and the loop without copies from input streams.
+    """The steps before a loop, and the loop without copies from input streams.
 
     Args:
-        graph: where what is taken is kept.
+        graph: where the stored values are added.
         loop: none of the functions that it calls copies from streams.
     """
     counts = count_values([loop])

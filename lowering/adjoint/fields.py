@@ -1,4 +1,4 @@
-"""Fields: what the fields of a family are connected to when its adjoint runs, and the places that they read."""
+"""Fields: the tensors of a family's fields when its adjoint runs, and the places that they read."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def contributions_of(graph: Graph, name: str, family: Family, field: Field) -> t
 
 
 def held_over(graph: Graph, name: str, axes: Sequence[Axis], kind: FieldType) -> tuple[Tensor, Tensor]:
-    """A variable for what vertices over some axes write through a field of a type: all of it, and as they write it."""
+    """A variable for the results of vertices over some axes through a field of a type: all of it, and as
+    they write it.
+    """
     shape = (*(axis.extent for axis in axes), *kind.shape)
     made, strides = new_tensor(graph, name, shape, kind.dtype), row_major_strides(shape)
     index = Index(0, kind.shape, strides[len(axes) :], tuple(zip(axes, strides, strict=False)))

@@ -1,9 +1,9 @@
-"""Flows: which cotangents there are at a place of the backward pass, and what a step makes of them.
+"""Flows: which cotangents there are at a place of the backward pass, and how a step changes them.
 
-In come a plan and the variables whose values depend on what is differentiated by. Of each step out comes which elements
-have a cotangent before it, given those that have one behind it: what is written loses its own, what is read gains one.
-What has none has a cotangent of zero, which nobody needs to hold. Loops go to a fixed point, branches meet in all that
-any of them leaves.
+In come a plan and the variables whose values depend on those differentiated with respect to. Of each step out comes
+which elements have a cotangent before it, given those that have one behind it: a written variable loses its cotangent,
+a read one gains one. A variable without one has a cotangent of zero, and no memory is allocated for it. Loops go to a
+fixed point, branches meet in all that any of them leaves.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def families_of(step: ExecuteStep | CallStep) -> tuple[Family, ...]:
 
 
 def _moves(step: Step) -> Iterator[tuple[set[Variable], set[Variable]]]:
-    """The variables from which a step takes values, and those to which it brings what varies smoothly with these."""
+    """The variables from which a step takes values, and those whose new values vary smoothly with these."""
     if isinstance(step, CopyStep):
         yield set(source_variables(step.source.source)), set(source_variables(step.destination.source))
     for family in families_of(step) if isinstance(step, (ExecuteStep, CallStep)) else ():
@@ -76,7 +76,7 @@ def _moves(step: Step) -> Iterator[tuple[set[Variable], set[Variable]]]:
 
 
 def moves_of(plan: Plan) -> list[tuple[set[Variable], set[Variable]]]:
-    """For every move of values: the variables from which they are taken, and those to which what is made of them goes.
+    """For every move of values: the variables from which they are taken, and those that receive the results.
 
     Args:
         plan: without calls but of functions with derivatives.
@@ -108,11 +108,11 @@ def varied_variables(plan: Plan, wrt: Collection[Variable]) -> frozenset[Variabl
 
 @dataclass(frozen=True, eq=False)
 class FamilyFlow:
-    """What the backward pass makes of a family.
+    """The adjoint of a family.
 
     Attributes:
         family: the family.
-        adjoint: what its vertices run backwards; None where no cotangent goes through it.
+        adjoint: the adjoint of its codelet; None where no cotangent goes through it.
         written: all elements that it writes.
         received: the elements that it reads, and gives contributions to, by field.
     """
@@ -133,7 +133,7 @@ class FamilyFlow:
         return (received & present).is_empty or (received & self.written).is_empty
 
     def of(self, names: Collection[str]) -> FamilyFlow:
-        """What is left of it where only some fields' contributions are still to be made."""
+        """The rest of it where only some fields' contributions are still to be made."""
         assert self.adjoint is not None
         of, lengths = [*self.adjoint.fields.cotangents], self.family.lengths
         left = adjoint_of(self.family.codelet, names, of, lengths) if names else None
@@ -145,7 +145,7 @@ class Flows:
 
     Attributes:
         plan: of the forward pass, without calls.
-        varied: the variables whose values depend on what is differentiated by: no others have cotangents.
+        varied: the variables whose values depend on those differentiated with respect to: no others have cotangents.
         composed: convolutions that stand for the families of compute sets which add up their partial sums.
     """
 
@@ -180,7 +180,7 @@ class Flows:
         return self.elements(field.tensor, family)
 
     def of_family(self, family: Family, present: ElementSet) -> FamilyFlow:
-        """What the backward pass makes of a family where some elements have cotangents."""
+        """The adjoint of a family where some elements have cotangents."""
         written, of = ElementSet(), []
         for field in family.fields:
             if field.is_written and family.num_vertices:
@@ -247,7 +247,7 @@ class Flows:
         return (present - written) | self.elements(source)
 
     def around(self, step: RepeatStep | WhileStep, present: ElementSet) -> ElementSet:
-        """The elements that have cotangents wherever a turn of a loop begins or ends, given those behind it."""
+        """The elements that have cotangents wherever an iteration of a loop begins or ends, given those behind it."""
         turn = step.body if isinstance(step, RepeatStep) else (*step.condition, *step.body)
         while True:
             more = present | self.before(turn, present)

@@ -1,4 +1,4 @@
-"""Forward: the program of the forward pass, which also saves what the backward pass reads of it."""
+"""Forward: the program of the forward pass, which also saves the residuals of the backward pass."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from lowering.plan.walk import bodies
 
 
 def forward_program(plan: Plan, body: Body, *, is_again: bool = False) -> Program:
-    """The program of a body of the forward pass, with what it saves; of one that runs again what it saves then.
+    """The program of a body of the forward pass, with the values it saves; of one that runs again the values it saves
+    then.
 
-    What runs again prints nothing, and sends nothing to streams.
+    A step that runs again prints nothing, and sends nothing to streams.
     """
     found: list[Program] = []
     is_again = is_again or body.is_again

@@ -1,18 +1,18 @@
-"""Gathered: what inner products contribute to an element that many of them read, as one vertex for each element.
+"""Gathered: the contributions of inner products to an element that many of them read, as one vertex for each element.
 
 In comes a family whose codelet is the inner product of two fields, and one of these. Its contribution to an element is
-the cotangent of the product times an element of the other field, so that what all vertices contribute is an inner
-product again: of the cotangents of those that read the element, and of what they multiplied it with. Who reads it says
-the inverse of the access map, dimension by dimension of what is read:
+the cotangent of the product times an element of the other field. So the sum of all is an inner product again: of the
+cotangents of those that read the element, and of its factors. Who reads it says the inverse of the access map,
+dimension by dimension of the source:
 
 - axes that the field does not depend on are summed over: of a weight that all images share, it is a dot over images;
 - a dimension along which keys lie apart is one where each element has one reader;
 - where windows overlap, `s*p + k`, element `s*q + r` is read at `p = q - m` as `k = r + s*m`: a window over cotangents
   among zeros, with every s-th element of the other field, backwards; a family for each phase `r`.
 
-Nothing is held for a contribution, of which there are as many as products; and what comes out lowers to products of
-matrices and convolutions, as the forward pass does. It is done wherever it can be, since it reads what contributions
-would be made of, and neither writes these nor reads them again.
+No memory is used for a contribution, of which there are as many as products; and the result lowers to products of
+matrices and convolutions, as the forward pass does. It is done wherever it can be, since it reads the operands of
+contributions, and neither writes these nor reads them again.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from lowering.plan.elements import Elements
 
 @codelet
 def product_of(left, right, *, precision):
-    """The inner product of cotangents and of what the vertices multiplied with an element."""
+    """The inner product of cotangents and of the factors of an element."""
     every = tuple(range(left.ndim))
     return lax.dot_general(left, right, ((every, every), ((), ())), precision=precision)
 
 
 class WindowKeys(NamedTuple):
-    """What runs along a dimension where windows overlap.
+    """The axis along a dimension where windows overlap.
 
     Attributes:
         axis: by which they move.
@@ -66,14 +66,14 @@ ELEMENT, TAP = 0, 1
 
 @dataclass(frozen=True, eq=False)
 class Gathering:
-    """How what a family contributes to the elements of a field is gathered.
+    """How the contributions of a family to the elements of a field are gathered.
 
     Attributes:
         product: the codelet.
         axes: of the family.
-        field: the field, and `other` the one that it is multiplied with, `out` what is written.
+        field: the field, and `other` the one that it is multiplied with, `out` the result.
         access: the field's.
-        windows: along dimensions of the access where windows overlap, by what they move.
+        windows: along dimensions of the access where windows overlap, by their step.
     """
 
     product: ReducedMap
@@ -107,7 +107,7 @@ def _windows(access: Access, apart: set[Key]) -> dict[int, WindowKeys] | None:
 
 
 def as_gathering(family: Family, name: str) -> Gathering | None:
-    """How what a family contributes through a field is gathered; None where it cannot be."""
+    """How the contributions of a family through a field are gathered; None where it cannot be."""
     connected = [own for own in family.fields if own.tensor is not None]
     if len(connected) != 3 or any(own.tensor.rows is not None for own in connected):  # type: ignore[union-attr]
         return None
@@ -148,7 +148,7 @@ class SumView(NamedTuple):
 
 
 def _parts(shape: tuple[int, ...], finer: tuple[int, ...]) -> list[tuple[int, ...]] | None:
-    """What each dimension of a shape is split into in a finer one; None where that is no finer one.
+    """The parts of each dimension of a shape in a finer one; None where that is no finer one.
 
     >>> _parts((6, 1, 4), (2, 3, 1, 4)), _parts((6, 4), (24,))
     ([(2, 3), (1,), (4,)], None)
@@ -223,7 +223,7 @@ def targets_of(found: Gathering, source: Source, cotangents: Mapping[Variable, T
 
     Args:
         found: how they are gathered.
-        source: what the field views.
+        source: the source of the field's view.
         cotangents: the cotangents of each variable that has any.
     """
     access = found.access
@@ -248,7 +248,7 @@ def targets_of(found: Gathering, source: Source, cotangents: Mapping[Variable, T
 
 
 class Gathered(NamedTuple):
-    """Vertices that gather: the cotangents that they read, what these are multiplied with, and where the sum goes."""
+    """Vertices that gather: the cotangents that they read, their factors, and where the sum goes."""
 
     left: Tensor
     right: Tensor

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 from codelet.deprecated import old_order
-from codelet.display import as_block
+from codelet.display import as_block, in_one_line
 from codelet.errors import ForeignGraphError, ProgramError, at_line, user_line
 from codelet.graphs.graph import Graph
 from codelet.programs.copies import Copy, Stream
@@ -53,7 +53,7 @@ from lowering.plan.dataflow import flow
 from lowering.plan.elements import ElementSet
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Gradient:
     """The gradient of a tensor, as tensors and programs of its graph. Made by `cl.gradient`.
 
@@ -113,6 +113,9 @@ class Gradient:
 
     def __iter__(self) -> Iterator[Tensor]:
         return iter(self.tensors.values())
+
+    def __repr__(self) -> str:
+        return in_one_line(self)
 
     def __str__(self) -> str:
         rows = [f"gradient of {self.of}"]

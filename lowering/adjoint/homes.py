@@ -1,9 +1,9 @@
 """Homes: where the elements live that a backward pass adds to a graph whose elements are mapped to tiles by hand.
 
-In come the new variables, and which of them stand for another: cotangents, and what is saved, live where that does. The
-rest follows the programs, step by step: what a vertex is the first to touch lives with the vertex, which is on the tile
-that it was given, or where the first element is that it writes, or else the last that it reads, its cotangent; what is
-copied lives where it comes from, or where it goes; a constant where it is first needed.
+In come the new variables, and which of them stand for another: cotangents, and saved values, live where that does. The
+rest follows the programs, step by step. Elements that a vertex is the first to touch live with the vertex. It is on its
+given tile, or where its first written element is, or else its last read one, its cotangent; a copied value lives at its
+source, or at its destination; a constant where it is first needed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _keep_first(tiles: np.ndarray, places: np.ndarray, given: np.ndarray) -> Non
 
 
 def _settle(family: Family, tiles: np.ndarray) -> None:
-    """Put what the vertices of a family are the first to touch on their tiles."""
+    """Put elements that the vertices of a family are the first to touch on their tiles."""
     fields = [own for own in family.fields if own.tensor is not None]
     fields = [own for own in fields if own.is_written] + [own for own in reversed(fields) if not own.is_written]
     touched = [_touched(family, own.tensor) for own in fields if own.tensor is not None]
@@ -79,9 +79,9 @@ def map_to_tiles(graph: Graph, new: Iterable[Variable], like: Mapping[Variable, 
 
     Args:
         graph: of the variables.
-        new: the variables; what of them the program never names lives on the first tile.
+        new: the variables; those that the program never names live on the first tile.
         like: which of them live where another does, row by row where there are several of its shape.
-        program: what names them.
+        program: the program that names them.
     """
     if not graph.has_tile_mapping:
         return

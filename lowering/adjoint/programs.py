@@ -1,4 +1,4 @@
-"""Programs of steps: what was collected as steps, as programs again."""
+"""Programs of steps: collected steps, as programs again."""
 
 from __future__ import annotations
 
@@ -125,9 +125,10 @@ def has_derivative(step: CallStep) -> bool:
 def without_calls_or_idle_copies(plan: Plan, steps: Sequence[Step]) -> tuple[Step, ...]:
     """Steps with calls as copies and bodies, but without copies to and from parameters that nothing reads.
 
-    On the machine these are harmless; in a program they would read what may have no value yet. The steps' own copies
-    stay: they run wherever the steps do, and then what they read has to be there. So do calls of functions with
-    derivatives of their own.
+    On the machine these are harmless; in a program they would read elements that may have no value yet. The copies of
+    the steps themselves
+    stay: they run wherever the steps do, and then their operands have to be there. So do calls of functions with custom
+    derivatives.
     """
     return _without_idle(without_calls(replace(plan, steps=tuple(steps)), has_derivative).steps, {*all_steps(steps)})
 
@@ -142,7 +143,7 @@ def _without(steps: Sequence[Step], gone: Collection[Step]) -> tuple[Step, ...]:
 def with_open_calls(plan: Plan, keep: Callable[[CallStep], bool]) -> Plan:
     """A plan with calls, but those kept, as copies and bodies, without copies to and from parameters in vain.
 
-    What reads a parameter, or overwrites it, may be part of a function whose call is kept.
+    A step that reads a parameter, or overwrites it, may be part of a function whose call is kept.
     """
     opened = without_calls(plan, keep)
     alone = without_calls(opened, has_derivative).steps

@@ -176,8 +176,8 @@ def _scope(patterns: Collection[str], step: Step) -> str | None:
 def runs_again(policy: Recompute | None, function: FunctionBody) -> bool:
     """True if a function that is called repeatedly is recomputed before its backward pass.
 
-    All policies do so, except those that name scopes other than its own. For a number of bytes it does not, nor does a
-    function that copies from streams or to them.
+    All policies do so, except those that name other scopes. For a number of bytes it does not, nor does a function that
+    copies from streams or to them.
     """
     if policy is None or policy.kind == "bytes" or has_streams(function):
         return False

@@ -1,9 +1,10 @@
-"""Revolved: loops whose turns run again by the binomial schedule (`lowering/plan/revolve.py`), in the graph.
+"""Revolved: loops whose iterations run again by the binomial schedule (`lowering/plan/revolve.py`), in the graph.
 
 In comes a loop that keeps so many states at once. Out come the loop of the forward pass, which keeps states in rows of
-snapshots on its way, a step for each; and the backward pass: one loop over the turns, last to first. What it does next
-stands in a table: from which snapshot to go on, how many turns, and whether to keep that state or to go back through
-the turn that begins there. A loop that is part of another step keeps none on its way: all of it runs again.
+snapshots on its way, a step for each; and the backward pass: one loop over the iterations, last to first. The next
+action stands in a table. It says from which snapshot to go on, how many iterations, and whether to keep that state or
+to go back through the iteration that begins there. A loop that is part of another step keeps none on its way: all of it
+runs again.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ if TYPE_CHECKING:
 
 
 class _Snapshots:
-    """Rows of states: of variables, those elements that a turn reads.
+    """Rows of states: of variables, those elements that an iteration reads.
 
     Attributes:
-        begin: what has to run before any is kept.
+        begin: the steps before any is kept.
     """
 
     def __init__(self, graph: Graph, state: Sequence[tuple[Variable, Elements]], count: int):
@@ -57,7 +58,7 @@ class _Snapshots:
             self._held.append((variable, elements, row, stack))
 
     def _rows(self) -> list[Program]:
-        """See that what is kept whole is there."""
+        """Check that the variables that are kept whole are there."""
         copies = ((parts(whole_view(v), row, own), own) for v, own, row, _ in self._held)
         return [Copy(a, b) for pairs, own in copies if not own.is_all for a, b in pairs]
 
@@ -141,15 +142,15 @@ def _forwards(plan: Schedule, turn: Program, snapshots: _Snapshots) -> list[Prog
 def _backwards(
     graph: Graph, plan: Schedule, moves: np.ndarray, turn: Program, snapshots: _Snapshots, again: Sequence[Program]
 ) -> list[Program]:
-    """Go back through the turns, as the moves say.
+    """Go back through the iterations, as the moves say.
 
     Args:
         graph: of the programs.
         plan: the schedule.
         moves: (4, moves): the columns of the schedule.
-        turn: runs a turn.
+        turn: runs an iteration.
         snapshots: where states are kept.
-        again: runs a turn again and goes back through it.
+        again: runs an iteration again and goes back through it.
     """
     sources, _, aheads, targets = moves
     ended = np.concatenate([np.stack([sources, aheads, targets]), [[0], [0], [-1]]], axis=1)

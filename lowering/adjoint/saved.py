@@ -1,8 +1,9 @@
-"""Saved values: what the backward pass reads of the forward pass that is overwritten before it runs.
+"""Saved values: residuals of the forward pass that are overwritten before the backward pass reads them.
 
-A value is that of a variable at a place of the program: as the last step that wrote it left it. What nothing writes any
-more is read where it is, unless only one branch of a choice has made it. Of any other a copy is taken as soon as it is
-made; in loops one for each turn, in a row of an array, which the same turn of the backward loop takes out again.
+A value is that of a variable at a place of the program: as the last step that wrote it left it. A variable that nothing
+writes any more is read where it is, unless only one branch has made it. Of any other a copy is taken as soon as it is
+made; in loops one for each iteration, in a row of an array, which the same iteration of the backward loop takes out
+again.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Loop:
     Attributes:
         step: the loop.
         turns: how often its parts run at most.
-        is_counted: whether anybody has asked which turn it is.
+        is_counted: whether anybody has asked for the number of the iteration.
     """
 
     def __init__(self, graph: Graph, step: RepeatStep | WhileStep, turns: int):
@@ -46,13 +47,13 @@ class Loop:
 
     @functools.cached_property
     def turn(self) -> Tensor:
-        """Which turn it is, in the forward pass."""
+        """The number of the iteration, in the forward pass."""
         self.is_counted = True
         return new_tensor(self.graph, "turn", (), "int32")
 
     @functools.cached_property
     def back(self) -> Tensor:
-        """Which turn it is that the backward pass goes back through."""
+        """The number of the iteration that the backward pass goes back through."""
         self.is_counted = True
         return new_tensor(self.graph, "back", (), "int32")
 
@@ -66,7 +67,7 @@ class Called(Protocol):
         ...
 
     def forward(self, plan: Plan) -> Function:
-        """What the forward pass calls."""
+        """The functions that the forward pass calls."""
         ...
 
 
@@ -78,15 +79,15 @@ class Body:
         steps: they.
         around: the body that the step is in that this one is of, and the place of that step; None outside of all.
         loop: the loop whose part it is; None for a branch.
-        is_again: whether it runs again before the backward pass goes back through it, so that what is made in it is
-            saved there, and for one time.
-        before: what else runs before each step, by its place, and at the end.
-        prelude: what runs where the backward pass begins to go back through it.
-        forward: the place of a turn among all turns of all loops around, in the forward pass.
+        is_again: whether it runs again before the backward pass goes back through it, so that its values are saved
+            there, and for one time.
+        before: further steps before each step, by its place, and at the end.
+        prelude: the steps where the backward pass begins to go back through it.
+        forward: the place of an iteration among all iterations of all loops around, in the forward pass.
         backward: likewise in the backward pass.
         children: the bodies of its steps, by their places, of those steps that the backward pass goes through.
         calls: the functions that its steps call, by their places, likewise.
-        instead: what the forward pass runs in the place of steps.
+        instead: the steps that the forward pass runs in the place of others.
     """
 
     steps: tuple[Step, ...]
@@ -103,7 +104,7 @@ class Body:
 
     @property
     def loops(self) -> tuple[Loop, ...]:
-        """Those around it, the outermost first, as far as what is made in it is saved turn by turn."""
+        """Those around it, the outermost first, as far as its values are saved iteration by iteration."""
         if self.is_again:
             return ()
         outer = () if self.around is None else self.around[0].loops
@@ -116,7 +117,7 @@ class Body:
 
     @property
     def scope(self) -> str:
-        """The scope of what saves values that are made in it: they are the forward pass's, unless it runs again."""
+        """The scope of copies of its values: they are the forward pass's, unless it runs again."""
         if self.is_again:
             return "again"
         return SAVED if self.around is None else self.around[0].scope
@@ -164,8 +165,8 @@ class _SavedValue:
         body: where it is made.
         number: before which step there.
         needed: which of its elements are read.
-        held: what holds it in the backward pass.
-        stack: what holds those of all turns, where it is made in loops.
+        held: the variable with it in the backward pass.
+        stack: the variable with those of all iterations, where it is made in loops.
         of: the value of a function's forward pass that it is, as a call left it; None for that of a step.
     """
 
@@ -184,20 +185,21 @@ class _SavedValue:
 
     @property
     def elements(self) -> Elements:
-        """The elements that are saved: what any backward pass needs of them, which is known when all are made."""
+        """The elements that are saved: those that any backward pass needs, which is known when all are made."""
         return self.needed if self.of is None else self.of.elements if self.of.stack is None else self.needed
 
 
 class Saved:
-    """What is saved of a forward pass; asked for by the backward pass, while that is made.
+    """The saved values of a forward pass; asked for by the backward pass, while that is made.
 
     Attributes:
         graph: where.
         certain: the elements that have a value after the forward pass, whatever it has chosen.
-        values: what is saved: by the body where it is made, before which step there, and of which variable.
+        values: the saved values: by the body where each is made, before which step there, and of which variable.
         settled: those of them of which it is noted where they are saved.
-        given: what holds a variable of the forward pass in the backward pass; that itself, unless a call gives it.
-        counters: what is made again of the counters of loops, rather than saved.
+        given: the variable with the value of a variable of the forward pass in the backward pass; that itself, unless a
+            call gives it.
+        counters: the counters of loops, which are recomputed rather than saved.
     """
 
     def __init__(self, graph: Graph, certain: ElementSet, given: Callable[[Variable], Variable] = lambda own: own):
@@ -207,7 +209,7 @@ class Saved:
         self.counters = Counters(graph)
 
     def value(self, body: Body, number: int, variable: Variable, needed: Elements, later: ElementSet) -> Variable:
-        """What holds the value of a variable before a step, when the backward pass reads it.
+        """The variable with the value of a variable before a step, when the backward pass reads it.
 
         Args:
             body: the body that the step is in.
@@ -226,7 +228,7 @@ class Saved:
     def copy_of(
         self, body: Body, number: int, variable: Variable, needed: Elements, of: _SavedValue | None = None
     ) -> Variable:
-        """What holds a copy of a variable's value, taken right before a step.
+        """The variable with a copy of a variable's value, taken right before a step.
 
         Args:
             body: the body that the step is in.
@@ -256,7 +258,7 @@ class Saved:
         return found | {variable_of(own.stack): own.variable for own in self.values.values() if own.stack is not None}
 
     def count_of(self, body: Body, number: int, loop: Loop) -> Tensor:
-        """How many turns a loop on a condition has had, in the backward pass.
+        """How many iterations a loop on a condition has had, in the backward pass.
 
         Args:
             body: the body that the loop is in.
@@ -288,7 +290,7 @@ class Saved:
         return _SavedValue(variable, body, number, needed, variable_of(row), stack, of)
 
     def _places(self, body: Body) -> tuple[Tensor, Tensor]:
-        """The place of a turn among those of all loops around a body, forward and backward."""
+        """The place of an iteration among those of all loops around a body, forward and backward."""
         if body.forward is None or body.backward is None:
             outer = None if body.around is None else body.around[0]
             if body.loop is None or outer is None or not outer.loops:
@@ -309,7 +311,7 @@ class Saved:
         return made
 
     def settle(self, body: Body) -> list[Program]:
-        """Note in a body, and in those within it, what saves values there; what has to run before all of it."""
+        """Note in a body, and in those within it, the steps that save values there; the steps before all of it."""
         found: list[Program] = []
         for number in sorted({number for own, number, _ in self.values if own is body}):
             for key, value in self.values.items():

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def begin(back: Backward, of: Tensor, cotangent: object) -> None:
-    """Begin with the cotangent of what is differentiated: a tensor, or numbers."""
+    """Begin with the cotangent of the differentiated tensor: a tensor, or numbers."""
     if isinstance(cotangent, (int, np.ndarray)) and _is_made_once(back, of):
         numbers = np.broadcast_to(np.asarray(cotangent, of.dtype), of.shape)
         made = back.graph.add_constant(back.graph.free_name(of.source.name), numbers)  # type: ignore[union-attr]

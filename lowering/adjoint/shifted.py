@@ -1,18 +1,17 @@
-"""Shifted sums: what the vertices of a compute set contribute to a variable at shifted places, as sums of all of it.
+"""Shifted sums: the contributions of a compute set's vertices to a variable at shifted places, as sums of all of it.
 
 In come contributions whose places are affine, and where their sums go. Along each dimension of that a contribution is
-given at `start + step*p + by*k`: `p` runs along an axis of the vertices or a dimension of the field, and `k`, if there
-is one, along another, where windows overlap. Out come vertices that read each at its inverse place: the line is solved
-for `p`, and its phases (`phases` of `views/line.py`) say which `p` and `k` element `step*q + r` has, through a
-diagonal view of contributions among zeros. Neighbouring phases at which every contribution
-goes on with its next `k` are one run, which is an axis of the sums, or a dimension of their blocks. So a stencil is one
-family of sums, and windows of any stride are one for each number of windows that an element lies in; no access has a
-table.
+given at `start + step*p + by*k`. `p` runs along an axis of the vertices or a dimension of the field, and `k`, if there
+is one, along another, where windows overlap. Out come vertices that read each at its inverse place. The line is solved
+for `p`, and its phases (`phases` of `views/line.py`) say which `p` and `k` element `step*q + r` has, through a diagonal
+view of contributions among zeros. Neighbouring phases at which every contribution goes on with its next `k` are one
+run, which is an axis of the sums, or a dimension of their blocks. So a stencil is one family of sums, and windows of
+any stride are one for each number of windows that an element lies in; no access has a table.
 
-A contribution is a value that is held, or is made by the sum itself of few other elements: where it depends on nothing
-but cotangents, the gradient of a stencil with constant weights is a stencil over these, with the weights mirrored.
+A contribution is a stored value, or is made by the sum itself of few other elements. Where it depends on nothing but
+cotangents, the gradient of a stencil with constant weights is a stencil over these, with the weights mirrored.
 
-Contributions are summed together where that touches fewer elements than one after another: a sum reads all of its
+Contributions are summed together where that touches fewer elements than one after another. A sum reads all of its
 contributions, zeros too, at each element of the box around all of them, and writes it; one more sum for the same
 elements reads and writes these once more, and takes a step, which counts as one element for each worker of the machine.
 """
@@ -41,17 +40,17 @@ MOST_RUNS = 64
 
 @dataclass(frozen=True, eq=False)
 class Contribution:
-    """What is contributed to elements of a source.
+    """A contribution to elements of a source.
 
     Attributes:
-        step: the name of what gives it.
+        step: the name of its step.
         field: through which of its fields.
-        given: what it is made of, without symbols: dimensions as `places` has them, and then those of each field.
+        given: its operands, without symbols: dimensions as `places` has them, and then those of each field.
         places: the flat positions in the source that it is for.
-        source: what it is contributed to.
+        source: the source that it is for.
         elements: those of variables that it is for.
-        adjoint: what makes it of its one contribution, of fields of one element; None where `given` is one field,
-            the contribution itself.
+        adjoint: computes it of its one contribution, of fields of one element; None where `given` is one field, the
+            contribution itself.
     """
 
     step: str
@@ -64,12 +63,12 @@ class Contribution:
 
     @property
     def name(self) -> str:
-        """What sums of it alone are called."""
+        """The name of sums of it alone."""
         return f"{self.step}/{self.field}" if self.field else self.step
 
     @property
     def values(self) -> Tensor:
-        """The contribution, where it is held."""
+        """The contribution, where it is stored."""
         (held,) = self.given.values()
         return held
 
@@ -104,7 +103,7 @@ class ShiftedLine(NamedTuple):
     taps: int
 
     def phases(self, step: int, extent: int) -> list[Phase]:
-        """What there is of it at `step*q + phase` of an extent: `p` by `q` and `m`, and `k = tap + tap_step*m`."""
+        """Its part at `step*q + phase` of an extent: `p` by `q` and `m`, and `k = tap + tap_step*m`."""
         solved = Line.of(self.line.start, {**self.line.by, self.outer: step}).solved(self.outer, POSITION)
         assert not isinstance(solved, Refused)
         return phases(solved, POSITION, extent, self.inner, self.taps)
@@ -125,9 +124,9 @@ class Shifted:
     """A contribution to the elements of a view of a variable.
 
     Attributes:
-        contribution: what is contributed.
+        contribution: the contribution.
         variable: to which variable.
-        view: of what holds the sums.
+        view: of the sums.
         lines: how it runs along each dimension of the view.
     """
 
@@ -138,7 +137,7 @@ class Shifted:
 
     @property
     def target(self) -> tuple[object, ...]:
-        """What it has in common with others that are contributed to the same view."""
+        """Its common part with others that are contributed to the same view."""
         index = self.view.index
         tables = tuple((table.keys, table.scale, table.values.tobytes()) for table in index.tables)
         return self.variable, index.offset, index.shape, index.strides, tables
@@ -174,7 +173,7 @@ def _with_dimension(given: Contribution) -> Contribution:
 
 
 def located(given: Contribution, held: Mapping[Variable, Tensor]) -> list[Shifted] | None:
-    """A contribution by the dimensions of what it is for; None where it cannot be summed by shifts.
+    """A contribution by the dimensions of its source; None where it cannot be summed by shifts.
 
     Args:
         given: it; places that no two dimensions of it share.
@@ -230,7 +229,7 @@ class ShiftedBox(NamedTuple):
 
     Attributes:
         spans: the elements, dimension by dimension.
-        parts: the contributions that there are, with their own phases at the first of each run.
+        parts: the contributions that there are, with their phases at the first of each run.
     """
 
     spans: tuple[Span, ...]
@@ -252,7 +251,7 @@ class ShiftedBox(NamedTuple):
         return sum(math.prod(own.taps for own in phases) for _, phases in self.parts)
 
     def pairs(self, at: Sequence[Index]) -> list[tuple[Index, Index | None]]:
-        """What is given for each of `ranges`, dimension by dimension; None where there is one phase alone."""
+        """The values for each of `ranges`, dimension by dimension; None where there is one phase alone."""
         rest = iter(at)
         return [(next(rest), next(rest) if len(own.phases) > 1 else None) for own in self.spans]
 

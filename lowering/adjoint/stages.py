@@ -1,12 +1,13 @@
-"""Stages: what to keep of a forward pass and what to make again, in the fewest cycles for every number of bytes.
+"""Stages: which values of a forward pass to keep and which to recompute, in the fewest cycles for every number of
+bytes.
 
-In come the steps of a forward pass, and what each takes. They are cut into stages where little crosses from one to the
+In come the steps of a forward pass, and their costs. They are cut into stages where little crosses from one to the
 next. Out come, for a number of bytes, the events of the backward pass: which stages run again, and when.
 
-Of stages s to t, of which what crosses into s is there, either all that the backward pass reads of s is made and kept,
-and then those behind are done; or s to k run, of which is kept what crosses into k, those from k on are done, and then
-s to k, which begin anew. The cheaper is taken, for every number of bytes: as many stages deep as it takes. What runs
-the first time, from the first stage on to the last, is the forward pass itself, and costs nothing.
+Of stages s to t, let the values that cross into s be there. Either all residuals of s are made and kept, and then those
+behind are done; or s to k run, the values that cross into k are kept, those from k on are done, and then s to k, which
+begin anew. The cheaper is taken, for every number of bytes: as many stages deep as it takes. The first run, from the
+first stage on to the last, is the forward pass itself, and costs nothing.
 
 Source: O. Beaumont, L. Eyraud-Dubois, J. Herrmann, A. Joly and A. Shilova, Optimal Checkpointing for Heterogeneous
 Chains (2019); of equal stages that is the binomial schedule of A. Griewank and A. Walther, Algorithm 799 (2000).
@@ -63,12 +64,12 @@ def cut(chain: Chain, most: int = MOST) -> list[Segment]:
 
 
 class Stages:
-    """What stages keep and take, and the cheapest way through all of them for each number of bytes.
+    """The memory and cycles of stages, and the cheapest way through all of them for each number of bytes.
 
     Attributes:
         chain: the steps.
         segments: the stages.
-        makeable: the variables that can be made again, the others are kept.
+        makeable: the variables that can be recomputed, the others are kept.
         part: bytes are counted in parts of so many.
     """
 
@@ -93,17 +94,19 @@ class Stages:
 
     @cached_property
     def _kept(self) -> list[int]:
-        """Parts that a stage takes whose values are kept, what crosses into the next included."""
+        """Parts that a stage takes whose values are kept, those that cross into the next included."""
         count = len(self.segments)
         return [self._parts((self._read[s] | self._into[s + 1]) - self._into[s]) for s in range(count)]
 
     def _crossing(self, s: int, t: int) -> list[int]:
-        """Parts that what crosses into each of the stages behind one takes beside what crosses into that one."""
+        """Parts that the values crossing into each of the stages behind one take beside those crossing into
+        that one.
+        """
         return [self._parts(self._into[k] - self._into[s]) for k in range(s + 1, t + 1)]
 
     @cached_property
     def _again(self) -> tuple[np.ndarray, np.ndarray]:
-        """Cycles of what runs again for stages s to t, for each number of parts, and the choice: t + 1 to keep s."""
+        """Cycles of recomputation for stages s to t, for each number of parts, and the choice: t + 1 to keep s."""
         count = len(self.segments)
         costs = np.full((count + 1, count + 1, PARTS + 1), np.inf)
         choices = np.zeros((count, count, PARTS + 1), np.int16)
@@ -130,7 +133,7 @@ class Stages:
 
     @cached_property
     def _first(self) -> tuple[np.ndarray, np.ndarray]:
-        """Likewise for stages s to the last, where the forward pass itself is what runs them the first time."""
+        """Likewise for stages s to the last, which the forward pass itself runs the first time."""
         count, (again, _), sizes = len(self.segments), self._again, np.arange(PARTS + 1)
         costs, choices = np.full((count + 1, PARTS + 1), np.inf), np.zeros((count, PARTS + 1), np.int16)
         costs[count] = 0
@@ -151,7 +154,7 @@ class Stages:
         return [k for k in range(PARTS + 1) if np.isfinite(costs[k]) and (k == 0 or costs[k] < costs[k - 1])]
 
     def cycles(self, parts: int) -> float:
-        """Cycles of what runs again."""
+        """Cycles of recomputation."""
         return float(self._first[0][0, parts])
 
     def events(self, parts: int) -> list[Event]:

@@ -1,7 +1,7 @@
-"""Sum vertices: what they run that sum contributions at shifted places, and which elements each of them does.
+"""Sum vertices: the codelets that sum contributions at shifted places, and which elements each of them does.
 
 In come the sums of a view's elements (`shifted.py`) and how many vertices there are to be. Out come codelets and
-fields: a vertex for each block of elements, which reads of each contribution what it has for these, among zeros.
+fields: a vertex for each block of elements, which reads of each contribution the part for these, among zeros.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SumOfParts(Codelet):
     Attributes:
         parts: the contributions.
         block: how many dimensions the block has.
-        is_added: whether it is added to what the field `acc` holds, which is in-out.
+        is_added: whether it is added to the field `acc`, which is in-out.
     """
 
     def __init__(self, parts: tuple[SummedPart, ...], block: int, is_added: bool):
@@ -68,7 +68,7 @@ class SumOfParts(Codelet):
         super().__init__(run, NO_HINTS)
 
     def _made(self, part: SummedPart, fields: Sequence[Any]) -> Any:
-        """What a part adds to each element of the block."""
+        """The summand of a part for each element of the block."""
         if part.adjoint is None:
             (made,) = fields
         else:
@@ -159,7 +159,7 @@ def _read(
     block: DealtBlocks,
     before: Mapping[int, int],
 ) -> tuple[Tensor, int]:
-    """What a vertex reads of a contribution, and how many leading dimensions are summed over.
+    """The part of a contribution that a vertex reads, and how many leading dimensions are summed over.
 
     Args:
         part: the contribution.
@@ -193,7 +193,7 @@ def _read(
 
 
 class Summed(NamedTuple):
-    """Vertices that sum: what they run, and their fields."""
+    """Vertices that sum: their codelet, and their fields."""
 
     codelet: SumOfParts
     fields: dict[str, Tensor]
@@ -206,7 +206,7 @@ def summed(group: Sequence[ShiftedBox], view: Tensor, wanted: int, is_added: boo
         group: the sums.
         view: where they go.
         wanted: how many vertices there are at least, where there are as many elements.
-        is_added: whether to add to what is there.
+        is_added: whether to add to the old value.
     """
     widths: dict[int, dict[int, tuple[int, int]]] = {}
     for box in group:

@@ -1,9 +1,9 @@
-"""Sums: contributions to elements, put where nothing is yet, and added to what is there.
+"""Sums: contributions to elements, put where nothing is yet, and added to the old value.
 
 In come values and, for each of them, the element of a variable that it is a contribution to. Out come programs and
-vertices by which each element holds the sum of its contributions, added in one order always. What one vertex alone
-contributes to is copied, or added; where the access map drops dimensions, contributions are reduced over these; any
-other are listed by the element that receives them. Of inner products no contributions are made: `gathered.py`.
+vertices by which each element holds the sum of its contributions, added in one order always. A single contribution is
+copied, or added; where the access map drops dimensions, contributions are reduced over these; any other are listed by
+the element that receives them. Of inner products no contributions are made: `gathered.py`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Sums:
 
     Attributes:
         graph: the graph.
-        programs: what runs, in order; whoever asks for sums may add to it.
+        programs: the programs, in order; whoever asks for sums may add to it.
     """
 
     def __init__(self, graph: Graph):
@@ -119,7 +119,7 @@ class Sums:
         """Add contributions to elements of a variable.
 
         Args:
-            name: of what does it.
+            name: of the step.
             values: the contributions, without symbols.
             places: the flat position in the variable that each is a contribution to, of the same shape; all dimensions
                 tell elements apart.
@@ -157,12 +157,12 @@ class Sums:
         """Gather the contributions of inner products; False where they cannot be gathered.
 
         Args:
-            name: of what does it.
+            name: of the step.
             found: how they are gathered.
             slopes: the cotangents of the products, as these are written.
             others: the field that is multiplied with the one that the contributions are for, as it is read.
-            cotangents: variables, and what holds the cotangents of each.
-            is_added: whether sums are added to what is there.
+            cotangents: variables, and the variable of each one's cotangents.
+            is_added: whether sums are added to the old value.
         """
         assert found.field.tensor is not None
         sums: dict[Variable, Variable] = {}
@@ -207,7 +207,7 @@ class Sums:
         return self.recorded(name, lambda graph: ops.sum(graph, values, axis=tuple(dropped)))
 
     def recorded(self, name: str, make: Callable[[Graph], T]) -> T:
-        """What an operation makes, whose compute sets run next."""
+        """The result of an operation whose compute sets run next."""
         with self.graph.scope(name, unique=True), self.graph.record() as recorded:
             made = make(self.graph)
         self.programs.append(recorded)
@@ -222,7 +222,7 @@ class Sums:
     ) -> None:
         """Sum contributions by lists of those that each element of a region has.
 
-        A list that is much longer than what a vertex has to do if all do as much is summed in two stages: parts of it
+        A list that is much longer than the work of a vertex where all do as much is summed in two stages: parts of it
         first.
         """
         flat, runs = values.flatten(), region.as_runs()

@@ -1,8 +1,8 @@
 """Taps: a window that a vertex reads element by element, as a field for each of these.
 
-A stencil reads a few elements of the window around its own. Through one field it would contribute to all of the window,
-most of that zeros. In comes a family. Out comes one with a field for each element that the equations take, of those
-windows of which they take single elements at known places and nothing else.
+A stencil reads a few elements of the window around its element. Through one field it would contribute to all of the
+window, most of that zeros. In comes a family. Out comes one with a field for each element that the equations take, of
+those windows of which they take single elements at known places and nothing else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Units: steps that the backward pass runs again, from what they began with, before it goes back through them.
+"""Units: steps that the backward pass runs again, from their first values, before it goes back through them.
 
-What they overwrite themselves is saved as they run again, for one time; what they began with is kept by whoever is
-around them, and put back where it was.
+Values that they overwrite themselves are saved as they run again, for one time; their first values are kept by whoever
+is around them, and put back where they were.
 """
 
 from __future__ import annotations

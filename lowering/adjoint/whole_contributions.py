@@ -1,8 +1,8 @@
-"""Whole contributions: what the families of a compute set contribute together, whatever the blocks of the forward pass.
+"""Whole contributions: those of the families of a compute set together, whatever the blocks of the forward pass.
 
 In come the flows of a compute set's families. The families that these are blocks of (`whole_families.py`) contribute as
-one product by each operand, as one convolution by image and by kernel, as sums at shifted places; and what is left is
-held by all members in one array, which one sum reads.
+one product by each operand, as one convolution by image and by kernel, as sums at shifted places; and the rest is
+stored by all members in one array, which one sum reads.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ Held = dict[Family, dict[str, Tensor]]
 def contribute_as_wholes(
     back: Backward, body: Body, number: int, flows: Sequence[FamilyFlow], received: ElementSet, kept: ElementSet
 ) -> tuple[list[FamilyFlow], Held, list[Contribution]]:
-    """What the families of a compute set contribute as whole ones.
+    """The contributions of the families of a compute set as whole ones.
 
     Args:
         back: the backward pass.
         body: the body that their compute set is run in.
         number: the place of the step there.
-        flows: what is made of each family.
+        flows: the adjoint of each family.
         received: the elements to which all of them contribute.
         kept: the elements whose cotangents are still to be read when all of them have run.
 
     Returns:
-        What is left of each; where those that are parts of whole ones hold it; and contributions.
+        The rest of each; where those that are parts of whole ones hold it; and contributions.
     """
     left, held = {flow.family: flow for flow in flows}, Held()
     products, found = list[Contribution](), list[Contribution]()
@@ -77,7 +77,7 @@ def contribute_as_wholes(
 
 
 def _flow_of(back: Backward, family: Family, adjoint: AdjointCodelet) -> FamilyFlow:
-    """What the backward pass makes of a whole family, of whose members an adjoint goes back through."""
+    """The adjoint of a whole family, of whose members an adjoint goes back through."""
     touched = [back.flows.touched(family, family.by_name[own]) for own in adjoint.fields.cotangents]
     return back.flows.of_family(family, functools.reduce(ElementSet.__or__, touched))
 
@@ -85,10 +85,10 @@ def _flow_of(back: Backward, family: Family, adjoint: AdjointCodelet) -> FamilyF
 def _by_taps(
     back: Backward, body: Body, number: int, flow: FamilyFlow, received: ElementSet, kept: ElementSet
 ) -> tuple[FamilyFlow, list[Contribution]]:
-    """What a family of elements contributes by each element that it takes of a window; and what is left of it.
+    """The contribution of a family of elements by each element that it takes of a window; and the rest of it.
 
-    Vertices that hold what they contribute read once what it is made of, write an element for each tap, and whoever
-    sums them reads it again. It is made by the sums where these read no more, and compute at most twice as much.
+    Vertices that store contributions read their operands once, write an element for each tap, and the sums read it
+    again. It is made by the sums where these read no more, and compute at most twice as much.
     """
     if flow.adjoint is None or (by_tap := tapped(flow.family)) is None:
         return flow, []
@@ -139,7 +139,7 @@ def _wholes(back: Backward, flows: Sequence[FamilyFlow]) -> list[Whole]:
 def _products(
     back: Backward, body: Body, number: int, whole: Whole, flow: FamilyFlow
 ) -> tuple[FamilyFlow, list[Contribution]]:
-    """What a whole family of several blocks contributes that is a product by itself, and what is left of it."""
+    """The contribution of a whole family of several blocks that is a product by itself, and the rest of it."""
     adjoint, family = flow.adjoint, whole.family
     assert adjoint is not None
     left, found, convolution = [], [], as_whole_convolution(family)
@@ -160,7 +160,7 @@ def _products(
 def _product(
     back: Backward, body: Body, number: int, flow: FamilyFlow, name: str, product: WholeProduct
 ) -> Contribution:
-    """What a family contributes through a field, as a product."""
+    """The contribution of a family through a field, as a product."""
     family, step = flow.family, flow.family.compute_set.name
     out, other, tensor = (family.by_name[own].tensor for own in (product.out, product.other, name))
     assert out is not None
@@ -176,7 +176,7 @@ def _product(
 def _convolution(
     back: Backward, body: Body, number: int, flow: FamilyFlow, name: str, convolution: WholeConvolution
 ) -> Contribution | None:
-    """What a family contributes through a field, as a convolution; None where it would be for more than is read."""
+    """The contribution of a family through a field, as a convolution; None where it would be for more than is read."""
     out, operand = flow.family.by_name[convolution.out].tensor, convolution.operand(name)
     assert out is not None
     received = back.flows.elements(operand)
@@ -191,9 +191,9 @@ def _convolution(
 
 
 def _as_they_lie(back: Backward, products: Sequence[Contribution]) -> list[Contribution]:
-    """Products that contribute to what others contribute to as well, each brought to the order of that.
+    """Products that contribute to the same elements as others, each brought to the order of that.
 
-    Of several, for what is summed over in unequal parts, one is made, where together they are for all of it.
+    Of several, for unequal parts of a summed dimension, one is made, where together they are for all of it.
     """
     by_field: dict[tuple[str, Source], list[Contribution]] = {}
     for own in products:
@@ -215,7 +215,7 @@ def _as_they_lie(back: Backward, products: Sequence[Contribution]) -> list[Contr
 
 
 def _held_together(back: Backward, whole: Whole, flow: FamilyFlow, held: Held) -> list[Contribution]:
-    """What a whole family contributes that its members hold: where, one array for all of them."""
+    """The contribution of a whole family that its members store: where, one array for all of them."""
     found, step, adjoint = [], whole.family.compute_set.name, flow.adjoint
     if adjoint is None:
         return found

@@ -1,4 +1,4 @@
-"""Whole convolutions: what a convolution contributes to its image and its kernel, each planned as one by itself.
+"""Whole convolutions: the contributions of a convolution to its image and its kernel, each planned as one by itself.
 
 A convolution is cut into patches of the image, and by channels and rows of the kernel; a further compute set adds up
 the partial sums. Its adjoint, cut by cut, would be many small convolutions whose contributions to the image overlap.
@@ -6,8 +6,8 @@ In comes a family of windows times kernels, as `lowering/join/join.py` puts it t
 the kernel as `ops.conv_input_gradient` and `ops.conv_kernel_gradient` take them, which plan the gradients as any
 others.
 
-Known to be weak: with groups, with several dimensions of the batch or of channels, and with an image that has zeros
-between its elements, the adjoint is still made cut by cut.
+Known to be weak: the adjoint is still made cut by cut with groups, with several dimensions of the batch or of channels,
+and with an image that has zeros between its elements.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ class WholeConvolution:
         return own[tuple(None if axis is None else slice(None) for axis in self.axes)]
 
     def contribution(self, graph: Graph, name: str, slopes: Tensor, other: Tensor) -> Tensor:
-        """What is contributed to an operand, of its shape, added to a graph."""
+        """The contribution to an operand, of its shape, added to a graph."""
         make = ops.conv_input_gradient if name == self.image else ops.conv_kernel_gradient
         options: dict[str, Any] = {"rhs_dilation": self.rhs_dilation, "name": "product"}
         return make(graph, slopes, other, self.operand(name).shape, self.window_strides, self.padding, **options)
 
 
 def _inside(source: Source) -> tuple[Tensor, tuple[int, ...]] | None:
-    """What a source is among padding, and where it begins along each dimension; None where it is put together."""
+    """A source among padding, and where it begins along each dimension; None where it is put together."""
     if isinstance(source, Variable):
         return whole_view(source), (0,) * len(source.shape)
     assert isinstance(source, Patchwork)
@@ -141,7 +141,7 @@ def _image(found: Convolution) -> tuple[Tensor, tuple[tuple[int, int], ...]] | N
 
 
 def _kernel(found: Convolution) -> Tensor | None:
-    """The kernel as results, channels, taps; None where these are not all of what its field reads."""
+    """The kernel as results, channels, taps; None where these are not all that its field reads."""
     tensor = found.kernel.tensor
     assert tensor is not None
     sizes = dict.fromkeys(range(len(found.kernel.type.shape)), 1)

@@ -1,10 +1,10 @@
-"""Whole families: those of a compute set, blocks and what is left over of them, as families of elements.
+"""Whole families: those of a compute set, blocks and the rest of them, as families of elements.
 
-Where no number of blocks divides what a compute set maps, it has a family for what is left over, in blocks of another
-size. Each family would hold its contributions in an array of its own, in the order of its blocks. In come the families
-of a compute set. Out come the families of their elements (`refine.py`), parts of one joined (`alike_families.py`).
-Vertices of these never run. They say which contributions are made of cotangents alone, by sums at shifted places, and
-in which order the vertices of all blocks hold the others: one sum reads them then, whatever the blocks are.
+Where no number of blocks divides a compute set's elements, it has a family for the rest, in blocks of another size.
+Each family would store its contributions in a separate array, in the order of its blocks. In come the families of a
+compute set. Out come the families of their elements (`refine.py`), parts of one joined (`alike_families.py`). Vertices
+of these never run. They say which contributions are made of cotangents alone, by sums at shifted places, and in which
+order the vertices of all blocks hold the others. One sum reads them then, whatever the blocks are.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ALONE: WeakKeyDictionary[TracedCodelet, TracedCodelet] = WeakKeyDictionary()
 
 
 def _of_its_jaxpr(codelet: TracedCodelet) -> TracedCodelet:
-    """A traced codelet whose function computes what its jaxpr does: that of a refined one may know blocks alone."""
+    """A traced codelet whose function is that of its jaxpr: the function of a refined one may know blocks alone."""
     if codelet not in _ALONE:
         made = JaxprCodelet([codelet.jaxpr], tuple(codelet.inputs), tuple(codelet.outputs), codelet.name)
         _ALONE[codelet] = made.specialise(dict(codelet.inputs))
@@ -44,7 +44,7 @@ def _of_its_jaxpr(codelet: TracedCodelet) -> TracedCodelet:
 
 
 def whole_families(families: Sequence[Family]) -> list[Whole]:
-    """The families of elements that some families are, wherever one differs from what it is made of.
+    """The families of elements that some families are, wherever one differs from its origin.
 
     Those with ragged fields, in-out fields or effects are left out.
     """
@@ -67,9 +67,9 @@ def whole_families(families: Sequence[Family]) -> list[Whole]:
 
 
 def contributions_together(whole: Whole, name: str) -> tuple[Index, tuple[Index, ...]] | None:
-    """The places that a whole family reads through a field, and where its members hold what they contribute to these.
+    """The places that a whole family reads through a field, and where its members store their contributions to these.
 
-    None where elements of the field are no elements of the grid, each one's own.
+    None where elements of the field are no elements of the grid, each to itself.
 
     Returns:
         The flat positions in the source, with a dimension for each axis of the whole; and for each member the elements

@@ -1,4 +1,4 @@
-"""Whole look-ups: what is looked up at places known late, gone back through by all vertices of a family together.
+"""Whole look-ups: look-ups at places known only at run time, gone back through by all vertices of a family together.
 
 A vertex that takes rows of a table contributes zeros to all others: as many tables as there are vertices. In comes the
 adjoint of a codelet by one field, whose equations add updates of slices to zeros. Out come, for each such addition, a
@@ -47,12 +47,12 @@ class Addition(NamedTuple):
     """Updates of slices that a vertex adds to zeros.
 
     Attributes:
-        codelet: what makes where they begin, and them, of the fields of the adjoint.
+        codelet: computes their places, and them, of the fields of the adjoint.
         numbers: which dimensions are which, as of the look-up that they go back through.
         sizes: of a slice.
-        mode: what becomes of slices that lead beyond the ends.
+        mode: for slices that are out of range.
         indices: the type of where they begin.
-        updates: and their own.
+        updates: and their updates.
         shape: that the zeros have, of as many elements as the field.
     """
 
@@ -74,7 +74,7 @@ class Addition(NamedTuple):
 
         Args:
             graph: where.
-            like: what they are updates of, in dimensions that choose a table before those of one.
+            like: the array that they update, in dimensions that choose a table before those of one.
             indices: where they begin, with the axes of the vertices before the dimensions of one of these.
             updates: likewise.
             batch: the axes that choose a table, in order.
@@ -110,7 +110,7 @@ def _of_slice(operand: Any, update: Any, starts: Sequence[Any]) -> tuple[Any, An
 
 
 def _summands(atom: Atomic, makers: Makers) -> Iterator[jax_core.JaxprEqn | None]:
-    """What an array is a sum of, each in a shape of its own; None for what is no equation."""
+    """The summands of an array, each in a separate shape; None for an array that is no equation's result."""
     maker = makers.of(atom)
     if maker is not None and is_understood(maker, "add_any", "reshape"):
         for own in maker.invars:
@@ -171,7 +171,7 @@ def additions(adjoint: AdjointCodelet) -> list[Addition]:
 def _contribution(
     back: Backward, body: Body, number: int, flow: FamilyFlow, name: str, later: ElementSet
 ) -> list[Contribution]:
-    """What a family contributes through a field of look-ups; nothing where it is not, or better held as it is."""
+    """The contribution of a family through a field of look-ups; nothing where it is not, or better stored as it is."""
     family, adjoint, tensor = flow.family, flow.adjoint, flow.family.by_name[name].tensor
     assert adjoint is not None
     assert tensor is not None
@@ -196,13 +196,13 @@ def _contribution(
 def go_back_through_lookups(
     back: Backward, body: Body, number: int, flow: FamilyFlow, later: ElementSet
 ) -> tuple[FamilyFlow, list[Contribution]]:
-    """What a family contributes to what it looks up at places known late, and what is left of it.
+    """The contribution of a family to the arrays it looks up at run time, and the rest of it.
 
     Args:
         back: the backward pass.
         body: the body that its compute set is run in.
         number: the place of the step there.
-        flow: what is made of it.
+        flow: its adjoint.
         later: the elements that are written after the vertices have read.
     """
     family, adjoint, left, found = flow.family, flow.adjoint, [], []

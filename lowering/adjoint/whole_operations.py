@@ -1,9 +1,9 @@
 """Whole operations: those that a graph remembers, each with the gradient that its rule says.
 
-In come the steps of a body. Out come those in a row that are all that an operation added, and for each what goes back
-through it: the gradients of its operands, added and planned as operations themselves. Its vertices are what it is known
-by: where one was added to its compute sets, where something beside it reads or writes what it keeps to itself, or asks
-for the gradient of that, its vertices' adjoints are taken, as of any others.
+In come the steps of a body. Out come those in a row that are all vertices of an operation, and for each its adjoint
+through it. These are the gradients of its operands, added and planned as operations themselves. Its vertices are those
+it is known by. The adjoints of its vertices are taken, as of any others, where one was added to its compute sets. So
+they are where something beside it reads or writes its private variables, or asks for the gradient of those.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class WholeOperations:
                 yield whole
 
     def _whole(self, operation: Operation, steps: Sequence[ExecuteStep], first: int) -> WholeOperation | None:
-        """An operation as its steps are; None where others touch what it keeps, or it returned what is not its own."""
+        """An operation as its steps are; None where others touch its private variables, or it returned another's."""
         written, returned = ElementSet(), ElementSet()
         for touch in (touch for step in steps for touch in step.touches()):
             if touch.is_written:

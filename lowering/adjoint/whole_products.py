@@ -1,8 +1,8 @@
-"""Whole products: what a product of matrices contributes to its operands, planned as a product by itself.
+"""Whole products: the contributions of a product of matrices to its operands, planned as a product by itself.
 
-Where no number of blocks divides a product, its blocks are several families: what is left over along rows, columns and
-what is summed over has families of its own. Block by block, contributions would be partial sums of as many shapes. In
-come the family of inner products that all of them are (`whole_families.py`) and one of its fields. Out comes its
+Where no number of blocks divides a product, its blocks are several families: the rest along rows, columns and the
+summed dimension has separate families. Block by block, contributions would be partial sums of as many shapes. In come
+the family of inner products that all of them are (`whole_families.py`) and one of its fields. Out comes its
 contribution as a product: the cotangents of the results times the other operand, summed over the axes that the other
 operand alone depends on. `ops.dot_general` plans it as any other product.
 

@@ -1,1 +1,3 @@
-"""Checks: what is wrong with a plan, told before anything runs. A plan comes in, and out comes the same or an error."""
+"""Checks: the mistakes of a plan, reported before anything runs. A plan comes in, and out comes the same or
+an error.
+"""

@@ -1,9 +1,10 @@
 """Aliases: no copy, and no call, writes an element twice.
 
 A copy reads its source whole and then writes; a call copies its arguments to the parameters, runs, and copies back
-what the body writes of them. Neither says in which order, so what is written at once must name every element once:
-the destination of a copy or of a stream, and all arguments together whose parameters the body writes. What is
-only read may overlap with anything: it was copied before. (Fields of vertices are checked with their races.)
+those that the body writes. Neither says in which order, so elements written at once must each be named once. These are
+the elements of the destination of a copy or of a stream, and of all arguments together whose parameters the body
+writes. What is only read may overlap with anything: it was copied before. (Fields of vertices are checked with their
+races.)
 
 Answers are exact: by arithmetic for affine views, by enumeration for tables and joins.
 """
@@ -113,7 +114,7 @@ def _check_apart(graph: Graph, step: CallStep, names: dict[int, str]) -> None:
 
 
 def check_aliases(plan: Plan) -> None:
-    """What a copy or a call writes at once names every element once.
+    """The elements that a copy or a call writes at once are each named once.
 
     Raises:
         SelfAliasError: naming an element that is written twice.

@@ -1,9 +1,9 @@
-"""Checks: what a graph must obey before anything runs. Each raises an error of its own, or returns.
+"""Checks: the rules that a graph must obey before anything runs. Each raises a special error, or returns.
 
-A compute set's vertices run in no order, so no element may be written by two of them, nor written by one
-and read by another; a vertex may read what it writes itself. All answers are exact: by arithmetic for
-affine fields (`lowering/check/races.py`), by stamping elements for tables, joins and pads (`stamps.py`). What copies
-and calls may not write is in `lowering/check/aliases.py`, what may be read in `lowering/check/initialized.py`.
+A compute set's vertices run in no order, so no element may be written by two of them, nor written by one and read by
+another; a vertex may read its results. All answers are exact: by arithmetic for affine fields
+(`lowering/check/races.py`), by stamping elements for tables, joins and pads (`stamps.py`). The rules for writes of
+copies and calls are in `lowering/check/aliases.py`, those for reads in `lowering/check/initialized.py`.
 """
 
 from __future__ import annotations
@@ -303,13 +303,13 @@ def check_constraints(plan: Plan) -> None:
     """The constraints on the placement can be met, as far as is seen before it is placed.
 
     Raises:
-        PlacementError: naming elements of which they ask what cannot be.
+        PlacementError: naming elements with contradicting constraints.
     """
     placement_groups(plan.graph)
 
 
 def check_graph(plan: Plan) -> Plan:
-    """The plan, once it has passed every check that does not depend on what the host gives."""
+    """The plan, once it has passed every check that does not depend on values of the host."""
     check_constraints(plan)
     check_streams(plan)
     check_aliases(plan)

@@ -27,8 +27,8 @@ class PlacedTogether(NamedTuple):
         group: the number of the group of each, from 0.
         tiles: the tile that was given an element of each group, -1 where none was: int32.
         apart: pairs of groups that lie on different tiles, int64 of shape (pairs, 2), the less first.
-        several: sets of groups no two of which share a tile, though those of one set may: a list for each position of a
-            constraint of which a view has several groups.
+        several: sets of groups no two of which share a tile, though those of one set may. It is a list for each
+            position of a constraint of which a view has several groups.
     """
 
     elements: np.ndarray
@@ -109,7 +109,7 @@ def _several(graph: Graph, elements: np.ndarray, group: np.ndarray) -> Iterator[
 
 
 def placement_groups(graph: Graph) -> PlacedTogether | None:
-    """What the constraints of a graph say of its elements; `None` where it has none.
+    """The constraints of a graph on its elements; `None` where it has none.
 
     Raises:
         PlacementError: constraints that contradict each other, or tiles that were given.

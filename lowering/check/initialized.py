@@ -24,7 +24,7 @@ _FEW = 4  # sets of elements with which a function was looked through that are r
 
 
 class _Reader(Elementwise[ElementSet]):
-    """Looks through the steps of a plan at what each reads; a fact is the elements that have a value."""
+    """Goes through the steps of a plan and checks the reads of each; a fact is the elements that have a value."""
 
     forward = True
 
@@ -36,7 +36,7 @@ class _Reader(Elementwise[ElementSet]):
         self.written = functools.cache(lambda step: wholly_written(self.touches(step)))
 
     def _touches(self, step: Step) -> list[Touch]:
-        """What a step touches but the flag of aborts, which has a value always."""
+        """The variables that a step touches without the flag of aborts, which has a value always."""
         return [touch for touch in step.touches() if touch.tensor.source is not self.plan.abort]
 
     def meet(self, one: ElementSet, other: ElementSet) -> ElementSet:
@@ -108,13 +108,13 @@ def check_initialized(plan: Plan, written: ElementSet) -> ElementSet:
 
     Args:
         plan: the plan.
-        written: what has a value before it.
+        written: the elements with a value before it.
 
     Returns:
-        What has a value after it.
+        The elements with a value after it.
 
     Raises:
-        UninitializedReadError: naming the element and what reads it.
+        UninitializedReadError: naming the element and its reader.
     """
     reader = _Reader(plan)
     after = reader.visit(plan.steps, written)
@@ -134,7 +134,7 @@ def written_by(plan: Plan) -> ElementSet:
 
 
 class _Finder(_Reader):
-    """Looks through the steps of a plan for what has no value where it is read."""
+    """Goes through the steps of a plan for elements without a value where they are read."""
 
     def __init__(self, plan: Plan):
         super().__init__(plan)
@@ -146,9 +146,10 @@ class _Finder(_Reader):
 
 
 def read_and_written(plan: Plan, given: Collection[Variable]) -> tuple[frozenset[Variable], ElementSet]:
-    """What a plan, without calls, may read that none of its steps has written before, and what has a value after it.
+    """The elements that a plan, without calls, may read that none of its steps has written before, and those with a
+    value after it.
 
-    By the rule of `check_initialized`: of the branches of a choice any may have run, and of a loop no turn.
+    By the rule of `check_initialized`: of the branches of a choice any may have run, and of a loop no iteration.
 
     Args:
         plan: the plan.

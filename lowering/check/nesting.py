@@ -1,8 +1,8 @@
-"""Nesting: a program that is nested deeper than JAX can follow is told so, before JAX runs out of stack.
+"""Nesting: a program that is nested deeper than JAX can follow is refused, before JAX runs out of stack.
 
-JAX traces and compiles what is nested by recursion, some 15 to 21 of Python's frames a level (counted with jax 0.10,
-Python 3.11, where it fails: 46 repeats, 49 bounded loops, 63 choices, 66 calls at the usual limit of 1000 frames).
-Checking and planning need three, and go as deep as programs may be nested.
+JAX traces and compiles nested programs by recursion, some 15 to 21 of Python's frames a level. With jax 0.10, Python
+3.11 and the usual limit of 1000 frames it fails at 46 repeats, 49 bounded loops, 63 branches, 66 calls. Checking and
+planning need three, and go as deep as programs may be nested.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _too_deep(levels: int, frames: int) -> ProgramError:
 
 @contextlib.contextmanager
 def nesting_told(steps: Sequence[Step]) -> Iterator[None]:
-    """What is done with steps inside may run out of stack: say then that they are nested too deep.
+    """Code that handles steps inside may run out of stack: report then that they are nested too deep.
 
     Raises:
         ProgramError: they are, or will be where JAX compiles them.

@@ -8,9 +8,9 @@ Every question is a linear equation over bounded integers. Two fields meet where
 
     a.offset + sum(stride * index)  ==  b.offset + sum(stride' * index')
 
-and "vertices g != g'" is split by the first grid axis on which g and g' differ, and by which is the larger.
-What remains has no inequality in it, so vertices that only meet themselves are never listed. Such an equation
-is a bounded subset sum; see `lowering/check/subset_sums.py`.
+and "vertices g != g'" is split by the first grid axis on which g and g' differ, and by which is the larger. The
+remainder has no inequality in it, so vertices that only meet themselves are never listed. Such an equation is a bounded
+subset sum; see `lowering/check/subset_sums.py`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ Digits = tuple[tuple[int, int], ...]
 class Image:
     """The addresses `offset + sum(stride * index)` that one field of a family touches.
 
-    `vertex` has an axis per axis of the family's grid, in the same order for all its fields: two vertices
-    differ if an index differs, also where the stride is 0. `field` axes run inside a vertex. Extents are at
-    least 1; strides may be zero or negative. All numbers count elements of one variable.
+    `vertex` has an axis per axis of the family's grid, in the same order for all its fields. Two vertices differ if an
+    index differs, also where the stride is 0. `field` axes run inside a vertex. Extents are at least 1; strides may be
+    zero or negative. All numbers count elements of one variable.
     """
 
     offset: int
@@ -222,7 +222,7 @@ def aliased_address(image: Image) -> int | None:
 def shared_across_vertices(a: Image, b: Image) -> int | None:
     """An address that a vertex touches through `a` and another vertex of its family through `b`, or None.
 
-    The grids of `a` and `b` have equal extents, axis by axis. What a vertex shares with itself is no answer.
+    The grids of `a` and `b` have equal extents, axis by axis. An element that a vertex shares with itself is no answer.
 
     >>> written = Image(0, ((1, 100),), ())                         # x[i]
     >>> shared_across_vertices(written, written)                    # x[i], in place

@@ -1,7 +1,7 @@
 """Sizes: whether a plan fits, before anything is made for it.
 
 Planning the machine takes a few numbers for each element and each vertex, and a graph of a line may have a million
-millions of both. So what would be needed is counted first, and compared with what there is.
+millions of both. So the memory needed is counted first, and compared with the memory there is.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def check_machine_size(plan: Plan, keep: Collection[Variable] | None = None) -> 
 
     Args:
         plan: the plan.
-        keep: the variables that are always there; `plan.lasting` when left off.
+        keep: the variables that are always there; default: `plan.lasting`.
 
     Raises:
         OutOfTileMemoryError: they do not: naming the largest.

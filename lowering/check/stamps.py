@@ -1,7 +1,7 @@
 """Do two vertices touch one element, by edges that came from data? Each vertex stamps the addresses it touches.
 
-In: the addresses as arrays, with the vertices that touch them. Out: one address that two share, or None where there
-is no such address. What is affine is answered by arithmetic, in `races.py`.
+In: the addresses as arrays, with the vertices that touch them. Out: one address that two share, or None where there is
+no such address. Affine questions are answered by arithmetic, in `races.py`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Addresses(NamedTuple):
     """The addresses `touched - origin`, and the numbers of the vertices that touch them.
 
     `vertices` are int32 and broadcast to `touched`, of any shape; None stands for the rows of a `touched` of shape
-    (vertices, elements per vertex). There may be hundreds of millions, and memory that is new costs more than all
-    that is done with it: so `touched` may be the table of a graph, and nothing is made of it but block by block.
+    (vertices, elements per vertex). There may be hundreds of millions, and memory that is new costs more than all that
+    is done with it. So `touched` may be the table of a graph, and nothing is made of it but block by block.
     """
 
     touched: np.ndarray
@@ -85,7 +85,8 @@ def are_distinct(addresses: Addresses, num_elements: int) -> bool:
 
 
 def shared_by_table_vertices(addresses: Addresses, num_elements: int) -> int | None:
-    """An address in range(num_elements) that two vertices touch, or None. What a vertex touches twice counts once.
+    """An address in range(num_elements) that two vertices touch, or None. An element that a vertex touches twice counts
+    once.
 
     >>> shared_by_table_vertices(by_rows(np.array([[3, 3], [1, 4], [4, 0]])), num_elements=5)
     4
@@ -100,8 +101,8 @@ def shared_by_table_vertices(addresses: Addresses, num_elements: int) -> int | N
 def shared_by_tables(first: Addresses, second: Addresses, num_elements: int, same_family: bool) -> int | None:
     """An address in range(num_elements) that a vertex touches through `first` and a vertex through `second`, or None.
 
-    If `same_family`, the vertices of both are the same ones, and two different vertices are meant. What `second`
-    touches outside the range is no matter.
+    If `same_family`, the vertices of both are the same ones, and two different vertices are meant. Elements that
+    `second` touches outside the range do not matter.
 
     >>> here, left = by_rows(np.array([[0], [1], [2]])), by_rows(np.array([[0], [0], [1]]))
     >>> shared_by_tables(here, here, 3, same_family=True), shared_by_tables(here, left, 3, same_family=True)
@@ -154,7 +155,9 @@ class Stamps:
         return True
 
     def is_read_elsewhere(self, addresses: Addresses, first: int) -> bool:
-        """Whether a vertex reads what another writes, by its number from `first` on. Outside the range nobody does."""
+        """Whether a vertex reads an element that another writes, by its number from `first` on. Outside the range
+        nobody does.
+        """
         for touched, vertices in addresses.blocks():
             inside = (touched >= 0) & (touched < len(self._owner))
             stamps = np.where(inside, self._owner[np.where(inside, touched, 0)], NOBODY)

@@ -1,11 +1,11 @@
 """Bounded subset sums: can some strides, each taken so many times at most, add up to a number?
 
-In come strides with their extents, and the number; out come how many of each, or None. It is searched from the
-largest stride down, each choice cut by the interval and the gcd of what the smaller strides can still add (the
-dependence tests of Banerjee and of Allen and Kennedy, "Optimizing Compilers for Modern Architectures", chapter 3).
-Two strides need no search. A search that visits too many nodes starts again with the sums of the smaller strides
-tabulated as bits (Bellman's dynamic programme), after which it does not go wrong in the tabulated part. That replaces
-a bitmap of the touched addresses: its cost is the span of the sums and the logarithm of the extents, not their product.
+In come strides with their extents, and the number; out come how many of each, or None. It is searched from the largest
+stride down. Each choice is cut by the interval and the gcd of the sums of the smaller strides (the dependence tests of
+Banerjee and of Allen and Kennedy, "Optimizing Compilers for Modern Architectures", chapter 3). Two strides need no
+search. A search that visits too many nodes starts again with the sums of the smaller strides tabulated as bits
+(Bellman's dynamic programme). After that it does not go wrong in the tabulated part. That replaces a bitmap of the
+touched addresses: its cost is the span of the sums and the logarithm of the extents, not their product.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ NP-hard): on two CPU cores, half a second with strides near 30 thousand, a minut
 class Level:
     """One unknown of `sum(stride * value) == total`, 0 <= value < extent; below it are the smaller strides.
 
-    What the levels below add up to is at most `reach`, and a multiple of their gcd; `common` is the gcd of
-    their strides and this one. Modulo the gcd below, `stride * value` must equal what is to be made up, so
-    `value` runs in steps of `step`; `inverse` is that of `stride // common` modulo `step`. `sums`, if not
-    empty, has bit r set if and only if the levels below can add up to r.
+    The sum of the levels below is at most `reach`, and a multiple of their gcd; `common` is the gcd of their strides
+    and this one. Modulo the gcd below, `stride * value` must equal the remainder, so `value` runs in steps of `step`;
+    `inverse` is that of `stride // common` modulo `step`. `sums`, if not empty, has bit r set if and only if the levels
+    below can add up to r.
     """
 
     stride: int

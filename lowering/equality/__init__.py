@@ -1,1 +1,1 @@
-"""Whether two programs are equal: evaluated over a prime field, and told apart by a witness in floats."""
+"""Whether two programs are equal: evaluated over a prime field, and distinguished by a witness in floats."""

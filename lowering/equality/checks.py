@@ -1,4 +1,4 @@
-"""Checks: what the library makes of a program beside the program, where `check="equal"` asks for it."""
+"""Checks: the library's results from a program beside the program, where `check="equal"` asks for it."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def settle(found: Equality, what: str, beside: str) -> None:
 
     Args:
         found: the answer.
-        what: was made.
-        beside: what it was compared with.
+        what: the result.
+        beside: the program that it was compared with.
 
     Raises:
         NotEqualError: the two are different.
@@ -120,7 +120,7 @@ def check_traced(traced: Traced) -> None:
 
 
 def comparisons_of(traced: Traced) -> dict[str, Callable[[], Equality]]:
-    """What compares a traced function with what was made of it, by what that is called."""
+    """Compares a traced function with the library's results from it, by name."""
     closed = traced.jaxpr
     sources = [own.source for own in traced.flat_inputs if isinstance(own.source, Variable)]  # all of them
     structs = [jax.ShapeDtypeStruct(*data_type(aval)) for aval in closed.in_avals]
@@ -146,9 +146,9 @@ def compared_gradient(graph: Graph, program: Program, found: Any, cotangent: Any
 
     Args:
         graph: of the program.
-        program: what was differentiated.
+        program: the differentiated program.
         found: the gradient.
-        cotangent: of what is differentiated: a tensor, a stream or numbers.
+        cotangent: of the differentiated tensor: a tensor, a stream or numbers.
 
     Raises:
         EffectsError: the program does something else than to compute.

@@ -1,4 +1,4 @@
-"""Comparison of two programs, given as what evaluates each.
+"""Comparison of two programs, given as evaluators.
 
 Both are evaluated at the same random points of a prime field (`codelet/field`). Where they differ there, both are run
 in float64 for a witness; without one nothing is said.
@@ -54,7 +54,7 @@ def _check_alike(first: Side, second: Side) -> None:
 
 
 class _Examples(NamedTuple):
-    """What both sides are given.
+    """The inputs of both sides.
 
     Attributes:
         tree: the structure of it.
@@ -97,7 +97,7 @@ def _drawn(random: np.random.Generator, struct: Any, draws: int) -> Value:
 
 
 def _whole(leaf: Any, random: np.random.Generator) -> Any:
-    """What stands for an example that is no float: itself, or drawn where only its type is given."""
+    """The input for an example that is no float: itself, or drawn where only its type is given."""
     if not isinstance(leaf, jax.ShapeDtypeStruct):
         own = jnp.asarray(leaf)
         return own if jnp.issubdtype(own.dtype, jax.dtypes.extended) else np.asarray(own)
@@ -110,7 +110,7 @@ def _whole(leaf: Any, random: np.random.Generator) -> Any:
     raise ProgramError(
         "an example is of a dtype that cannot be drawn",
         given=leaf.dtype,
-        expected="floats, whole numbers or truth values",
+        expected="floats, integers or booleans",
     )
 
 
@@ -175,7 +175,7 @@ def _parted(
     evaluation: Evaluation,
     random: np.random.Generator,
 ) -> Equality:
-    """What is said of programs whose residues differ."""
+    """The report on programs whose residues differ."""
     found_apart = _witness(sides, apart, examples, random, evaluation.casts)
     parting = parting_of(sides, given, evaluation.draws, evaluation.casts)
     if found_apart is None:
@@ -196,7 +196,7 @@ def _witness(
     random: np.random.Generator,
     casts: bool,
 ) -> tuple[Any, ...] | None:
-    """A result, an element of it, what both compute there, and of what; None where no floats tell them apart."""
+    """A result, an element of it, the value of both there, and the input; None where no floats tell them apart."""
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
         start = time.monotonic()
         for turn in range(_TRIED):

@@ -1,4 +1,4 @@
-"""Jaxprs in float64: every float is one, whatever the jaxpr says, and loops and calls run turn by turn.
+"""Jaxprs in float64: every float is one, whatever the jaxpr says, and loops and calls run iteration by iteration.
 
 So a difference that is rounding alone is not taken for one of programs.
 """
@@ -93,7 +93,7 @@ class Floats:
 
 
 def _retyped(jaxpr: Any, consts: Sequence[Any]) -> Any:
-    """What becomes of an element and an update for it, of floats of 64 bits."""
+    """The result of an element and an update for it, of floats of 64 bits."""
     closed = jax_core.ClosedJaxpr(jaxpr, consts)
     structs = [jax.ShapeDtypeStruct((), _longer(var.aval.dtype)) for var in jaxpr.invars]
     return jax.make_jaxpr(lambda *own: evaluate(closed, own, _in_place))(*structs).jaxpr

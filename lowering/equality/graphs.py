@@ -1,7 +1,7 @@
 """Graphs by their meaning: the interpreter with other numbers, a family of vertices at once.
 
-Each vertex is its codelet's jaxpr, batched by JAX over all vertices of its family, so that nothing of what the library
-does to a graph before it runs is relied on.
+Each vertex is its codelet's jaxpr, batched by JAX over all vertices of its family. So nothing that the library does to
+a graph before it runs is relied on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Meaning(Interpreter):
     """Interprets a graph with other numbers than NumPy's.
 
     Attributes:
-        evaluation: what evaluates codelets.
+        evaluation: evaluates codelets.
     """
 
     def __init__(self, graph: Graph, values: Mapping[str, Value], evaluation: meanings.Field):
@@ -139,7 +139,7 @@ class Meaning(Interpreter):
             self.written[elements.reshape(-1)] = True
 
     def _family(self, family: Family) -> list[tuple[np.ndarray, Value]]:
-        """The elements that a family writes, with what it writes to each."""
+        """The elements that a family writes, with the value of each."""
         if family.rows:
             return self._by_vertex(family)
         n = family.num_vertices

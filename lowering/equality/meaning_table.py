@@ -1,4 +1,4 @@
-"""The table of what primitives mean over the field, made of the meanings themselves, for docs/equal.md.
+"""The table of the meanings of primitives over the field, made of the meanings themselves, for docs/equal.md.
 
 python -m lowering.equality.meaning_table --write
 """
@@ -17,7 +17,7 @@ BEGIN, END = "<!-- the table of python -m lowering.equality.meaning_table --writ
 
 
 def meaning_table() -> str:
-    """Which primitives are understood, by what they are taken for: rows of a table."""
+    """Which primitives are understood, by their meanings: rows of a table."""
     rows: dict[str, list[str]] = {}
     for name, own in MEANINGS.items():
         rows.setdefault(own.said, []).append(name)

@@ -1,4 +1,6 @@
-"""Where two programs part: the first equation that gives what the other program has nowhere, of what it has."""
+"""Where two programs part: the first equation whose results the other program has nowhere, though it has
+the operands.
+"""
 
 from __future__ import annotations
 

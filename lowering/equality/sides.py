@@ -1,4 +1,4 @@
-"""Sides: the two programs that are compared, each by what evaluates it."""
+"""Sides: the two programs that are compared, each by its evaluator."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class OfGraph:
 
 
 def _as_dict(own: Any) -> Any:
-    """What a lowered graph returns as the dict that another program may return in its place."""
+    """The results of a lowered graph as the dict that another program may return in its place."""
     return dict(own) if isinstance(own, Results) else own
 
 
@@ -193,7 +193,7 @@ def _graph_of(given: Any) -> tuple[Graph, Program] | None:
 
 
 def _written(graph: Graph) -> set[str]:
-    """The names of what a graph's vertices write that is no scratch of a gradient."""
+    """The names of the variables that a graph's vertices write, without the scratch of a gradient."""
     fields = (field for family in graph.families for field in family.fields if field.is_written)
     sources = [field.tensor.source for field in fields if isinstance(field.tensor, Tensor)]
     return {own.name for own in sources if hasattr(own, "name") and not own.is_aside}  # type: ignore[union-attr]
@@ -203,7 +203,7 @@ def sides_of(f: Any, g: Any, examples: Sequence[Any]) -> tuple[Side, Side]:
     """Two programs of the same examples.
 
     Raises:
-        ProgramError: what is no program of them.
+        ProgramError: something that is no program of them.
     """
     graphs = [_graph_of(own) for own in (f, g)]
     structs = jax.tree.map(struct_of, tuple(examples))

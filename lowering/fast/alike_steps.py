@@ -1,12 +1,12 @@
 """Alike steps: compute sets that are the same but for which variables they touch, put together once.
 
 The updates of parameters of one shape, and the layers of one kind of block, are compute sets whose families differ in
-the variables alone. In come a compute set and a pass that changes its families; out comes what the pass makes of it,
-which, where a compute set like it came before, is what it made of that one, with the variables of this one.
+the variables alone. In come a compute set and a pass that changes its families; out comes the result of the pass,
+which, where a compute set like it came before, is that of that one, with the variables of this one.
 
-The form of a compute set names all of it but which variables they are, in which order lines were written, and on which
-tiles vertices lie, of which the pass may ask no more than whether they have any. Those with tables, ragged fields,
-arrays for vertices, combined axes or constants have no form, and are passed each for itself.
+The form of a compute set names all of it except which variables they are, in which order lines were written, and on
+which tiles vertices lie. Of tiles the pass may ask no more than whether they have any. Those with tables, ragged
+fields, arrays for vertices, combined axes or constants have no form, and are passed each for itself.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Renaming:
         return ordered(self.source(variable) for variable in variables)  # type: ignore[arg-type]
 
     def family(self, family: Family) -> Family:
-        """A family, over axes of its own: two that are composed must not have one in common."""
+        """A family, over new axes: two that are composed must not have one in common."""
         if family not in self.families:
             assert family.tile is None
             by_place = sorted(family.axes, key=lambda axis: axis.sort_key)
@@ -99,7 +99,7 @@ class _Renaming:
         return self.families[family]
 
     def step(self, made: ExecuteStep, given: ExecuteStep) -> ExecuteStep:
-        """What a pass made of a compute set, for the one that is like it."""
+        """The result of a pass on a compute set, for one that is like it."""
         own: dict[str, Any] = {
             "name": given.name,
             "families": tuple(map(self.family, made.families)),
@@ -113,13 +113,13 @@ class _Renaming:
 
 
 class Names:
-    """What a compute set calls by name, in the order in which its form names it; and that form.
+    """The variables that a compute set names, in the order in which its form names them; and that form.
 
     Attributes:
         sources: variables and patchworks.
         lines: the user's lines.
         families: all of them.
-        compute_set: what its vertices belong to.
+        compute_set: the compute set of its vertices.
         form: the rest of it.
     """
 
@@ -184,7 +184,7 @@ class Names:
 
 
 def names_of(step: ExecuteStep) -> Names | None:
-    """What a compute set calls by name, and its form; None where it has no form."""
+    """The variables that a compute set names, and its form; None where it has no form."""
     if len({family.compute_set for family in step.families}) != 1:
         return None
     try:
@@ -201,7 +201,7 @@ class OncePerForm:
         self.known: dict[Hashable, tuple[Names, ExecuteStep, ExecuteStep]] = {}
 
     def __call__(self, step: ExecuteStep) -> ExecuteStep:
-        """What the pass makes of a compute set."""
+        """The result of the pass on a compute set."""
         names = names_of(step)
         if names is None:
             return self.change(step)

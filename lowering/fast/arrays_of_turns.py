@@ -1,4 +1,4 @@
-"""Arrays of turns: the lists of arrays that a loop with a derivative of its own carries, and rows of them."""
+"""Arrays by iteration: the lists of arrays that a loop with a derivative rule carries, and rows of them."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Assembly: an array put together of what several writes write of it, and of what is left of its old value.
+"""Assembly: an array put together of the results of several writes, and of the rest of its old value.
 
 Written one after another, each box costs XLA a copy of the array, in the gradient at least. Cut through between the
 boxes, again and again, until every part is one box or none, the whole is put together by concatenations. So are parts
-that divide an array along a dimension, and, in the array reshaped so that a stride is a dimension of its own, strided
-writes that interleave: black sites in even rows and black sites in odd rows, say, of which put together is 2.4 times
-as fast for a checkerboard of 2048 x 2048.
+that divide an array along a dimension, and, in the array reshaped so that a stride is a separate dimension, strided
+writes that interleave: black sites in even rows and black sites in odd rows, say. A checkerboard of 2048 x 2048 put
+together of them is 2.4 times as fast.
 
-Where the stride does not divide the extent, the last of some of these writes would lie beyond the array: they are put
-together with nothing there, and what is beyond is cut off. A training step with the gradient of a pooling of 1,009
-places by four took 5.9 ms so on two CPU cores, and 7.3 ms with that scattered.
+Where the stride does not divide the extent, the last of some of these writes would lie beyond the array. They are put
+together with nothing there, and the excess is cut off. A training step with the gradient of a pooling of 1,009 places
+by four took 5.9 ms so on two CPU cores, and 7.3 ms with that scattered.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Region:
     """A region of an array, put together.
 
     Attributes:
-        shape: what the array is reshaped to.
+        shape: the shape after a reshape of the array.
         box: of that.
         key: whose value it is, where it is the box of one; None where nothing is written, or it has parts; `BEYOND`.
         parts: the parts, in order.
         dimension: along which they follow each other.
-        extents: of the array, with what is beyond it; None where nothing is.
+        extents: of the array, with the excess; None where nothing is.
     """
 
     shape: tuple[int, ...]
@@ -137,7 +137,9 @@ def _strides(accesses: Sequence[Access]) -> list[int]:
 
 
 def _radices(extent: int, stride: int, dimension: Dimension) -> list[Radix] | None:
-    """A dimension in multiples of a stride and the rest, so that what is written is a box of it; None if it is none."""
+    """A dimension in multiples of a stride and the rest, so that the written part is a box of it; None if
+    it is none.
+    """
     start, terms = dimension
     if stride == 1 or any(term.table is not None for term in terms):
         return box_radices(extent, start, terms)
@@ -148,7 +150,9 @@ def _radices(extent: int, stride: int, dimension: Dimension) -> list[Radix] | No
 
 
 def _beyond(region: Region, weights: Sequence[Sequence[int]], shape: Sequence[int]) -> Region:
-    """A region, what of it is no part of the array marked so: `weights` has those of the dimensions of each of it."""
+    """A region, with the part that is outside the array marked
+    so: `weights` has those of the dimensions of each of it.
+    """
     if region.parts:
         return replace(region, parts=tuple(_beyond(part, weights, shape) for part in region.parts))
     starts, first = iter(region.box), []
@@ -189,7 +193,8 @@ def plan_assembly(shape: tuple[int, ...], accesses: Mapping[Any, Access]) -> Reg
 
 
 def _interleaved(parts: Sequence[Array], at: int) -> Array:
-    """Parts one after another along a dimension; equal ones along one of their own, which XLA fuses with what they are.
+    """Parts one after another along a dimension; equal ones along a separate dimension, which XLA fuses with their
+    source.
 
     A concatenation of long rows is a copy of each for XLA on CPU, so that the parts have to be there first.
     """
@@ -209,7 +214,7 @@ def assemble(before: Array | None, shape: Sequence[int], region: Region, values:
         before: the array; None where nothing of it is left.
         shape: its shape.
         region: how it is put together.
-        values: what is written by each, as it lies, in the shape of its box or of a reshape of it.
+        values: the results of each write, as they lie, in the shape of its box or of a reshape of it.
     """
     old = None if before is None else reshape(before, region.shape)
     join = lax.concatenate if len(region.shape) == len(shape) else _interleaved

@@ -1,11 +1,12 @@
-"""Bounded: a loop on a condition whose derivative costs the turns that ran, whatever their bound.
+"""Bounded: a loop on a condition whose derivative costs the iterations that ran, whatever their bound.
 
-In come a condition, a turn, what it begins with and a bound. Out comes what `lax.while_loop` gives. The forward pass
-keeps the state at the beginning of every stretch of so many turns, about the root of the bound; the backward pass runs
-each stretch again, last to first, and keeps of each of its turns what its derivative reads, in rows that all stretches
-share. It has JAX's rule for reverse mode alone; the backward pass has forward mode, as for products with a Hessian.
+In come a condition, an iteration, its first state and a bound. Out comes the result of `lax.while_loop`. The forward
+pass keeps the state at the beginning of every stretch of so many iterations, about the root of the bound; the backward
+pass runs each stretch again, last to first, and keeps the residuals of each of its iterations, in rows that all
+stretches share. It has JAX's rule for reverse mode alone; the backward pass has forward mode, as for products with a
+Hessian.
 
-Under `jax.vmap` the loops go on as long as any element of the batch does, and the others keep their states: rows are
+Under `jax.vmap` the loops go on as long as any element of the batch does, and the others keep their states. Rows are
 put at places that are the same for all.
 
 Source: A. Griewank and A. Walther, Evaluating Derivatives (2008), chapter 12: multilevel checkpointing, of two levels.
@@ -59,12 +60,12 @@ def _chosen_of_batch(size: int, is_batched: Any, is_new: Any, new: Arrays, old: 
 
 
 class _LoopOfJaxprs(NamedTuple):
-    """A loop whose condition and whose turns are jaxprs.
+    """A loop whose condition and whose iterations are jaxprs.
 
     Attributes:
-        condition: from what it reads all the time, and the state, to whether another turn runs.
-        turns: likewise to the state after a turn.
-        most: how many turns there may be.
+        condition: from its constants, and the state, to whether another iteration runs.
+        turns: likewise to the state after an iteration.
+        most: how many iterations there may be.
     """
 
     condition: jax_core.Jaxpr
@@ -73,21 +74,21 @@ class _LoopOfJaxprs(NamedTuple):
 
     @property
     def stretch(self) -> int:
-        """How many turns the backward pass keeps at a time."""
+        """How many iterations the backward pass keeps at a time."""
         return max(1, math.isqrt(self.most))
 
     def goes_on(self, asked: Arrays, turns: Any, state: Arrays) -> Any:
-        """Whether another turn runs after so many."""
+        """Whether another iteration runs after so many."""
         (answer,) = jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(self.condition, asked))(*state)
         return (turns < self.most) & answer
 
     def turn(self, constants: Arrays, state: Arrays, changed: Callable[..., Any] = lambda closed: closed) -> Arrays:
-        """The state after one turn."""
+        """The state after one iteration."""
         return list(jax_core.jaxpr_as_fun(changed(jax_core.ClosedJaxpr(self.turns, constants)))(*state))
 
 
 def _moving(jaxpr: jax_core.Jaxpr, state: Sequence[jax_core.Var]) -> set[jax_core.Var]:
-    """The variables of a jaxpr that depend on some of what it is given."""
+    """The variables of a jaxpr that depend on some of its inputs."""
     found = set(state)
     for eqn in jaxpr.eqns:
         if any(own in found for own in eqn.invars if isinstance(own, jax_core.Var)):
@@ -96,10 +97,10 @@ def _moving(jaxpr: jax_core.Jaxpr, state: Sequence[jax_core.Var]) -> set[jax_cor
 
 
 class _DerivativeOfTurn:
-    """A turn that also gives what its derivative reads, and that derivative.
+    """An iteration that also gives its residuals, and the derivative.
 
     Attributes:
-        fixed: what the derivative reads that is the same in all turns.
+        fixed: the residuals that are the same in all iterations.
     """
 
     def __init__(self, loop: _LoopOfJaxprs, constants: Arrays, state: Arrays):
@@ -133,12 +134,12 @@ class _DerivativeOfTurn:
         self.fixed = jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(alone, forward.consts))(*constants, *state)
 
     def turn(self, state: Arrays) -> tuple[Arrays, Arrays]:
-        """The state after a turn, and what its derivative reads that differs from turn to turn."""
+        """The state after an iteration, and the residuals that differ from iteration to iteration."""
         made = self._forward(*self._constants, *state)
         return list(made[: self._num_state]), [made[self._num_state + k] for k in self._rows]
 
     def back(self, read: Arrays, slopes: Arrays) -> tuple[Arrays, Arrays]:
-        """The cotangents of what a turn reads all the time and of the state before it, of those after it."""
+        """The cotangents of an iteration's constants and of the state before it, of those after it."""
         fixed = iter(self.fixed)
         made = self._backward(*(next(fixed) if k is None else read[k] for k in self._row_of), *slopes)
         return list(made[: self._num_floats]), list(made[self._num_floats :])
@@ -152,7 +153,7 @@ def _run(loop: _LoopOfJaxprs, asked: Arrays, constants: Arrays, state: Arrays) -
 
 
 def _forward(loop: _LoopOfJaxprs, asked: Arrays, constants: Arrays, state: Arrays) -> Any:
-    """Run the turns, and keep the state at the beginning of each stretch."""
+    """Run the iterations, and keep the state at the beginning of each stretch."""
 
     def turn(at: Any) -> Any:
         number, turns, state, goes_on = at
@@ -172,7 +173,7 @@ def _forward(loop: _LoopOfJaxprs, asked: Arrays, constants: Arrays, state: Array
 
 
 def _backward(loop: _LoopOfJaxprs, residuals: Any, slopes: Any) -> Any:
-    """Go back through the turns that ran."""
+    """Go back through the iterations that ran."""
     asked, constants, turns, states = residuals
     first = row_of(states, 0)
     derivative, total = _DerivativeOfTurn(loop, constants, first), _most(turns)
@@ -210,13 +211,13 @@ _run.defvjp(_forward, _backward)
 
 
 def bounded_while(goes_on: Callable[[Any], Any], turn: Callable[[Any], Any], start: Any, most: int) -> Any:
-    """A loop on a condition, of at most so many turns, that is differentiated in reverse mode.
+    """A loop on a condition, of at most so many iterations, that is differentiated in reverse mode.
 
     Args:
-        goes_on: from what is carried to whether another turn runs.
-        turn: from what is carried to that after a turn.
-        start: what is carried, a pytree.
-        most: how many turns there may be.
+        goes_on: from the carry to whether another iteration runs.
+        turn: from the carry to that after an iteration.
+        start: the first carry, a pytree.
+        most: how many iterations there may be.
     """
     carried = "carried" if most > 1 else "any"
     condition, turns = jax.make_jaxpr(goes_on)(start), trace_simplified(turn, start, inputs=carried)

@@ -1,9 +1,9 @@
 """Calls in a row: one function called on different tensors, as one loop over them.
 
-In come steps, out the same with calls of one function that follow each other as one `CallsStep`: what they all name is
-read once, what differs is stacked and scanned over, what one call writes and the next reads is carried. XLA
-then compiles the body once. Calls whose arguments overlap in another way, or would be copied to lie side by side, stay
-as they are.
+In come steps, out the same with calls of one function that follow each other as one `CallsStep`. Arguments that they
+all name are read once, those that differ are stacked and scanned over, and results of one call that the next reads are
+carried. XLA then compiles the body once. Calls whose arguments overlap in another way, or would be copied to lie side
+by side, stay as they are.
 """
 
 from __future__ import annotations

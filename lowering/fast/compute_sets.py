@@ -35,9 +35,9 @@ class Store:
     """All that a compute set writes to one variable, or through views of one patchwork.
 
     Attributes:
-        source: what is written.
+        source: the written array.
         writes: how; None through a patchwork, see `write_view`.
-        tensors: what is written, each by one field.
+        tensors: the written views, each by one field.
         fields: the number of the family that writes it, and the name of the field.
     """
 
@@ -88,7 +88,7 @@ class Running:
         divided: variables of which its fields read pieces, and how.
         merged: its families as they run, short axes merged, reading the extensions.
         choices: the kernel of each family.
-        stores: how what they compute is written.
+        stores: how their results are written.
     """
 
     extensions: tuple[Extension, ...]
@@ -137,7 +137,7 @@ class FusedStep(ExecuteStep):
 
     Attributes:
         running: how; or how one runs that is like it but for its variables.
-        instead: of that one, for each of its variables the own one; None where `running` is of the own ones.
+        instead: of that one, for each of its variables the one here; None where `running` is of the variables here.
     """
 
     running: Running = Running((), (), (), (), ())

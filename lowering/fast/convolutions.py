@@ -1,11 +1,11 @@
 """Convolutions: a dot product of every window of an array with a kernel is a convolution.
 
-Vertices of a family whose codelet is an inner product, and of which one field is a window that moves over
-an array while the other does not move with it, are one `conv_general_dilated`. Read as windows, the array
-would be copied once for each element of the window: 2.5 to 45 times slower, for 16 to 121 of them.
+Vertices of a family whose codelet is an inner product are one `conv_general_dilated` where one field is a window that
+moves over an array while the other does not move with it. Read as windows, the array would be copied once for each
+element of the window: 2.5 to 45 times slower, for 16 to 121 of them.
 
-What of image, kernel and result is batch, channels and places is told by its dimension numbers, so that all three
-stay in the order in which they lie in memory, and so do their cotangents.
+The dimension numbers say which dimensions of image, kernel and result are batch, channels and places. So all three stay
+in the order in which they lie in memory, and so do their cotangents.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Window:
     def overlaps(self) -> bool:
         """Whether two places of the window have an element in common.
 
-        Of columns of a matrix none have, though each ends behind where the next begins: what multiplies them is a
-        product, which as a convolution takes many times as long.
+        Columns of a matrix have none, though each ends behind where the next begins: their inner products are a product
+        of matrices, which as a convolution takes many times as long.
         """
         if self.key is None:
             return False
@@ -73,12 +73,12 @@ class Convolution:
     Attributes:
         image: the field that is a window.
         kernel: the field that does not move with it.
-        result: what the codelet calls the result, and its dtype.
+        result: the name of the codelet's result, and its dtype.
         image_input: the array that the image's field views, without the zeros around it.
         widths: how many zeros stand before and after each dimension of it, which the convolution adds by itself,
         dilations: and how far apart its elements stand among zeros along each.
-        kernel_input: what the kernel's field reads.
-        dimensions: where the window stands along each dimension of the array, and what steps along it.
+        kernel_input: the array of the kernel's field.
+        dimensions: where the window stands along each dimension of the array, and its steps along it.
         windows: the dimensions over which the window moves.
         beside: others along which an axis chooses, as if by a window of one element.
         batch: the axes that choose along the others,
@@ -86,7 +86,7 @@ class Convolution:
         channels: the field's dimensions that run along others.
         kernel_axes: the axes that choose the kernel alone.
         order: all of these axes, as results lie in memory.
-        product: what the codelet is.
+        product: the product that the codelet is.
     """
 
     image: Field
@@ -112,7 +112,7 @@ class Convolution:
         return sorted((*self.windows, *self.beside), key=lambda window: window.dimension)
 
     def run(self, arrays: Arrays) -> dict[str, Operand]:
-        """What all vertices compute, from the arrays before."""
+        """The results of all vertices, from the arrays before."""
         name, dtype = self.result
         image, left, due = _image(self, self.image_input.of(arrays))
         kernel, right = _kernel(self, self.kernel_input.of(arrays))
@@ -144,13 +144,13 @@ class Convolution:
 
 
 def _is_tiled(along: Line) -> bool:
-    """True if what steps along a dimension does so as the dimensions of a reshape would."""
+    """True if the steps along a dimension are those of the dimensions of a reshape."""
     own = along.steps
     return all(step == inner * part.extent for (_, step), (part, inner) in itertools.pairwise(own))
 
 
 def _order_of_results(family: Family, parts: Sequence[Part]) -> list[Part]:
-    """Parts of the axes of a family as its results lie in memory; in the order given where that cannot be told."""
+    """Parts of the axes of a family as its results lie in memory; in the order given where that is unknown."""
     steps = steps_of_results(family) or {}
     return sorted(parts, key=lambda part: -steps.get(part.key, 0) * part.weight)  # type: ignore[arg-type]
 
@@ -261,7 +261,9 @@ def _positions(order: Sequence[int]) -> tuple[int, ...]:
 
 
 def _image(found: Convolution, array: Array) -> tuple[Array, tuple[int, ...], dict[int, tuple[int, int]]]:
-    """The array, without its padding, cut to what is read; which dimension of it is what; and padding still due."""
+    """The array, without its padding, cut to the part that is read; the role of each dimension; and padding
+    still due.
+    """
     moving = {window.dimension: window for window in found.windows}
     starts, stops, steps, due = [], [], [], {}
     dimensions = zip(found.dimensions, found.widths, found.dilations, array.shape, strict=True)
@@ -291,7 +293,7 @@ def _image(found: Convolution, array: Array) -> tuple[Array, tuple[int, ...], di
 
 
 def _kernel(found: Convolution, array: Array) -> tuple[Array, tuple[int, ...]]:
-    """The kernel, and which dimension of it is what."""
+    """The kernel, and the role of each dimension."""
     taps = [() if place.key is None else (place.key,) for place in found.places]
     roles = ((*found.groups, *found.kernel_axes), found.channels, *taps)
     labels: list[Part] = []
@@ -310,7 +312,7 @@ def _kernel(found: Convolution, array: Array) -> tuple[Array, tuple[int, ...]]:
 
 
 def _by_axes(array: Array, parts: Sequence[Part]) -> Operand:
-    """A result with a dimension for each axis, of what has its parts in an order."""
+    """A result with a dimension for each axis, of one that has its parts in an order."""
     axes = list(dict.fromkeys(part.key for part in parts))
     order = sorted(range(len(parts)), key=lambda k: (axes.index(parts[k].key), -parts[k].weight))
     array = transpose(reshape(array, [part.extent for part in parts]), order)

@@ -1,6 +1,6 @@
-"""Functions whose derivatives are those of a codelet: what runs is the body, what is differentiated the codelet.
+"""Functions whose derivatives are those of a codelet: the body runs, the codelet is differentiated.
 
-Where derivatives are asked for, values are the codelet's too if it computes the same, as JAX's own rules do: they would
+Where derivatives are asked for, values are the codelet's too if it computes the same, as with JAX's rules. They would
 else be computed twice, as the solution of linear equations was.
 """
 
@@ -28,10 +28,10 @@ def with_derivative(run: Run, function: FunctionBody, execution: Execution, num_
     """A function's body with the derivatives of its codelet.
 
     Args:
-        run: the body: from tables, and what is held of the variables that are handed in, to what is held of those
-            that it writes, and what streams are given, which has no derivative.
+        run: the body: from tables, and the arrays of the variables that are handed in, to the arrays of those that it
+            writes. What streams are given has no derivative.
         function: whose body.
-        execution: how variables are held.
+        execution: how variables are stored.
         num_results: how many arrays it gives, those of streams among them.
     """
     derivative = function.derivative

@@ -1,11 +1,11 @@
-"""Draws: many random numbers are drawn ahead of what is made of them, on a CPU in blocks that fit the cache.
+"""Draws: many random numbers are drawn ahead of their use, on a CPU in blocks that fit the cache.
 
 In come a vertex's jaxpr and its operands over a grid. Out come, where the jaxpr draws, the rest of it, and the
 numbers as operands more. XLA's CPU backend runs the rounds of Threefry (Salmon et al., Parallel random
-numbers: as easy as 1, 2, 3, SC 2011) as a loop over whole arrays, many times through memory for each number:
-a whole Ising sweep takes 1.15 to 1.4 times as long without blocks, the more the busier the machine. The
-numbers are the same. Only what leads to them runs
-in blocks: the rest would lose its fusion with what it reads, and dots in it could no longer be contracted.
+numbers: as easy as 1, 2, 3, SC 2011) as a loop over whole arrays, many times through memory for each number. A whole
+Ising sweep takes 1.15 to 1.4 times as long without blocks, the more the busier the machine. The numbers are the same.
+Only the equations that lead to them run in blocks: the rest would lose its fusion with its operands, and dots in it
+could no longer be contracted.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ def _largest_bytes(jaxpr: jax_core.Jaxpr) -> int:
 
 @dataclass(frozen=True)
 class Split:
-    """A jaxpr in two: `draws`, of the inputs numbered in `inputs`, and `rest`, of all inputs and what `draws` gives."""
+    """A jaxpr in two: `draws`, of the inputs numbered in `inputs`, and `rest`, of all inputs and the results of
+    `draws`.
+    """
 
     inputs: tuple[int, ...]
     draws: jax_core.ClosedJaxpr
@@ -71,9 +73,10 @@ class Split:
 
 
 def split_draws(closed: jax_core.ClosedJaxpr) -> Split | None:
-    """A jaxpr as what draws random numbers, with all that leads to them, and the rest; None where it draws none.
+    """A jaxpr as the part that draws random numbers, with all that leads to them, and the rest; None where it draws
+    none.
 
-    What both need both compute. A jaxpr with effects is not split: it should speak once.
+    Equations that both need both compute. A jaxpr with effects is not split: it should speak once.
     """
     if not any(map(_draws, closed.jaxpr.eqns)) or closed.jaxpr.effects:
         return None
@@ -123,7 +126,7 @@ class Draws:
     """Random numbers that are drawn ahead.
 
     Attributes:
-        split: what draws them, and what is left.
+        split: the part that draws them, and the rest.
         axes: that they depend on.
         sizes: how many positions of each axis a block has on a CPU.
     """
@@ -153,7 +156,7 @@ def plan_draws(closed: jax_core.ClosedJaxpr, keys: Sequence[Sequence[Key]], axes
     """How the random numbers of vertices are drawn ahead; None where none are, or so few that blocks do not pay.
 
     Args:
-        closed: what one vertex computes.
+        closed: the function of one vertex.
         keys: of the dimensions of the operand of each of its inputs.
         axes: of the family.
     """

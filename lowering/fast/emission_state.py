@@ -1,4 +1,4 @@
-"""The state of an emission: what is held of variables and streams at a point of the steps that are emitted."""
+"""The state of an emission: the arrays of variables and streams at a point of the steps that are emitted."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from lowering.plan.steps import FunctionBody
 
 
 class JittedFunction(NamedTuple):
-    """A function of the graph as JAX runs it: from tables, what is held of variables and values of streams to these.
+    """A function of the graph as JAX runs it: from tables, the arrays of variables and the values of streams to these.
 
-    What is sent to streams that are passed on stands behind the variables, on both sides.
+    Values sent to streams that are passed on stand behind the variables, on both sides.
     """
 
     call: Callable[..., Any]
@@ -28,13 +28,13 @@ class JittedFunction(NamedTuple):
 
 @dataclass(eq=False)
 class EmissionState:
-    """What is there at a point of an emission. Changed in place by the steps of one body; each body has its own.
+    """The state at a point of an emission. Changed in place by the steps of one body; each body has a separate one.
 
     Attributes:
-        execution: how values are held, and what compute sets and copies do with them.
+        execution: how values are stored, and the actions of compute sets and copies on them.
         abort: the flag that aborts raise, None where nothing aborts.
-        streams: what was taken from streams and sent to them.
-        arrays: what is held of every variable that has a value.
+        streams: the values taken from streams and sent to them.
+        arrays: the array of every variable that has a value.
         functions: those of the graph that were called so far, which all bodies share.
     """
 
@@ -53,14 +53,14 @@ class EmissionState:
         self.execution.write(self.arrays, tensor, value)
 
     def held(self, kept: Iterable[Variable | Stream]) -> list[Any]:
-        """What is held of variables, which may have no value yet, and of what was sent to streams."""
+        """The arrays of variables, which may have no value yet, and the values sent to streams."""
         return [
             self.execution.held(self.arrays, own) if isinstance(own, Variable) else self.streams.held[own]
             for own in kept
         ]
 
     def put(self, kept: Iterable[Variable | Stream], values: Iterable[Any]) -> None:
-        """Hold of variables, and of what was sent to streams, what `held` gives of another state."""
+        """Take the arrays of variables, and the values sent to streams, from `held` of another state."""
         for own, value in zip(kept, values, strict=True):
             if isinstance(own, Variable):
                 self.arrays[own] = value
@@ -68,12 +68,12 @@ class EmissionState:
                 self.streams.held[own] = value
 
     def inner(self, kept: Iterable[Variable | Stream] = (), values: Iterable[Any] = ()) -> EmissionState:
-        """The state in which a body begins, with other values of what it carries."""
+        """The state in which a body begins, with other values of its carry."""
         streams = replace(self.streams, held=dict(self.streams.held))
         made = replace(self, streams=streams, arrays=dict(self.arrays))
         made.put(kept, values)
         return made
 
     def alone(self) -> EmissionState:
-        """The state in which the body of a function begins, which sees nothing but what it is given."""
+        """The state in which the body of a function begins, which sees nothing but its arguments."""
         return replace(self, streams=Feeds(self.streams.unsure), arrays={})

@@ -1,4 +1,4 @@
-"""Executions: how values are held while steps are emitted, and what compute sets and copies do with them."""
+"""Executions: how values are stored while steps are emitted, and the actions of compute sets and copies on them."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ from lowering.plan.steps import AddUpStep, CopyStep, ExecuteStep
 
 
 class Execution:
-    """How values are held and what vertices do: here every variable is one array in logical order.
+    """How values are stored and the actions of vertices: here every variable is one array in logical order.
 
-    Another execution holds variables otherwise; all of them share what `lowering/fast/steps.py` does with loops,
-    choices, functions and streams. What is held of a variable is one array, whatever its shape.
+    Another execution holds variables otherwise; all of them share the treatment of loops, branches, functions and
+    streams in `lowering/fast/steps.py`. The stored form of a variable is one array, whatever its shape.
     """
 
     def load(self, variable: Variable, array: Array) -> Array:
-        """What is held of a variable, from its value."""
+        """The stored form of a variable, from its value."""
         return array
 
     def unload(self, variable: Variable, held: Array) -> Array:
-        """The value of a variable, from what is held of it."""
+        """The value of a variable, from its stored form."""
         return held
 
     def blank(self, variable: Variable) -> Array:
-        """What is held of a variable that has no value yet: zeros."""
+        """The stored form of a variable that has no value yet: zeros.
+        yet: zeros.
+        """
         return jax.device_put(np.zeros(variable.shape, variable.dtype))
 
     def saved(self, variable: Variable, held: Array) -> Array:
@@ -44,13 +46,13 @@ class Execution:
         return jnp.asarray(self.unload(variable, held))
 
     def restoring(self, variable: Variable) -> jax.ShapeDtypeStruct | None:
-        """What is held of a variable, if that is its value in logical order, with any room behind its ends; with how
+        """The stored form of a variable, if that is its value in logical order, with any room behind its ends; with how
         it is sharded. None where its value has to be loaded, and on one device.
         """
         return None
 
     def held(self, arrays: Arrays, variable: Variable) -> Array:
-        """What is held of a variable, which may have no value yet."""
+        """The stored form of a variable, which may have no value yet."""
         return sources.source_array(arrays, variable)
 
     def read(self, arrays: Arrays, tensor: Tensor) -> Array:
@@ -66,7 +68,9 @@ class Execution:
         self.write(arrays, tensor, value)
 
     def feed(self, stream: Stream, values: np.ndarray) -> Any:
-        """What a program is given of the values of an input stream, stacked: all of each, or what `part` says."""
+        """The values of an input stream for a
+        program, stacked: all of each, or the part `part`.
+        """
         return values
 
     def part(self, stream: Stream) -> tuple[slice, ...]:
@@ -74,11 +78,11 @@ class Execution:
         return tuple(slice(0, size) for size in stream.shape)
 
     def passed(self, arrays: Arrays, tensor: Tensor, parameter: Variable) -> Array:
-        """What is held of a function's parameter that gets the value of a view without symbols."""
+        """The stored form of a function's parameter that gets the value of a view without symbols."""
         return self.load(parameter, self.read(arrays, tensor))
 
     def take_back(self, arrays: Arrays, parameter: Variable, held: Array, tensor: Tensor) -> None:
-        """Write what a function has left in a parameter to a view without symbols. The arrays are changed."""
+        """Write the value of a function's parameter to a view without symbols. The arrays are changed."""
         self.write(arrays, tensor, self.unload(parameter, held))
 
     def show(self, text: str, value: Array) -> None:

@@ -1,16 +1,16 @@
 """Extend: neighbours beyond the ends of an array are slices of the array extended.
 
-`x[(i + 1) % n]`, a view of `x.pad(1, "wrap")` and those of the modes "edge" and "reflect" are affine but for
-some positions: with what they read there put before and behind the array, they are affine throughout. In come
-the families of a compute set, or a view; out come the same with such fields reading an extension, which is
-made once for all of them and cut to what they read. Later rules then see slices: windows, convolutions.
+`x[(i + 1) % n]`, a view of `x.pad(1, "wrap")` and those of the modes "edge" and "reflect" are affine but for some
+positions: with those elements put before and behind the array, they are affine throughout. In come the families of a
+compute set, or a view; out come the same with such fields reading an extension, which is made once for all of them and
+cut to the part that they read. Later rules then see slices: windows, convolutions.
 
-An index vector for each dimension instead, a gather, does not fuse with what reads it, and its transpose is a
-scatter, an element at a time. Measured on two CPU cores, a step in a loop: nine neighbours of 1024 x 1024 float32
-extended 0.9 ms, with index vectors 2.1, with rolls 6.7; of int8 0.13, 1.4 and 0.74. Five of 2048 x 2048 float32:
-4.8, 4.2 and 14.5, and the gradient 56, 203 and 7.
+An index vector for each dimension instead, a gather, does not fuse with its reader, and its transpose is a scatter, an
+element at a time. Measured on two CPU cores, a step in a loop: nine neighbours of 1024 x 1024 float32 extended 0.9 ms,
+with index vectors 2.1, with rolls 6.7; of int8 0.13, 1.4 and 0.74. Five of 2048 x 2048 float32: 4.8, 4.2 and 14.5, and
+the gradient 56, 203 and 7.
 
-An extension that several slices read stands behind an `optimization_barrier`: else XLA takes every slice apart
+An extension that several slices read stands behind an `optimization_barrier`. Otherwise XLA takes every slice apart
 into those of its pieces, and concatenates these anew each time (0.4 ms for the nine of int8).
 """
 
@@ -53,12 +53,12 @@ _SAMPLE = 64  # places along a dimension at which its step is guessed; what come
 
 
 class Reach(NamedTuple):
-    """What stands where along a dimension: beyond its ends what is read there, between them the dimension itself.
+    """The elements along a dimension: beyond its ends those read there, between them the dimension itself.
 
     Attributes:
         extent: of the dimension.
         low, high: the first and the last coordinate.
-        beyond: the position of what stands at each coordinate that is `outside`; -1 where it does not matter.
+        beyond: the position of the element at each coordinate that is `outside`; -1 where it does not matter.
     """
 
     extent: int
@@ -120,7 +120,7 @@ def _steps(positions: np.ndarray) -> tuple[int, ...] | None:
 
 
 def _reach(extent: int, coordinates: np.ndarray, positions: np.ndarray) -> Reach | None:
-    """What stands where if each position is that of the element at its coordinate; None where two disagree."""
+    """The elements if each position is that of the element at its coordinate; None where two disagree."""
     low, high = int(coordinates.min()), int(coordinates.max())
     if high - low >= 2 * extent + 2 * positions.size:
         return None
@@ -251,7 +251,7 @@ class Extension:
         return lax.optimization_barrier(part) if self.is_shared else part
 
     def view(self, tensor: Tensor, dimensions: Sequence[Extended]) -> Tensor:
-        """A view of the source, by what its dimensions are extended to, as one of the extension."""
+        """A view of the source, by the extensions of its dimensions, as one of the extension."""
         lines = [own.line.moved(-reach.low) for own, reach in zip(dimensions, self.reaches, strict=True)]
         return Tensor(self, Access(self.shape, tuple(lines), dict(enumerate(tensor.shape))).index())  # type: ignore[arg-type]
 
@@ -288,7 +288,7 @@ class _ViewGroup:
         return True
 
     def extension(self) -> Extension:
-        """What serves all its views."""
+        """The extension that serves all its views."""
         first, lines = self.members[0]
         # Positions along a line that coincide are those of windows.
         apart = all(are_nested((step, first.index.extent(key)) for key, step in own.line.steps) for own in lines)
@@ -297,12 +297,12 @@ class _ViewGroup:
 
 
 def extend(tensors: Sequence[Tensor], whole: Collection[Tensor] = ()) -> tuple[list[Extension], dict[Tensor, Tensor]]:
-    """The extensions that serve some of several views, and what these are as views of them.
+    """The extensions that serve some of several views, and these as views of them.
 
     Args:
         tensors: the views.
-        whole: those whose extension is to hold all of the source, and to be an array of its own, where that is
-            no more than MAX_GROWTH allows.
+        whole: those whose extension is to have all of the source, and to be a separate array, where that is no more
+            than MAX_GROWTH allows.
     """
     groups: dict[Source, list[_ViewGroup]] = {}
     for tensor in dict.fromkeys(tensors):

@@ -3,8 +3,7 @@
 The values of an input stream come in stacked; a body gets its part of them, with a first axis of iterations, and is
 scanned over it. The values of an output stream whose number is fixed are stacked by the scan. Where the number depends
 on data, they go into an array that holds the most there may be, one behind another, and are counted, and those of an
-input stream are taken out of one: `Sent` is passed on through loops, choices and functions as what is held of variables
-is.
+input stream are taken out of one: `Sent` is passed on through loops, branches and functions as variables are.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ class _Feed(NamedTuple):
     taken: int = 0
 
     def next(self, count: int) -> tuple[Array, _Feed]:
-        """The next values, stacked, and what is there then."""
+        """The next values, stacked, and the rest."""
         start, stop = self.taken, self.taken + count
         every = (start, stop) == (0, self.values.shape[0])
         return self.values if every else lax.slice_in_dim(self.values, start, stop), self._replace(taken=stop)
 
 
 class BodyStreams(NamedTuple):
-    """What a body copies of streams: the values that go in and those that come out, by number.
+    """The copies of a body from and to streams: the values that go in and those that come out, by number.
 
     `passed_on` are the streams whose number of values depends on data.
     """
@@ -48,29 +47,30 @@ class BodyStreams(NamedTuple):
     passed_on: tuple[Stream, ...]
 
     def take(self, streams: Feeds, turns: int = 1) -> list[Array]:
-        """The next values of every input for so many turns, which are then taken."""
+        """The next values of every input for so many iterations, which are then taken."""
         return [streams.take(stream, count * turns) for stream, count in self.inputs]
 
     def take_for(self, streams: Feeds, count: int) -> list[Array]:
-        """The next values of every input for so many turns, with a first axis of iterations.
+        """The next values of every input for so many iterations, with a first axis of iterations.
 
-        Where each turn takes one value they are as they came: XLA would copy them for the loop in another shape.
+        Where each iteration takes one value they are as they
+            came: XLA would copy them for the loop in another shape.
         """
         taken = zip(self.take(streams, count), self.inputs, strict=True)
         return [values if n == 1 else values.reshape(count, n, *values.shape[1:]) for values, (_, n) in taken]
 
     def enter(self, streams: Feeds, values: Sequence[Array]) -> None:
-        """Give a body its own values: those of `take`, or of one turn of `take_for`."""
+        """Give a body its values: those of `take`, or of one iteration of `take_for`."""
         for (stream, n), own in zip(self.inputs, values, strict=True):
             streams.held[stream] = _Feed(own.reshape(n, *own.shape[own.ndim - len(stream.shape) :]))
         streams.held.update({stream: () for stream, _ in self.outputs})
 
     def leave(self, streams: Feeds) -> list[Array]:
-        """What a body has sent, where its number is fixed."""
+        """The values that a body has sent, where their number is fixed."""
         return [streams.sent(stream) for stream, _ in self.outputs]
 
     def send(self, streams: Feeds, values: Sequence[Array]) -> None:
-        """Send what bodies have sent, stacked along any number of first axes."""
+        """Send the values of bodies, stacked along any number of first axes."""
         for (stream, _), own in zip(self.outputs, values, strict=True):
             count = math.prod(own.shape[: own.ndim - len(stream.shape)])
             streams.held[stream] = (*streams.held[stream], own.reshape(count, *stream.shape))
@@ -78,11 +78,11 @@ class BodyStreams(NamedTuple):
 
 @dataclass(eq=False)
 class Feeds:
-    """What is there of the streams of a program at a point of it. Changed in place.
+    """The streams of a program at a point of it. Changed in place.
 
     Attributes:
         unsure: the streams of which a number of values is copied that depends on data.
-        held: of an input stream its values and how many are taken; of an output stream what was sent so far, stacked
+        held: of an input stream its values and how many are taken; of an output stream the values sent so far, stacked
             in pieces; `Sent` where it is unsure, of an input stream with all the values that there are.
     """
 
@@ -90,7 +90,9 @@ class Feeds:
     held: dict[Stream, Any] = field(default_factory=dict)
 
     def of(self, *bodies: Sequence[Step]) -> BodyStreams:
-        """What some bodies, of which one runs, copy of streams. Where the number is fixed, they all copy as many."""
+        """The streams that some bodies, of which one runs, copy from and to. Where the number is fixed, they all copy
+        as many.
+        """
         counts = {stream: n for body in bodies for stream, n in count_values(body).items()}
         ordered = sorted(counts.items(), key=lambda item: item[0].name)
         return BodyStreams(

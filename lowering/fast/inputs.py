@@ -1,7 +1,7 @@
-"""Inputs: what the fields of a family's vertices read, each as an array over the grid, decided ahead.
+"""Inputs: the operands of a family's vertices, each as an array over the grid, decided ahead.
 
-A field reads a source as it was before the compute set, an extension of one, or its part of a variable that
-several fields divide among them; or it is vertex state, which is computed or held.
+A field reads a source as it was before the compute set, an extension of one, or its part of a variable that several
+fields divide among them; or it is vertex state, which is computed or stored.
 """
 
 from __future__ import annotations

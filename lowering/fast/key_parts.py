@@ -1,6 +1,6 @@
-"""Parts of keys: where a view runs along the digits of what it reads; a key is split where it runs on into the next.
+"""Parts of keys: where a view runs along the digits of its source; a key is split where it runs on into the next.
 
-In come digits, the dimensions of an array or the axes of what wrote it, and an access map; out comes, for each digit,
+In come digits, the dimensions of an array or the axes of its writer, and an access map; out comes, for each digit,
 where the map begins along it and which keys step along it. An image of (height, width, channels) is so read by windows
 whose width and channels are one key: a part of that key steps along the width, the other along the channels.
 """
@@ -58,7 +58,7 @@ def parts_along(places: Sequence[Place[Name]], offset: int, read: Index) -> dict
 
     Args:
         places: the digits.
-        offset: what they begin at.
+        offset: their beginning.
         read: the access map, without tables.
     """
     digits = sorted((own for own in places if own.extent > 1), key=lambda own: -own.step)

@@ -55,7 +55,7 @@ def places_of(offset: int, terms: Sequence[Term], scale: Sequence[int] | None = 
 
 
 class Lax(NamedTuple):
-    """An operation of `jax.lax` on the array, by its name, with what else it takes."""
+    """An operation of `jax.lax` on the array, by its name, with its other arguments."""
 
     name: str
     arguments: tuple[Any, ...]
@@ -66,7 +66,7 @@ class Lax(NamedTuple):
 
 
 class Gather(NamedTuple):
-    """Along dimension `at`, at `start` plus what the terms say, with a dimension for each of their keys instead."""
+    """Along dimension `at`, at `start` plus the terms, with a dimension for each of their keys instead."""
 
     at: int
     start: int
@@ -78,7 +78,7 @@ class Gather(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """What several ways make of the array, along a new dimension `at`."""
+    """The results of several ways on the array, along a new dimension `at`."""
 
     at: int
     ways: tuple[tuple[Move, ...], ...]
@@ -99,7 +99,9 @@ def moved(array: Array, moves: Sequence[Move]) -> Array:
 
 
 class Way:
-    """Moves as they are found, and the shape after them. What would change nothing is no move: it would hide rules."""
+    """Moves as they are found, and the shape after them. An operation that would change nothing is no move: it would
+    hide rules.
+    """
 
     def __init__(self, shape: Sequence[int]):
         self.shape = tuple(shape)
@@ -129,7 +131,7 @@ class Way:
             self._add(Lax("transpose", (tuple(order),)), [self.shape[d] for d in order])
 
     def repeat(self, shape: Sequence[int], places: Sequence[int]) -> None:
-        """Repeat along new dimensions of a shape, the array's own at `places`."""
+        """Repeat along new dimensions of a shape, those of the array at `places`."""
         if len(shape) > len(places):
             self._add(Lax("broadcast_in_dim", (tuple(shape), tuple(places))), shape)
 
@@ -144,7 +146,7 @@ class Way:
         self._add(Gather(at, start, tuple(terms)), (*self.shape[:at], *own, *self.shape[at + 1 :]))
 
     def stack(self, at: int, ways: Sequence[Way]) -> None:
-        """Stack what several ways make of the array, which all have one shape."""
+        """Stack the results of several ways on the array, which all have one shape."""
         shape = ways[0].shape
         self._add(Stack(at, tuple(tuple(way.moves) for way in ways)), (*shape[:at], len(ways), *shape[at:]))
 
@@ -163,5 +165,5 @@ def _phrase(move: Move) -> str:
 
 
 def moves_text(moves: Sequence[Move]) -> str:
-    """What moves come to, in words: `sliced, gathered by a table`; `as it lies` where no element moves."""
+    """A description of moves, in words: `sliced, gathered by a table`; `as it lies` where no element moves."""
     return ", ".join(phrase for phrase in dict.fromkeys(map(_phrase, moves)) if phrase) or "as it lies"

@@ -1,9 +1,9 @@
 """Over the grid: the jaxpr of one vertex, run on all vertices of a family.
 
-In come a jaxpr and, for each of its inputs, an array in memory order with the key of each dimension. Out come
-its results with the grid's axes first. It runs under nested `vmap`, one for each axis, each operand mapped at
-the dimension where the axis lies in memory, and not at all where it does not depend on the axis; or, along
-axes of which only so many positions are to be taken at once, in a loop over batches of them.
+In come a jaxpr and, for each of its inputs, an array in memory order with the key of each dimension. Out come its
+results with the grid's axes first. It runs under nested `vmap`, one for each axis. Each operand is mapped at the
+dimension where the axis lies in memory, and not at all where it does not depend on the axis; or, along axes of which
+only so many positions are to be taken at once, in a loop over batches of them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def over_axes(
     axes: Sequence[Axis],
     batches: Sequence[int] | None = None,
 ) -> _Function:
-    """A function mapped over axes, outermost first; its results get a dimension for each of them before their own.
+    """A function mapped over axes, outermost first; its results get a dimension for each of them before their
+    dimensions.
 
     Args:
         function: of arrays without these axes.
@@ -91,7 +92,7 @@ def _mapped(
     axes: Sequence[Axis],
     batches: Sequence[int] | None,
 ) -> _Function:
-    """What all vertices compute, as a function of the operands."""
+    """The function of all vertices, of the operands."""
     return over_axes(_vertex_function(inline(closed), keys), keys, axes, batches)
 
 
@@ -101,8 +102,8 @@ _Numbered = tuple[Any, ...]
 class _JittedMaps:
     """The functions that were mapped over grids, each jitted, by all that they depend on beside their operands.
 
-    Compute sets that are alike, as the updates of parameters are, run one function: JAX traces it once for operands
-    of one kind, and its equations are copied from there (`inline`).
+    Compute sets that are alike, as the updates of parameters are, run one function. JAX traces it once for operands of
+    one kind, and its equations are copied from there (`inline`).
     """
 
     def __init__(self, most: int):
@@ -136,16 +137,16 @@ def over_grid(
     axes: Sequence[Axis],
     batches: Sequence[int] | None = None,
 ) -> list[Array]:
-    """What all vertices compute.
+    """The results of all vertices.
 
     Args:
-        closed: what one vertex computes.
+        closed: the function of one vertex.
         operands: for each of its inputs. Dimensions along which an input does not vary may be missing.
         axes: those that some operand depends on, outermost first.
         batches: how many positions of each axis are taken at once; all, where it is left off.
 
     Returns:
-        The results, each with a dimension for each of `axes` before its own.
+        The results, each with a dimension for each of `axes` before its dimensions.
     """
     function = _jitted.of(closed, [tuple(keys) for _, keys in operands], axes, batches)
     return function(*(array for array, _ in operands))

@@ -1,7 +1,7 @@
 """Partition: several reads that divide a variable along one dimension are one `split`.
 
 Read one by one, each is a slice whose transpose pads it to the whole again; the transpose of a split is a
-`concatenate`, which costs what it holds.
+`concatenate`, which costs as much as its size.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Patchwork: the patches of a source put together as one array.
 
-Padding around what else there is becomes one `lax.pad`, patches that divide a region along a dimension one
-`lax.concatenate`, again and again in what is left of them. A patch whose elements stand apart is one `lax.pad` with
-what is between them. What no cut takes apart, as four patches around a fifth, and other patches that are no boxes, are
-written one after another over the padding under them.
+Padding around the other patches becomes one `lax.pad`, patches that divide a region along a dimension one
+`lax.concatenate`, again and again in the rest of them. A patch whose elements stand apart is one `lax.pad` with the
+elements between them. Patches that no cut takes apart, as four patches around a fifth, and other patches that are no
+boxes, are written one after another over the padding under them.
 """
 
 from __future__ import annotations

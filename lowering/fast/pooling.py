@@ -1,9 +1,9 @@
 """Pooling: a reduction of every window of an array is a reduction of windows.
 
-Vertices of a family whose codelet reduces all of one field by `lax.reduce_window`, a field that is a window which moves
-over an array, are one `reduce_window` over that array, and what else the codelet does follows for all of them. Read as
-windows, the array would be copied once for each element of the window. The equation is the codelet's own, so that
-slopes are as well: that of a maximum goes to the first of equal elements.
+Vertices whose codelet reduces all of one field by `lax.reduce_window` are one `reduce_window` over an array, if the
+field is a window which moves over it. The rest of the codelet follows for all of them. Read as windows, the array would
+be copied once for each element of the window. The equation is that of the codelet, so that slopes are as well: that of
+a maximum goes to the first of equal elements.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class Pooling:
 
     Attributes:
         family: which.
-        reduced: what its codelet does.
-        image: the array over which windows move, without what stands around it that changes no window.
+        reduced: the reduction of its codelet.
+        image: the array over which windows move, without padding that changes no window.
         widths: how many positions of that stand before and after each dimension.
         dimensions: the access to each dimension of it.
         moving: of each dimension, the axis along which the window moves; None for none.
         window: its elements along each dimension.
         dilation: by how many positions these are apart.
-        inputs: what the other fields read.
+        inputs: the operands of the other fields.
         axes: that results depend on, outermost first.
         order: in which the dimensions of the array are taken.
     """
@@ -78,7 +78,7 @@ class Pooling:
     order: Order
 
     def run(self, arrays: Arrays) -> dict[str, Operand]:
-        """What all vertices compute, from the arrays before."""
+        """The results of all vertices, from the arrays before."""
         array = self.image.of(arrays)
         starts, stops, due = [], [], []
         for (start, terms), (before, _), count in zip(self.dimensions, self.widths, array.shape, strict=True):
@@ -134,7 +134,7 @@ def _around(field: Field, value: object) -> tuple[Viewed, tuple[tuple[int, int],
 
 
 def _least(eqn: jax_core.JaxprEqn) -> object:
-    """What changes no result of a reduction of windows."""
+    """The value that changes no result of a reduction of windows."""
     dtype, name = eqn.outvars[0].aval.dtype, eqn.primitive.name  # type: ignore[attr-defined]
     if name == "reduce_window_sum":
         return 0
@@ -155,7 +155,7 @@ def as_pooling(family: Family, inputs: Inputs) -> Pooling | str:
         return "its window is vertex state, or empty"
     kind = reduced.equation.outvars[0].aval.dtype  # type: ignore[attr-defined]
     if not jnp.issubdtype(kind, jnp.floating) and not jnp.issubdtype(kind, jnp.integer):
-        return "it is of truth values, or of complex numbers"
+        return "it is of booleans, or of complex numbers"
     found = moving_windows(image.tensor)
     if isinstance(found, Refused):
         return found.reason

@@ -1,11 +1,11 @@
-"""Prune: what no output needs is neither run nor carried from turn to turn.
+"""Dead-code elimination: steps that no output needs are neither run nor carried from iteration to iteration.
 
-In comes a checked plan, out the same without the families, copies and repeats that no output depends on,
-and with what each loop and choice has to carry. Variables are live or not as a whole, backwards from the outputs, in
-loops to a fixed point; what only ever feeds itself is dead. A write ends the life of the value before it
-where emission makes the array anew: a variable that is written so in every turn, before it is read, is
-carried only if something after the loop reads it. Vertices with effects (`jax.debug.print`) always run.
-What is live where, `lowering/plan/solver.py` finds; what is left of the steps then follows from it.
+In comes a checked plan, out the same without the families, copies and repeats that no output depends on, and with the
+carry of each loop and branch. Variables are live or not as a whole, backwards from the outputs, in loops to a fixed
+point; a variable that only ever feeds itself is dead. A write ends the life of the value before it where emission makes
+the array anew: a variable that is written so in every iteration, before it is read, is carried only if something after
+the loop reads it. Vertices with effects (`jax.debug.print`) always run. The live variables at each place are found by
+`lowering/plan/solver.py`; the remaining steps then follow from it.
 
 Source: strongly live variables, in F. Nielson, H. R. Nielson and C. Hankin, Principles of Program Analysis, 1999.
 """
@@ -65,7 +65,7 @@ def _needed_families(step: ExecuteStep, needed: Live) -> Step:
 
 
 def _copies_behind(body: Sequence[Step], start: Live, after: Live) -> list[CopyStep]:
-    """Copies to make behind a loop, each of what it carries to what would be carried only to come out equal."""
+    """Copies to make behind a loop, each of a carry to a variable that would be carried only to come out equal."""
     found: dict[Variable, CopyStep] = {}
     for k, step in enumerate(body):
         pair = step.whole_variables if isinstance(step, CopyStep) else None
@@ -81,7 +81,9 @@ def _copies_behind(body: Sequence[Step], start: Live, after: Live) -> list[CopyS
 
 
 class _Within(NamedTuple):
-    """What is live within a step with bodies: the copies to make behind it, what is live before these, and within."""
+    """The live variables within a step with bodies: the copies to make behind it, those live before these,
+    and within.
+    """
 
     copies: list[CopyStep]
     after: Live
@@ -89,9 +91,9 @@ class _Within(NamedTuple):
 
 
 class _Pruner(Analysis[Live]):
-    """Finds which variables are live at every place, and what is left of steps.
+    """Finds which variables are live at every place, and the remaining part of steps.
 
-    What is needed of what a function writes grows until all its calls are served.
+    The needed results of a function grow until all its calls are served.
     """
 
     forward = False
@@ -108,11 +110,11 @@ class _Pruner(Analysis[Live]):
         return one | other
 
     def is_needed(self, step: Step, live: Live) -> bool:
-        """Whether a step is to run, given what is live after it."""
+        """Whether a step is to run, given the variables live after it."""
         return (not live.isdisjoint(step.writes) or self.has_effects(step)) and bool(control(step).parts)
 
     def itself(self, step: Step, live: Live) -> Step:
-        """What is left of a step without bodies that is needed."""
+        """The needed rest of a step without bodies."""
         return self.needed_families(step, live.intersection(step.writes)) if isinstance(step, ExecuteStep) else step
 
     def own(self, step: Step, fact: Live) -> Live:
@@ -146,7 +148,7 @@ class _Pruner(Analysis[Live]):
         return (reached - needed - made) | (fact - set(step.function.parameters)) | given
 
     def within(self, step: Step, live: Live) -> _Within:
-        """What is live within a step with bodies, given what is live after it: found once for each need."""
+        """The variables live within a step with bodies, given those live after it: found once for each need."""
         if (step, live) not in self._known:
             copies, after, solution = [], live, super().solve(step, live, self.part)
             if isinstance(step, RepeatStep) and live - solution.beyond:
@@ -162,7 +164,7 @@ class _Pruner(Analysis[Live]):
         return self.within(step, fact).solution if self.is_needed(step, fact) else Solution({}, fact)
 
     def settle(self, steps: Sequence[Step], live: Live) -> None:
-        """Find what is needed of functions."""
+        """Find the needs of functions."""
         self.settled = False
         while not self.settled:
             self.settled = True
@@ -170,7 +172,7 @@ class _Pruner(Analysis[Live]):
             self.beyond(steps, live)
 
     def function(self, step: CallStep) -> FunctionBody:
-        """A function with what is left of its body for all that its calls need."""
+        """A function with the rest of its body for all that its calls need."""
         function = step.function
         if function not in self.functions:
             needed = self.needed[function]
@@ -183,7 +185,7 @@ class _Pruner(Analysis[Live]):
         return self.functions[step.function]
 
     def left_of(self, step: Step, live: Live) -> tuple[list[Step], Live]:
-        """What is left of a step, itself where that is all, given what is live after it; and what is live before it."""
+        """The rest of a step, itself where that is all, given the variables live after it; and those live before it."""
         if not self.is_needed(step, live):
             return [], live
         if not bodies(step):
@@ -205,7 +207,7 @@ class _Pruner(Analysis[Live]):
         return [*([made] if self.is_needed(made, after) else []), *copies], start
 
     def left(self, steps: Sequence[Step], live: Live) -> tuple[Step, ...]:
-        """What is left of some steps, given what is live after them."""
+        """The rest of some steps, given the variables live after them."""
         kept: list[Step] = []
         for step in reversed(steps):
             own, live = self.left_of(step, live)
@@ -214,7 +216,9 @@ class _Pruner(Analysis[Live]):
 
 
 def prune(plan: Plan) -> Plan:
-    """The plan without what no output needs. Reading what nothing has written must be ruled out already."""
+    """The plan without steps that no output needs. Reading an element that nothing has written must be ruled out
+    already.
+    """
     live = frozenset(variable for tensor in plan.outputs for variable in source_variables(tensor.source))
     live |= frozenset() if plan.abort is None else frozenset([plan.abort])
     pruner = _Pruner()

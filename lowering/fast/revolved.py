@@ -1,9 +1,9 @@
-"""Revolved: a scan whose derivative runs its turns again by the binomial schedule (`lowering/plan/revolve.py`).
+"""Revolved: a scan whose derivative runs its iterations again by the binomial schedule (`lowering/plan/revolve.py`).
 
-In come a turn, what it begins with and what it is fed. Out comes what `lax.scan` gives. The forward pass keeps the
-states that the schedule says, in rows of one array for each that is carried; the backward pass is one loop over the
-turns, last to first: it goes from snapshot to snapshot, and takes the derivative of one turn at a time. It has JAX's
-rule for reverse mode alone, and no derivative of its own.
+In come an iteration, what it begins with and what it is fed. Out comes what `lax.scan` gives. The forward pass keeps
+the states that the schedule says, in rows of one array for each that is carried; the backward pass is one loop over the
+turns, last to first: it goes from snapshot to snapshot, and takes the derivative of one iteration at a time. It has
+JAX's rule for reverse mode alone, and no derivative of its own.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from lowering.plan.revolve import Schedule, schedule
 
 
 class _JaxprLoop(NamedTuple):
-    """A loop whose turns are one jaxpr.
+    """A loop whose iterations are one jaxpr.
 
     Attributes:
-        jaxpr: from what it reads all the time, its state, and what a turn is fed, to its state and what it sends.
+        jaxpr: from what it reads all the time, its state, and what an iteration is fed, to its state and what it sends.
         num_state: arrays of the state.
-        schedule: of its turns.
+        schedule: of its iterations.
     """
 
     jaxpr: jax_core.Jaxpr
@@ -48,7 +48,7 @@ def _run(loop: _JaxprLoop, held: Arrays, state: Arrays, fed: Arrays) -> tuple[Ar
 
 
 def _forward(loop: _JaxprLoop, held: Arrays, state: Arrays, fed: Arrays) -> Any:
-    """Run the turns, and keep states on the way."""
+    """Run the iterations, and keep states on the way."""
     plan = loop.schedule
     starts = [turn for turn, _ in plan.kept]
     firsts, slots = jnp.asarray(starts), jnp.asarray([slot for _, slot in plan.kept])
@@ -71,14 +71,14 @@ def _forward(loop: _JaxprLoop, held: Arrays, state: Arrays, fed: Arrays) -> Any:
 
 
 def _backward(loop: _JaxprLoop, residuals: Any, slopes: Any) -> Any:
-    """Go back through the turns."""
+    """Go back through the iterations."""
     held, fed, kept = residuals
     of_state, of_sent = (floats_of(own) for own in slopes)
     plan = loop.schedule
     sources, firsts, aheads, targets = (jnp.asarray(own) for own in plan.moves)
 
     def ahead(kept: Arrays, move: Any) -> Arrays:
-        """The state behind the turns of a move."""
+        """The state behind the iterations of a move."""
         one = lambda j, state: loop.turn(held, state, row_of(fed, firsts[move] + j))[0]  # noqa: E731
         return lax.fori_loop(0, aheads[move], one, row_of(kept, sources[move]))
 
@@ -115,10 +115,10 @@ def revolved_scan(turn: Callable[..., Any], start: Any, fed: Any, count: int, sn
     """A scan whose derivative keeps at most so many states at once.
 
     Args:
-        turn: from what is carried and what is fed to a turn to what is carried and sent on.
+        turn: from what is carried and what is fed to an iteration to what is carried and sent on.
         start: what is carried, a pytree.
-        fed: to each of the turns, a pytree of arrays with them as leading dimension.
-        count: the turns, one at least.
+        fed: to each of the iterations, a pytree of arrays with them as leading dimension.
+        count: the iterations, one at least.
         snapshots: the most states at once.
     """
     some = jax.tree.map(lambda own: own[0], fed)

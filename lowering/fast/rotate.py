@@ -4,25 +4,24 @@ A stencil steps from `u` to the inner points of `v`, and copies `v` back:
 
     repeat n: step u -> v; copy v -> u          becomes         repeat n: step u -> v; rotate v -> u -> v
 
-As written, the loop carries one array twice, and XLA copies it in each turn. After the rotation `v` holds
-the array that was `u`. It is as good to write into, as long as it agrees with the true `v` wherever the step
-does not write; and nothing may read it before the step has. Longer chains rotate likewise, as in the wave
+As written, the loop carries one array twice, and XLA copies it in each iteration. After the rotation `v` holds the
+array that was `u`. It is as good to write into, as long as it agrees with the true `v` wherever the step does not
+write; and nothing may read it before the step has. Longer chains rotate likewise, as in the wave
 equation: copy u -> w; copy v -> u becomes rotate v -> u -> w -> v.
 
-All of the chain agree outside what the step writes if they were equal before the loop, or after as many turns
-as the chain has copies: where the first is not known, these turns run as they were written. So do some, if
-the rest would not bring all arrays back to their places. Behind the loop `v` is copied from `u`; where nothing
-reads it, `prune` takes that away. So every variable has the value that the program gives it, in all places
-but inside the rotated loop.
+All of the chain agree outside what the step writes if they were equal before the loop, or after as many iterations as
+the chain has copies: where the first is not known, these iterations run as they were written. So do some, if the rest
+would not bring all arrays back to their places. Behind the loop `v` is copied from `u`; where nothing reads it, `prune`
+takes that away. So every variable has the value that the program gives it, in all places but inside the rotated loop.
 
-Measured in plain JAX on two CPU cores: a five-point stencil on 2048 x 2048 points, 100 turns, 0.25 s copied
-and 0.15 s rotated; the wave equation on 1024 x 1024 points, 24 turns, 34 ms and 14 ms. Rotating without taking
-as many turns as one as bring the arrays back is slower than copying: 0.6 s. Variables that are written whole
-gain nothing from it, and where gathers of two turns fuse they lose (0.56 s against 4.8 s): they stay.
+Measured in plain JAX on two CPU cores: a five-point stencil on 2048 x 2048 points, 100 iterations, 0.25 s copied and
+0.15 s rotated; the wave equation on 1024 x 1024 points, 24 iterations, 34 ms and 14 ms. Rotating without taking as many
+turns as one as bring the arrays back is slower than copying: 0.6 s. Variables that are written whole gain nothing from
+it, and where gathers of two iterations fuse they lose (0.56 s against 4.8 s): they stay.
 
-Known weaknesses: only copies of whole variables to whole variables, next to each other in a body, are seen; a
-second step that writes `v`, or a repeat in the body that does, keeps the copies. The gradient of a rotated loop
-holds a few arrays more, however many turns there are (four in the stencil's).
+Known weaknesses: only copies of whole variables to whole variables, next to each other in a body, are seen; a second
+step that writes `v`, or a repeat in the body that does, keeps the copies. The gradient of a rotated loop holds a few
+arrays more, however many iterations there are (four in the stencil's).
 """
 
 from __future__ import annotations
@@ -153,7 +152,7 @@ def _rotated_body(step: RepeatStep) -> tuple[tuple[Step, ...], list[_CopyChain]]
 
 
 def _restored(body: Sequence[Step], chain: _CopyChain) -> list[Step]:
-    """The copy that a loop needs behind it, where its last turn leaves in the chain's first an array of old."""
+    """The copy that a loop needs behind it, where its last iteration leaves in the chain's first an array of old."""
     first, second = chain.variables[:2]
     if any(first in step.writes for step in body[chain.stop :]):
         return []
@@ -166,7 +165,7 @@ def _restored(body: Sequence[Step], chain: _CopyChain) -> list[Step]:
 
 
 def _rotate_repeat(step: RepeatStep, equal: Equal, entering: Equal, equals: _Equals) -> list[Step]:
-    """A repeat whose turns pass arrays on, with what has to run before and after it."""
+    """A repeat whose iterations pass arrays on, with what has to run before and after it."""
     within = _rotate_steps(step.body, entering, equals)
     inner = step if within == step.body else flow_step(replace(step, body=within))
     assert isinstance(inner, RepeatStep)

@@ -1,10 +1,10 @@
 """Segments: a codelet on all rows of its ragged fields at once.
 
-The codelet's jaxpr for rows of any length is run with three kinds of values: those that all vertices
-share, those with one for each row, and those with one for each element of each row. What treats the
-elements alike runs once over all of them, what reduces a row is a segment reduction, and what depends on
-no row's elements runs once over the rows. The number of equations does not depend on the lengths. A
-codelet that does something else to its rows, such as to sort them, is none of these.
+The codelet's jaxpr for rows of any length is run with three kinds of values: those that all vertices share, those with
+one for each row, and those with one for each element of each row. Equations that treat the elements alike run once over
+all of them, one that reduces a row is a segment reduction, and the rest runs once over the rows. The number of
+equations does not depend on the lengths. A codelet that does something else to its rows, such as to sort them, is none
+of these.
 
 In an array of one for each element the ragged dimension comes first, and where the codelet has it there
 is one of extent 1: each equation then means, for a row of one element, what it means in the codelet.
@@ -185,7 +185,7 @@ class _RowRun:
 
 
 def _derivative(eqn: jax_core.JaxprEqn) -> jax_core.ClosedJaxpr | None:
-    """What an equation with a derivative rule of its own does when it is differentiated; None where the rule fails."""
+    """What an equation with a derivative rule does when it is differentiated; None where the rule fails."""
     structs = [jax.ShapeDtypeStruct(shape_of(atom), dtype_of(atom)) for atom in eqn.invars]
 
     def forward(*primals: Array) -> Any:
@@ -261,7 +261,7 @@ def _custom_of_one_element(codelet: TracedCodelet, lengths: Sequence[int]) -> li
     """The codelet's equations with derivative rules of their own, traced for a row of one element.
 
     Their rules are kept by JAX as traced for one shape, so that those of the jaxpr for all lengths cannot be run. For
-    the same reason what they ask of a length is seen in a trace of its own alone.
+    the same reason what they ask of a length is seen in a separate trace alone.
     """
     count = len(_custom(codelet.jaxpr))
     if not count:

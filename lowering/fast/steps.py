@@ -1,10 +1,9 @@
 """Steps, emitted: a plan as one pure JAX function.
 
-A repeat is a `lax.scan` over those variables its body writes that outlive a turn, a loop on a condition a
+A repeat is a `lax.scan` over those variables its body writes that outlive an iteration, a loop on a condition a
 `lax.while_loop` (with a bound, that of `bounded.py`), a choice a `lax.switch`, a function a jitted function, traced
 once however often it is called. Calls of one function in a row are one `lax.scan` over their arguments
-(`lowering/fast/calls.py`). The values of streams come in stacked and are scanned over; those that go out are
-stacked.
+(`lowering/fast/calls.py`). The values of streams come in stacked and are scanned over; those that go out are stacked.
 """
 
 from __future__ import annotations
@@ -66,7 +65,9 @@ def _rotate(state: EmissionState, step: RotateStep) -> None:
 
 
 def _kept_scan(turn: Callable[..., Any], start: Any, fed: Any, count: int, every: int, unroll: int) -> Any:
-    """A scan whose derivative keeps what is carried after every so many turns, and runs the turns between again."""
+    """A scan whose derivative keeps what is carried after every so many iterations, and runs the iterations between
+    again.
+    """
     every = min(every, count)
     several, left = divmod(count, every)
 
@@ -211,7 +212,7 @@ def _switch(state: EmissionState, step: SwitchStep) -> None:
 
 
 def _jitted(state: EmissionState, function: FunctionBody, values: Sequence[Array]) -> JittedFunction:
-    """A function, traced for what is held of what is handed in."""
+    """A function, traced for the stored form of its arguments."""
     if function not in state.functions:
         streams = state.streams.of(function.body)
 
@@ -345,7 +346,7 @@ def emit_steps(state: EmissionState, steps: Sequence[Step]) -> None:
 
 
 def _output(state: EmissionState, tensor: Tensor) -> Array:
-    """What is held of a whole variable; the value of another view."""
+    """The stored form of a whole variable; the value of another view."""
     if tensor.is_whole_variable:
         assert isinstance(tensor.source, Variable)
         return state.held([tensor.source])[0]
@@ -357,13 +358,12 @@ def emit(plan: Plan, execution: Execution | None = None) -> Callable[..., list[A
 
     Args:
         plan: what to run.
-        execution: how values are held; in logical order when left off.
+        execution: how values are stored; default: in logical order.
 
     Returns:
-        A function from what is held of the plan's inputs, and then the values of its input streams, stacked, to
-        the values of its outputs, then what was copied of its streams, as `copied_by_stream` takes it apart,
-        and last, where anything aborts, the flag of `Plan.abort`. An output that is a whole variable comes as it is
-        held.
+        A function from what is held of the plan's inputs, and then the values of its input streams, stacked, to the
+        values of its outputs, then what was copied of its streams, as `copied_by_stream` takes it apart, and last,
+        where anything aborts, the flag of `Plan.abort`. An output that is a whole variable comes in its stored form.
     """
     how = Execution() if execution is None else execution
 

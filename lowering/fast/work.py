@@ -1,9 +1,9 @@
 """Work: what is moved for each compute set and copy of a plan, beside what its vertices touch.
 
 In come a plan that was lowered and its jaxpr, whose equations say by their scope which step they were emitted for. Out
-comes, for each, how many elements these read from memory and write there in all turns of the loops around it, and how
-many its vertices would, one at a time: both by one model (`codelet/jaxprs/moved.py`). That the first is at most a few
-times the second is what keeps the work of a program that of its edges.
+comes, for each, how many elements these read from memory and write there in all iterations of the loops around it, and
+how many its vertices would, one at a time: both by one model (`codelet/jaxprs/moved.py`). That the first is at most a
+few times the second is what keeps the work of a program that of its edges.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Work(NamedTuple):
     Attributes:
         moved: by the equations that are emitted for it.
         touched: by its vertices, one at a time; by a copy, its elements once on either side.
-        runs: how often it runs: in a loop once a turn, as far as the number of turns is known.
+        runs: how often it runs: in a loop once an iteration, as far as the number of iterations is known.
         joined: elements of patchworks that it reads, twice those that it writes, and positions of what does not lie in
             steps. Patchworks are put together of their variables, and cut into them again, whatever part of them
             vertices touch: one of the two reasons for which more may be moved.
@@ -152,7 +152,7 @@ def _touched(step: ExecuteStep | CopyStep) -> int:
 
 
 def _runs(steps: Sequence[Step]) -> dict[Step, int]:
-    """How often each step runs, and those that it is made of, in order; loops on conditions turn once."""
+    """How often each step runs, and those that it is made of, in order; loops on conditions run once."""
 
     @functools.cache
     def by_function(function: FunctionBody) -> dict[Step, int]:
@@ -209,10 +209,10 @@ def _by_scope(plan: Plan, runs: Mapping[Step, int], found: Mapping[str, int]) ->
 
 
 def _around(plan: Plan, runs: Mapping[Step, int], jaxpr: jax_core.Jaxpr, found: int) -> Work:
-    """What is moved, and may be, around steps: for the whole, and each time for each of its loops, choices and calls.
+    """What is moved, and may be, around steps: for the whole, and each time for each of its loops, branches and calls.
 
     Twice the elements of what is given and results, of streams among them, and of all variables that are touched; and
-    each turn of a loop, of what it carries.
+    each iteration of a loop, of what it carries.
     """
     held = sum(math.prod(atom.aval.shape) for atom in (*jaxpr.invars, *jaxpr.outvars))  # type: ignore[attr-defined]
     sizes = lambda *lists: held + sum(own.size for own in set(itertools.chain(*lists)))  # noqa: E731

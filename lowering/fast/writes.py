@@ -126,7 +126,7 @@ def plan_write(shape: tuple[int, ...], index: Index) -> Write:
 def _as_dimensions(radices: Sequence[Radix], shape: Sequence[int]) -> tuple[Radix, ...]:
     """A box of an array after a reshape, where it can be as a box of the array as it is.
 
-    Several vertices write whole rows as a run, or as rows of another length. XLA knows the array in its own shape, and
+    Several vertices write whole rows as a run, or as rows of another length. XLA knows the array in its shape, and
     would have to find out that it may be written in place.
     """
     runs = list[Radix]()

@@ -74,7 +74,7 @@ def _options(graph: Graph, vertices: Any, directions: Any, seed: Any, rtol: Any,
     )
     for name, own, least, what in whole:
         if not is_whole(own, least):
-            raise ProgramError(f"{name} {what}", given=f"{own!r:.80}", expected=f"a whole number, {least} or more")
+            raise ProgramError(f"{name} {what}", given=f"{own!r:.80}", expected=f"an integer, {least} or more")
     if rtol is not None and not (isinstance(rtol, (int, float, np.floating)) and 0 < rtol < 1):
         raise ProgramError(
             "rtol says how far a gradient may be from the differences, of its size",
@@ -116,7 +116,7 @@ def check_gradient(
     with extrapolated differences at several steps, and with `jax.jvp` if the codelet has one. Different derivatives
     from the left and the right, as of relu at 0, are a kink. Differences that do not converge, as at a jump, are
     unstable. Neither counts as wrong. If no vertex is wrong, the gradient that `cl.gradient` gives is compared with
-    differences of the whole program, in its own dtypes.
+    differences of the whole program, in its dtypes.
 
     Args:
         graph: the graph of the program; nothing is added to it.

@@ -142,7 +142,7 @@ def sites_of(
 
 
 def magnitudes(values: np.ndarray) -> np.ndarray:
-    """By how much to move values for a step of one: by their own size, and by a tenth of all their size at least."""
+    """By how much to move values for a step of one: by their size, and by a tenth of all their size at least."""
     sizes = np.abs(np.where(np.isfinite(values), values, 0)).astype(np.float64)
     whole = float(np.sqrt(np.mean(sizes**2))) if sizes.size else 0.0
     return np.maximum(sizes, 0.1 * whole) if whole else np.ones(sizes.shape)

@@ -1,7 +1,8 @@
 """Probes: what chosen vertices read when a program first runs them.
 
 In come a plan, values for its inputs, and vertices. Out come the values of their fields. The plan is lowered with
-copies before every compute set of what the vertices read; within loops and choices a copy is made the first time alone.
+copies before every compute set of what the vertices read; within loops and branches a copy is made the first time
+alone.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Seen:
 
     Attributes:
         fields: for each vertex its fields by name; None where the program never ran them.
-        is_in_loop: whether the values are those of the first turn of a loop.
+        is_in_loop: whether the values are those of the first iteration of a loop.
     """
 
     fields: list[dict[str, Any]] | None

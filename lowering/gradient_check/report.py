@@ -22,7 +22,7 @@ def number(value: float) -> str:
     return f"{value:.8g}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Finding:
     """A wrong gradient, or one that differences do not confirm.
 
@@ -44,6 +44,9 @@ class Finding:
     def kind(self) -> Kind:
         """Wrong, or why that is undecided."""
         return self.verdict.kind
+
+    def __repr__(self) -> str:
+        return f"<Finding {self}>"
 
     def __str__(self) -> str:
         where, found = "the whole program" if self.vertex is None else repr(self.vertex), self.verdict
@@ -128,19 +131,52 @@ class GradientCheck:
 
     @property
     def wrong(self) -> tuple[Finding, ...]:
-        """The findings of wrong gradients."""
+        """The findings of wrong gradients.
+
+        >>> import codelet as cl, jax
+        >>> @jax.custom_jvp
+        ... def square(x):
+        ...     return x * x
+        >>> @square.defjvp
+        ... def _(x, dx):
+        ...     return square(*x), x[0] * dx[0]
+        >>> graph = cl.Graph()
+        >>> x, y = graph.add_variable("x", ()), graph.add_variable("y", ())
+        >>> graph.add_vertex("square", cl.codelet(square), x=x, out=y)
+        >>> try:
+        ...     cl.check_gradient(graph, of=y, wrt=x, values={x: 3.0})
+        ... except cl.GradientError as error:
+        ...     print(error.check.wrong[0])
+        wrong: vertex of square / square at number 0: d out / d x is 3 by the gradient, 6 by differences
+        """
         return tuple(own for own in self.findings if own.kind == "wrong")
 
     @property
     def kinks(self) -> tuple[Finding, ...]:
         """The findings where derivatives from the left and the right differ, as of relu at 0; at most a few of each
         field.
+
+        >>> import codelet as cl, jax
+        >>> graph = cl.Graph()
+        >>> x, y = graph.add_variable("x", ()), graph.add_variable("y", ())
+        >>> graph.add_vertex("act", cl.codelet(jax.nn.relu), x=x, out=y)
+        >>> print(cl.check_gradient(graph, of=y, wrt=x, values={x: 0.0}).kinks[0])
+        kink: vertex of act / relu at number 0: d out / d x is 0 by the gradient, 0 from the left, 1 from the right
         """
         return tuple(own for own in self.findings if own.kind == "kink")
 
     @property
     def unstable(self) -> tuple[Finding, ...]:
-        """The findings where differences do not converge; at most a few of each field."""
+        """The findings where differences do not converge; at most a few of each field.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> graph = cl.Graph()
+        >>> x, y = graph.add_variable("x", ()), graph.add_variable("y", ())
+        >>> graph.add_vertex("root", cl.codelet(lambda x: jnp.sign(x) * jnp.sqrt(jnp.abs(x))), x=x, out=y)
+        >>> finding = cl.check_gradient(graph, of=y, wrt=x, values={x: 0.0}).unstable[0]
+        >>> finding.field, finding.kind
+        ('x', 'unstable')
+        """
         return tuple(own for own in self.findings if own.kind == "unstable")
 
     @property

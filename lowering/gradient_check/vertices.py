@@ -131,7 +131,7 @@ class Checker:
         return sum(jnp.sum(real(own)) for own in terms), sum(jnp.sum(jnp.abs(own)) for own in terms)
 
     def contributions(self, values: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, Any]:
-        """The gradient by each field."""
+        """The gradient with respect to each field."""
         made = {name: jnp.zeros_like(values[name]) for name in self.wrt}
         if self.adjoint is not None:
             names, results = self.adjoint.fields, self.forward(values)

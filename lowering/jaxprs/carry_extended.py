@@ -1,20 +1,21 @@
-"""Carry extended: what every turn of a loop reads extended beyond its ends is carried from turn to turn extended.
+"""Carry extended: what every iteration of a loop reads extended beyond its ends is carried from iteration to iteration
+extended.
 
-In comes a jaxpr, out comes one whose scans carry an array extended where each turn begins by extending it; see
-`lowering/fast/extend.py`. The extension is then made where the array is computed, at the end of a turn, and XLA fuses
-the one into the other: a turn is one pass through memory less. Before the loop the array is extended, and after it
-the inside is cut out; that is one extension more than there were.
+In comes a jaxpr, out comes one whose scans carry an array extended where each iteration begins by extending it; see
+`lowering/fast/extend.py`. The extension is then made where the array is computed, at the end of an iteration, and XLA
+fuses the one into the other: an iteration is one pass through memory less. Before the loop the array is extended, and
+after it the inside is cut out; that is one extension more than there were.
 
-Dimensions are extended independently of each other, and so here in another order: the outermost first, since it is
-the first join with which XLA fuses what is joined. Measured with jax 0.10.2 on two CPU cores, the game of life on
-1024 x 1024 bytes, of the time of the best found in plain JAX: extended in each turn 1.13, carried extended 1.00,
-the innermost dimension first 1.23.
+Dimensions are extended independently of each other, and so here in another order: the outermost first, since it is the
+first join with which XLA fuses what is joined. Measured with jax 0.10.2 on two CPU cores, the game of life on 1024 x
+1024 bytes, of the time of the best found in plain JAX: extended in each iteration 1.13, carried extended 1.00, the
+innermost dimension first 1.23.
 
 It is done only where
 
 - all that reads the array itself computes element by element or takes slices: for these it is then a slice of what
   is carried, which costs nothing;
-- the turn makes the array by a few cheap equations: where elements are joined XLA computes one at a time, and tanh
+- the iteration makes the array by a few cheap equations: where elements are joined XLA computes one at a time, and tanh
   and exp of floats took 1.8 times as long so;
 - the array has no gradient. Of floats the value gained as well (a sum of five of 2048 x 2048 float32 took 0.8 of
   the time, of 64 x 64 0.7), but the gradient took 1.2 times the time, and 6 times of 64 x 64, since XLA computes the
@@ -153,7 +154,7 @@ def _needed(
 
 
 def _is_light(made: Any, body: jax_core.Jaxpr, extensions: Collection[jax_core.JaxprEqn]) -> bool:
-    """Whether what a turn makes is computed by a few cheap equations from what is given, or known as extended."""
+    """Whether what an iteration makes is computed by a few cheap equations from what is given, or known as extended."""
     own = _needed(body, [made], extensions).difference(extensions)
     costly = [eqn for eqn in own if eqn.primitive.name not in MOVING]
     return len(costly) <= LIGHT and all(eqn.primitive.name in _CHEAP for eqn in costly)
@@ -235,5 +236,5 @@ def _extended(eqn: jax_core.JaxprEqn) -> Callable[..., list[Any]] | None:
 
 
 def carry_extended(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-    """A jaxpr whose scans carry what each turn extends extended, in the bodies of loops as well."""
+    """A jaxpr whose scans carry what each iteration extends extended, in the bodies of loops as well."""
     return rewrite(closed, _extended)

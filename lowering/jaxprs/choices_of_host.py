@@ -2,8 +2,8 @@
 
 `jax.vmap` of a choice runs all branches and selects from what they give, so that an error would be raised for those
 that are right as well. Here it runs what calls nothing for all at once, unless one of them chooses the other: then one
-after another. Libraries that raise errors on values (Equinox's `error_if`) have rules for batching of their own to
-that end, which a graph has not.
+after another. Libraries that raise errors on values (Equinox's `error_if`) have special rules for batching to that end,
+which a graph has not.
 
 Source: "How JAX primitives work" in JAX's documentation.
 """

@@ -1,4 +1,4 @@
-"""Compare tables: what a program only compares with numbers is held as what the comparisons say, a byte for each.
+"""Compare tables: numbers that a program only compares are stored as the results of the comparisons, a byte for each.
 
 Vertex state is often a flag: `jnp.where(up == 1, least, most)` has a word for each vertex, and asks one bit of it.
 A table is an argument of what is compiled, so XLA cannot fold that; it would load four times the bytes in every step

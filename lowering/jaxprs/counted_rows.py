@@ -1,7 +1,8 @@
-"""Counted rows: what of a loop counts its turns, and which arrays it takes one row of a turn, or puts one row of.
+"""Counted rows: what of a loop counts its iterations, and which arrays it takes one row of an iteration, or puts one
+row of.
 
-Rows are along the first dimension, and at a place that is one more, or less, in every turn. `scan_rows.py` has loops
-scan over them.
+Rows are along the first dimension, and at a place that is one more, or less, in every iteration. `scan_rows.py` has
+loops scan over them.
 """
 
 from __future__ import annotations
@@ -51,17 +52,17 @@ def _counts(atom: Atomic, counted: dict[Any, Affine]) -> Affine | None:
 
 
 def _in_turns(own: Affine, length: int) -> np.ndarray:
-    """What a number is in every turn."""
+    """What a number is in every iteration."""
     return own[0] * np.arange(length, dtype=np.int64) + own[1]
 
 
 def _ends(own: Affine, length: int) -> tuple[int, int]:
-    """What a number is in the first turn and the last."""
+    """What a number is in the first iteration and the last."""
     return own[1], own[0] * max(length - 1, 0) + own[1]
 
 
 def _as_affine(values: np.ndarray) -> Affine | None:
-    """What a number that has a value in every turn is by its number; None where it is not affine in that."""
+    """What a number that has a value in every iteration is by its number; None where it is not affine in that."""
     first, step = int(values[0]), int(values[1]) - int(values[0]) if len(values) > 1 else 0
     return (step, first) if np.array_equal(values, _in_turns((step, first), len(values))) else None
 
@@ -102,7 +103,7 @@ def is_whole(eqn: jax_core.JaxprEqn) -> bool:
 
 
 def _is_row(eqn: jax_core.JaxprEqn, counted: Mapping[Any, Affine], length: int) -> Affine | None:
-    """The number of the row that an equation takes, or a part of, or puts: one more or less in every turn."""
+    """The number of the row that an equation takes, or a part of, or puts: one more or less in every iteration."""
     if not is_understood(eqn, "dynamic_slice", "dynamic_update_slice"):
         return None
     takes = eqn.primitive.name == "dynamic_slice"
@@ -119,10 +120,10 @@ def _is_row(eqn: jax_core.JaxprEqn, counted: Mapping[Any, Affine], length: int) 
 
 @dataclass(frozen=True)
 class Rows:
-    """An array of which a loop takes, or puts, a row a turn.
+    """An array of which a loop takes, or puts, a row an iteration.
 
     Attributes:
-        at: which row a turn takes, or puts.
+        at: which row an iteration takes, or puts.
         taken: the equations that take it, or a part of it.
         put: the equation that puts it; None where none does.
     """
@@ -220,7 +221,7 @@ class Counting:
         return end if _fits([end], atom) else None
 
     def counted(self, eqn: jax_core.JaxprEqn) -> dict[Any, Affine]:
-        """The numbers of a loop's turn that are affine in its number, by variable of its body."""
+        """The numbers of a loop's iteration that are affine in its number, by variable of its body."""
         if id(eqn) not in self._known:
             self._known[id(eqn)] = self._counted(eqn)
         return self._known[id(eqn)]
@@ -302,8 +303,8 @@ class Counting:
     def own(self, eqn: jax_core.JaxprEqn) -> int | None:
         """The array of a loop that does nothing but change each row of it by itself; None where it does anything else.
 
-        What else it carries are single integers, and what neither a turn nor anybody after the loop reads, and it
-        stacks nothing: then all that reads a row comes before the row is put, and XLA has one array for all turns.
+        What else it carries are single integers, and what neither an iteration nor anybody after the loop reads, and it
+        stacks nothing: then all that reads a row comes before the row is put, and XLA has one array for all iterations.
         """
         own = [k for k, row in self.rows(eqn).items() if row.taken and row.put is not None]
         if len(own) != 1:

@@ -24,7 +24,7 @@ class WindowSteps(NamedTuple):
         result: the dimension along which it moves.
         stride: by how many positions.
         length: of the kernel, and so of the window.
-        spread: how many positions of the image its own are apart.
+        spread: how many positions of the image its are apart.
         is_picked: whether it is of the elements that slices pick, up to theirs: the longest of such has all of them.
     """
 

@@ -11,7 +11,7 @@ reshapes past operations by element, and leaves out what does nothing. So an upd
 holds, which no rewriting changes:
 
 - its array is pinned: carried by a loop that XLA keeps, a constant, what an update in place or a scatter of elements
-  made, or computed from such by element. XLA knows it in its own shape, and compiles the update rightly;
+  made, or computed from such by element. XLA knows it in its shape, and compiles the update rightly;
 - its new values and its place depend on nothing whose elements the array may hold, itself above all. An array may
   hold those of whatever it is computed from through values with at least as many elements, and, where parts are put
   together, through values with at least as many as a part;
@@ -84,7 +84,7 @@ def _in_place(eqn: jax_core.JaxprEqn) -> bool:
 
 
 def _is_by_element(eqn: jax_core.JaxprEqn) -> bool:
-    """Whether a scatter writes single elements, which XLA does in a loop that carries the array in its own shape."""
+    """Whether a scatter writes single elements, which XLA does in a loop that carries the array in its shape."""
     numbers, every = eqn.params["dimension_numbers"], tuple(range(len(_shape(eqn.invars[0]))))
     return numbers.inserted_window_dims == numbers.scatter_dims_to_operand_dims == every
 
@@ -119,7 +119,7 @@ class _InlinedValue:
         held: those of the sources whose very elements it may hold.
         is_joined: whether it may hold those of another value where each of its parts holds some of them.
         is_written: whether it is a part written to something, or padded.
-        is_pinned: whether XLA surely knows it in its own shape.
+        is_pinned: whether XLA surely knows it in its shape.
         is_known: whether it is computed from constants alone, so that XLA may know its elements.
         number: greater than those of all that it is computed from.
     """
@@ -176,7 +176,7 @@ def _constant(value: Any) -> _InlinedValue:
 
 
 def _pinned(var: Any) -> _InlinedValue:
-    """What XLA makes before whatever reads it, in its own shape."""
+    """What XLA makes before whatever reads it, in its shape."""
     return _InlinedValue(_size(var.aval), is_pinned=True)
 
 

@@ -1,17 +1,17 @@
 """Map shapes: what is made by element is made as most of what it is made from, and for, lies.
 
 Vertices that map stretches of elements emit as maps of (vertices, elements of a stretch), between reshapes. XLA's CPU
-backend fuses these with what is around them, and then divides every position by the length of a stretch: a turn of an
-elimination, `a - column * row` of 200 x 200, took 4 times as long with stretches of two. And where a map in such a
-shape is used several times, it is done again in whatever uses it, with the transposes before it.
+backend fuses these with what is around them, and then divides every position by the length of a stretch: an iteration
+of an elimination, `a - column * row` of 200 x 200, took 4 times as long with stretches of two. And where a map in such
+a shape is used several times, it is done again in whatever uses it, with the transposes before it.
 
 Maps that are made from each other, reshaped or not, are one group, in one form: that which the fewest of its values
-have to leave or be brought to, its own where as many do. A form is another shape, or another order of dimensions. What
-a group is given or gives counts in the form before or after its reshape or transpose; what is reduced, in all forms in
+have to leave or be brought to, its where as many do. A form is another shape, or another order of dimensions. What a
+group is given or gives counts in the form before or after its reshape or transpose; what is reduced, in all forms in
 which it can be. What a map repeats along some dimensions (a column times a row) counts nowhere, since it is small; but
 such a map is made only in forms in which it is repeated along whole dimensions too. Softmax of 32768 x 256 took 1.7
 times as long with its exponentials made four rows at a time. Single elements are made as rows of one where they are
-taken of such and put into such: a loop that carries a row of one copies it every turn otherwise.
+taken of such and put into such: a loop that carries a row of one copies it every iteration otherwise.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class _MapGroups:
 
 
 def _before(atom: Atomic, maker: jax_core.JaxprEqn | None) -> _ShapeForm:
-    """The form that a value had before it was reshaped or transposed; its own where it was not."""
+    """The form that a value had before it was reshaped or transposed; its where it was not."""
     if maker is not None and is_understood(maker, "transpose"):
         return _ShapeForm(_shape(maker.invars[0]), inverse_of(maker.params["permutation"]))
     return _ShapeForm(_shape(maker.invars[0] if maker is not None and is_reshape(maker) else atom))

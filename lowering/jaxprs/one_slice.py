@@ -2,7 +2,7 @@
 
 `jax.vmap` makes gathers and scatters of slices that are taken and put at one place for all vertices. XLA's CPU backend
 runs these as loops of one turn, and keeps the old slice for where the place lies beyond the ends: so it copies all of
-what a loop carries, every turn. As `dynamic_slice` and `dynamic_update_slice` they touch the slice alone.
+what a loop carries, every iteration. As `dynamic_slice` and `dynamic_update_slice` they touch the slice alone.
 """
 
 from __future__ import annotations

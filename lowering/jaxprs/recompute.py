@@ -1,10 +1,10 @@
-"""Recompute: what a turn of a loop computes element by element is computed again for its gradient, not kept.
+"""Recompute: what an iteration of a loop computes element by element is recomputed for its gradient, not kept.
 
 In reverse mode a loop keeps for every turn whatever its derivative needs: of a codelet of a hundred equations some
 forty arrays, and writing them takes far longer than computing them. With the body of a scan under `jax.checkpoint`,
-what goes into a turn is kept, and what is costly in it (products, reductions, gathers, random numbers); the rest is
-computed again. Measured on two CPU cores: the gradient of 20 steps of lattice Boltzmann on 512 x 128 cells takes 5 to
-7 ms a step so, and 68 ms else. Nothing changes for the value alone.
+what goes into an iteration is kept, and what is costly in it (products, reductions, gathers, random numbers); the rest
+is recomputed. Measured on two CPU cores: the gradient of 20 steps of lattice Boltzmann on 512 x 128 cells takes 5 to 7
+ms a step so, and 68 ms else. Nothing changes for the value alone.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ def _gains(body: jax_core.ClosedJaxpr) -> bool:
 
 
 def _stacked(function: Callable[..., Any], avals: Sequence[Any], carried: slice) -> int:
-    """The bytes that a turn adds to what is kept for the gradient.
+    """The bytes that an iteration adds to what is kept for the gradient.
 
-    What goes into every turn, and what is scanned, lies there already.
+    What goes into every iteration, and what is scanned, lies there already.
 
     Args:
-        function: of a turn's operands.
+        function: of an iteration's operands.
         avals: of these.
-        carried: which of them the turn before makes.
+        carried: which of them the iteration before makes.
     """
     kept = jax.make_jaxpr(lambda *operands: jax.tree.leaves(jax.vjp(function, *operands)[1]))(*avals).jaxpr
     there = {*kept.invars} - {*kept.invars[carried]}

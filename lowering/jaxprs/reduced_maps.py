@@ -39,7 +39,7 @@ class ReducedMap(NamedTuple):
         fields: those that its terms are of: two that are multiplied, or one, where there is no `term`; none where the
             codelet gives zero.
         shape: of the terms.
-        dims: for each field along which dimensions of the terms its own are that have several elements.
+        dims: for each field along which dimensions of the terms its are that have several elements.
         term: what a term is of an element of each field, if it is more than that element, or the product of two.
         name: of the reduction.
         precision: of products.

@@ -1,7 +1,7 @@
 """Remade: what rules on jaxprs put in the place of equations, made of other values than these took.
 
 In comes a jaxpr with what a rule has found in it: for some equations, which values the results are made of, and how.
-Out comes one with these in their places, the bodies of loops and choices changed by the rule as well.
+Out comes one with these in their places, the bodies of loops and branches changed by the rule as well.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Scan rows: what a loop takes one row of a turn is scanned over, and what it puts one row of is stacked.
+"""Scan rows: what a loop takes one row of an iteration is scanned over, and what it puts one row of is stacked.
 
 In comes a jaxpr, out come scans that get and give rows as such, where they took and put them at a place that is the
-number of the turn. It is what makes their gradients linear: JAX's cotangent of an array of which a turn takes a row is
-an array of zeros with a row in it, added up in every turn; of what is scanned over it is a row.
+number of the iteration. It is what makes their gradients linear: JAX's cotangent of an array of which an iteration
+takes a row is an array of zeros with a row in it, added up in every iteration; of what is scanned over it is a row.
 
-An array is scanned over where all that a turn does with it is to take its row, and stacked where all that a turn does
-is to put its row, or to take that row before it does. Rows are along the first dimension.
+An array is scanned over where all that an iteration does with it is to take its row, and stacked where all that an
+iteration does is to put its row, or to take that row before it does. Rows are along the first dimension.
 
 A loop that does nothing but change each row of one array by itself keeps that array, and has the slopes of the scan:
 a scan reads one array and writes another, for which LLVM makes other code than for one. Of 0.5 times each row of
@@ -167,7 +167,7 @@ def _with_slopes_of_scan(eqn: jax_core.JaxprEqn, rows: Mapping[int, Rows], then:
 def with_slopes_of_scans(closed: jax_core.ClosedJaxpr, then: Change) -> jax_core.ClosedJaxpr:
     """A jaxpr whose loops that change rows in place have the slopes of scans over these, in all that it calls as well.
 
-    Functions with derivative rules of their own stay as they are, and what runs on several devices.
+    Functions with derivative rules stay as they are, and what runs on several devices.
 
     Args:
         closed: the jaxpr that is called.

@@ -1,8 +1,9 @@
-"""Slice before loops: a slice of an array that a loop only reads, of which each turn takes a part, is made before it.
+"""Slice before loops: a slice of an array that a loop only reads, of which each iteration takes a part, is made before
+it.
 
-In comes a jaxpr, out comes one whose scans are given such slices as they are given the array. What a turn then takes
-is a row of one of their constants, over which `scan_rows.py` scans. In a gradient each slice is a pad of the whole
-array, which a turn would make and add: a sweep of Seidel's over 100 x 100 took 7 times as long as in plain JAX.
+In comes a jaxpr, out comes one whose scans are given such slices as they are given the array. What an iteration then
+takes is a row of one of their constants, over which `scan_rows.py` scans. In a gradient each slice is a pad of the
+whole array, which a turn would make and add: a sweep of Seidel's over 100 x 100 took 7 times as long as in plain JAX.
 """
 
 from __future__ import annotations

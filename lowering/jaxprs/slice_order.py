@@ -134,7 +134,7 @@ def _slices_back(order: _Order, made: Any, kept: Sequence[int], offset: Sequence
 
 
 def _of(order: _Order, slices: Sequence[int], dimension: int, leading: int) -> list[int]:
-    """The places of the parts of a dimension among those of slices, in their own order."""
+    """The places of the parts of a dimension among those of slices, in their order."""
     return [leading + slices.index(k) for k, part in enumerate(order.parts) if part.dimension == dimension]
 
 

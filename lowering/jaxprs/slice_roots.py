@@ -1,4 +1,4 @@
-"""Slice roots: a slice, at a place that is known late, of what is a rearrangement of an array as one of that array.
+"""Slice roots: a slice, at a place known only at run time, of what is a rearrangement of an array as one of that array.
 
 `vmap` and the reads of vertices rearrange whole arrays before they take or put a slice. Of the array itself it is a
 slice as well, where each dimension that it has a part of is one of the array's; and a part alone is rearranged then.
@@ -117,7 +117,8 @@ def _remade(eqn: jax_core.JaxprEqn, own: _RootSlice) -> Remade:
 def slice_roots(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with slices of the arrays that others are rearrangements of, in the bodies of loops as well.
 
-    A slice that is put into a rearrangement is put into its root, of which the result is a rearrangement in its turn.
+    A slice that is put into a rearrangement is put into its root, of which the result is a rearrangement in its
+    iteration.
     """
     has_put = True
     while has_put:

@@ -62,7 +62,9 @@ def sliced(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[
 
 
 def link_late(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
-    """A slice that is taken, or put, at a place known late: along what it has all of, it does the same everywhere."""
+    """A slice that is taken, or put, at a place known only at run time: along what it has all of, it does the same
+    everywhere.
+    """
     whole, *others = (spots_of(eqn.invars[0]), spots_of(eqn.outvars[0]), *map(spots_of, eqn.invars[1:2]))
     part = eqn.outvars[0] if eqn.primitive.name == "dynamic_slice" else eqn.invars[1]
     extents = zip(eqn.invars[0].aval.shape, part.aval.shape, strict=True)  # type: ignore[attr-defined]
@@ -78,7 +80,7 @@ def link_late(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
 
 
 def late_slice(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
-    """What is left of a slice taken, or put, at a place that is known late."""
+    """What is left of a slice taken, or put, at a place known only at run time."""
     is_put = eqn.primitive.name == "dynamic_update_slice"
     array, part = operands[0], operands[1] if is_put else operands[0]
     starts = operands[2 if is_put else 1 :]

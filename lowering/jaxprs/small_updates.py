@@ -1,13 +1,14 @@
 """Small updates, for which XLA would go over the whole array, are scattered.
 
 At a known place, by what is computed of the elements that lie there: XLA's CPU backend fuses such an update with the
-slice of the same place, and runs the fusion over the whole array (jax 0.10.2; not in loops whose turn decides the
-place): a compute set that changes 20 of 131,072 elements in place took 400 us. Scattered to their positions they take
-2 us, 2,000 of them 6 us.
+slice of the same place, and runs the fusion over the whole array (jax 0.10.2; not in loops whose iteration decides the
+place): a compute set that changes 20 of 131,072 elements in place took 400 us. Scattered to their positions they take 2
+us, 2,000 of them 6 us.
 
-At a place known late, of an array that is new: the update is fused with the map by element that makes the array, and
-each element is asked whether it is updated. Whole rows cost nothing by that; a part of them, or of the only row, is
-faster by a scatter to the one place, which is made once the array is there (us a turn of a loop, two cores):
+At a place known only at run time, of an array that is new: the update is fused with the map by element that makes the
+array, and each element is asked whether it is updated. Whole rows cost nothing by that; a part of them, or of the only
+row, is faster by a scatter to the one place, which is made once the array is there (us an iteration of a loop, two
+cores):
 
     array          of it          update    scatter
     (512,)         (1,)             0.37       0.26
@@ -54,7 +55,7 @@ def _known(eqn: jax_core.JaxprEqn) -> tuple[int, ...] | None:
 
 
 def _is_late(eqn: jax_core.JaxprEqn, makers: Makers) -> bool:
-    """Whether an equation updates a part of rows, at a place known late, of an array made by element."""
+    """Whether an equation updates a part of rows, at a place known only at run time, of an array made by element."""
     if not is_understood(eqn, "dynamic_update_slice") or not variables(eqn.invars[2:]):
         return False
     array, update = (atom.aval.shape for atom in eqn.invars[:2])  # type: ignore[attr-defined]

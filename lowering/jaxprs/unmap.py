@@ -260,7 +260,7 @@ def _rule(eqn: jax_core.JaxprEqn) -> _UnmapRule:
 
 
 def without_rules(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-    """A jaxpr without calls, functions with derivative rules of their own among them."""
+    """A jaxpr without calls, functions with derivative rules among them."""
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
         if not is_understood(eqn, *CUSTOM):

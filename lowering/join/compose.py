@@ -65,7 +65,7 @@ def _keys(sums: ReducedFamily, parts: Sequence[Part]) -> _SumKeys:
 
 
 def _composed(factor: Tensor, along: Mapping[Axis, Line], keys: _SumKeys) -> Index:
-    """A factor of the products over the axes of the sums, what is summed before its own dimensions."""
+    """A factor of the products over the axes of the sums, what is summed before its dimensions."""
     index, count = factor.index, len(keys.of_field)
     offset, symbols = index.offset, dict.fromkeys(keys.of_axis.values(), 0)
     steps = [0] * count

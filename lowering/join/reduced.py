@@ -196,7 +196,7 @@ def _along(tensor: Tensor, dims: Sequence[int]) -> Tensor:
 
 
 def _spread_along(tensor: Tensor, shape: tuple[int, ...], dims: Sequence[int]) -> Tensor:
-    """A view repeated to a shape, of which its own dimensions that are longer than one are some."""
+    """A view repeated to a shape, of which its dimensions that are longer than one are some."""
     index = tensor.index
     steps = (step for n, step in zip(index.shape, index.strides, strict=True) if n != 1)
     by = dict(zip(dims, steps, strict=True))

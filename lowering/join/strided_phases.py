@@ -1,10 +1,10 @@
 """Strided phases: the families that write the phases of a strided convolution's gradient are one convolution.
 
-The gradient by the input of a convolution with stride s is written as one family for each phase of the positions: at
-the positions `s*a + q` only every s-th tap of the kernel meets an element of the output. Run by themselves, s x s small
-convolutions interleave what they make, 1.5 to 3 times as slow as one. Together they are one convolution of the whole
-kernel with the output among zeros, s - 1 of them between its elements: in what they are all of (`reduced.py`), the
-output has a divisor. Phases that no tap meets write zero.
+The gradient with respect to the input of a convolution with stride s is written as one family for each phase of the
+positions: at the positions `s*a + q` only every s-th tap of the kernel meets an element of the output. Run by
+themselves, s x s small convolutions interleave what they make, 1.5 to 3 times as slow as one. Together they are one
+convolution of the whole kernel with the output among zeros, s - 1 of them between its elements: in what they are all of
+(`reduced.py`), the output has a divisor. Phases that no tap meets write zero.
 
 Where an infinity or a NaN is in the kernel, one convolution may multiply it by the zeros in between; vertices do not.
 

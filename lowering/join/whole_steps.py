@@ -35,7 +35,7 @@ def _convolves(family: Family) -> bool:
 
 
 def _looks_late(family: Family) -> bool:
-    """Whether the codelet of a family takes or puts slices at places that are known late."""
+    """Whether the codelet of a family takes or puts slices at places known only at run time."""
     eqns = inline(family.codelet.jaxpr).eqns
     return any(eqn.primitive.name in ("dynamic_slice", "dynamic_update_slice") for eqn in eqns)
 

@@ -1,4 +1,4 @@
-"""The machine: the tile of everything, what moves between tiles, what is live when, and at which address.
+"""The machine: the tile of everything, exchange between tiles, live ranges and addresses.
 
 A checked plan comes in; out come a `Placement`, an `Exchange`, a `Liveness` and a `Memory`, and cycles by step.
 """

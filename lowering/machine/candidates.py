@@ -58,7 +58,7 @@ def _follow_all(placer: Placer) -> None:
 
 
 def _lay_out(placer: Placer, lay: Callable[[Family, Target], np.ndarray]) -> None:
-    """Place families of several axes: laid out, but for those that read elements of their own that are placed.
+    """Place families of several axes: laid out, but for those that read elements that are placed.
 
     What they write goes with them, and then what they alone read.
     """

@@ -5,7 +5,7 @@ once for each chip that it goes to, and the cycles of that: of the busiest link.
 
 Chips stand in pairs on a ladder. What goes to the other of a pair goes straight there. What goes further goes across
 the rung first, if the chip that it goes to is on the other side, and then up or down, a pair at a time. Each chip has
-`_LINKS` of its own for each of these ways.
+`_LINKS` links for each of these ways.
 
 Source: PopLibs, lib/poplibs_test/Util.cpp @ f69d60c6, `addGlobalExchangeConstraints` and `setGlobalSyncLatency`, where
 the number of chips is even. With an odd one, which is a guess, the last chip goes down before it goes across.

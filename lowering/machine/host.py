@@ -1,12 +1,12 @@
 """The host: how long what streams move is under way between it and the tiles, and what passes meanwhile.
 
-In come the bytes of each tile; out come the cycles of the chip with most of them: each has a link of its own to the
-host, over which `host_bytes_per_cycle` move. The tiles exchange at the same time, so that the slower of both decides.
+In come the bytes of each tile; out come the cycles of the chip with most of them: each has a separate link to the host,
+over which `host_bytes_per_cycle` move. The tiles exchange at the same time, so that the slower of both decides.
 
 A program waits for a stream, unless it has room for more than one value on their way (`buffering_depth`) and is copied
-again and again, in a loop: then the next value moves while the loop does something else. In its first turn nothing of
-that is on its way yet, so that all of it takes time; in each later one only what takes longer than the rest of the
-turn. The link moves one thing at a time: streams of one loop add up, and two do not pass in the same rest.
+again and again, in a loop: then the next value moves while the loop does something else. In its first iteration nothing
+of that is on its way yet, so that all of it takes time; in each later one only what takes longer than the rest of the
+iteration. The link moves one thing at a time: streams of one loop add up, and two do not pass in the same rest.
 
 On the chip that takes tiles which do nothing else ("overlapped I/O"): they, and the copies from them, are left out.
 However little a stream moves, it takes `host_overhead_cycles`. What the host itself takes is left out, since it
@@ -35,18 +35,20 @@ def host_cycles(bytes_by_tile: np.ndarray, target: Target) -> int:
 
 
 def _buffered_in(moment: Moment) -> int | None:
-    """Which of the loops around it a buffered stream is copied again and again by: the innermost of several turns."""
+    """Which of the loops around it a buffered stream is copied again and again by: the innermost of several
+    iterations.
+    """
     if not isinstance(moment.step, StreamStep) or moment.step.stream.buffering_depth < 2:
         return None
     return max((k for k, loop in enumerate(moment.loops) if loop.turns > 1), default=None)
 
 
 def hidden_cycles(line: Timeline, cycles: Mapping[int, StepCycles], turns: Mapping[int, int]) -> dict[int, int]:
-    """The cycles in which streams move values while their loop does something else: by moment, of all turns.
+    """The cycles in which streams move values while their loop does something else: by moment, of all iterations.
 
     Args:
         line: the moments of the program.
-        cycles: of each moment that takes any time, by its number, what one turn takes.
+        cycles: of each moment that takes any time, by its number, what one iteration takes.
         turns: how often each of them runs; 0 in a branch that is not counted.
     """
     streams: dict[tuple[int, int], list[Moment]] = {}

@@ -2,7 +2,7 @@
 
 In come a plan and what holds a value before and after it. Out come, moment by moment, the variables that something may
 have written and that something may read before all of them is written anew; wherever their elements live. What memory
-is planned by asks here, and so does what is made again in a backward pass to save some.
+is planned by asks here, and so does what is recomputed in a backward pass to save some.
 
 Source: live variables and reaching definitions as data-flow equations over a flow graph, A. Aho, M. Lam,
 R. Sethi and J. Ullman, Compilers (2006), chapter 9.2.
@@ -53,11 +53,11 @@ def lifetimes(plan: Plan, keep: Collection[Variable] | None = None) -> Lifetimes
 
     A program that ends any says what it needs of what it was given: what is kept of the rest, and all of it written
     before any of it is read, its results, then is live from there on. What is written in part, in one branch of a
-    choice or in a loop of perhaps no turns still holds what was given elsewhere, or otherwise, and is kept.
+    choice or in a loop of perhaps no iterations still holds what was given elsewhere, or otherwise, and is kept.
 
     Args:
         plan: the plan.
-        keep: what must be kept; `plan.lasting` when left off.
+        keep: what must be kept; default: `plan.lasting`.
     """
     kept = set(plan.lasting if keep is None else keep)
     kept |= {variable for variable in plan.variables if variable.value is not None}

@@ -7,10 +7,10 @@ the edge from its end to its head. Inputs, outputs, constants and what an engine
 that a program writes before it reads any of it, unless it is an output too. What arrives in a step is live while it
 computes, and so is what it sends home.
 
-An output takes its input's place where this is the input's last use, both lie on the same tiles element by
-element, and each vertex reads of the input exactly what it writes of the output, each element for itself: see
+An output takes its input's place where this is the input's last use, both lie on the same tiles element by element, and
+each vertex reads of the input exactly what it writes of the output, each element for itself: see
 `jaxprs/elementwise.py`. A codelet that reads what it overwrites through a field that is in-out keeps what it still
-needs in its own registers and on its stack, which is not counted.
+needs in its registers and on its stack, which is not counted.
 
 Source: always live and not always live, Poplar and PopLibs User Guide, "Profiling: memory".
 """
@@ -238,8 +238,8 @@ def live_ranges(exchange: Exchange, keep: Collection[Variable] | None = None) ->
 
     Args:
         exchange: what the steps of the placed plan move.
-        keep: the variables that hold a value before and after the program; `plan.lasting` when left off. Constants,
-            and what the program reads before it has written it, always do.
+        keep: the variables that hold a value before and after the program; default: `plan.lasting`. Constants, and what
+            the program reads before it has written it, always do.
 
     >>> import codelet as cl
     >>> from lowering.machine.exchange import plan_exchange

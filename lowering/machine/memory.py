@@ -6,7 +6,7 @@ overlap there. What is always live lies at the bottom, side by side; above it, w
 
 Beside variables a tile holds, by these rules:
 
-- vertex state: each vertex its own copy of its constants, in the field's dtype.
+- vertex state: each vertex its copy of its constants, in the field's dtype.
 - edge pointers: `EDGE_BYTES` an edge; or, for a field whose edges are evenly nested, as the rows of a block, those of
   the first and `LEVEL_BYTES` for each level: what a codelet needs to step from one to the next.
 - code: each codelet once on every tile that runs it, for each combination of dtypes and static values:
@@ -169,7 +169,7 @@ class Memory:
         return int(live.argmax()) if live.any() else None
 
     def largest_on(self, tile: int, count: int = 5, moment: int | None = None) -> list[Occupant]:
-        """What takes most on a tile, the largest first: at one moment, or at any when it is left off.
+        """What takes most on a tile, the largest first: at one moment, default: or at any.
 
         Raises:
             TileError: a tile that does not exist.

@@ -51,7 +51,7 @@ class Messages:
 
     def by_tile(self, weights: np.ndarray | None = None) -> np.ndarray:
         """How many each tile has, or weights of them summed: int64 of shape (num_tiles,)."""
-        # Sums of whole numbers below 2**53, which floats hold exactly.
+        # Sums of integers below 2**53, which floats hold exactly.
         found = np.bincount(self.tiles, weights, self.target.num_tiles)
         if self.leaders is not None and self.homes is not None:
             (there,) = np.nonzero(self.leaders[self.homes] == self.tiles)

@@ -44,7 +44,7 @@ def leading_tiles(tiles: np.ndarray, free: Sequence[int], num_tiles: int) -> tup
         num_tiles: of the machine.
 
     Returns:
-        The tiles over the other axes, and the leader of each tile, its own where it has no vertices.
+        The tiles over the other axes, and the leader of each tile, its where it has no vertices.
 
     >>> leading, leaders = leading_tiles(np.array([[0, 2], [1, 3]]), (1,), 4)
     >>> leading.tolist(), leaders.tolist()

@@ -104,7 +104,7 @@ class LinkedNodes:
 
 
 def _scaled(weights: np.ndarray) -> np.ndarray:
-    """Weights as whole numbers above 0 whose sum 32 bits hold."""
+    """Weights as integers above 0 whose sum 32 bits hold."""
     scale = max(1.0, float(weights.sum()) / _MOST_WEIGHT)
     return np.maximum(1, np.rint(weights / scale)).astype(np.int64)
 

@@ -7,7 +7,7 @@ step computes after another and nothing moves between, each tile goes on by itse
 largest sum over tiles, not the sum of the largest. A step's time is by how much it makes that grow: the steps add up.
 
 Such a row of steps ends at anything that is no computing, and also where a loop's body or a branch begins or ends,
-where a tile might go on: a body that exchanges nothing takes what its slowest tile takes, each turn by itself.
+where a tile might go on: a body that exchanges nothing takes what its slowest tile takes, each iteration by itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KINDS = ("sync", "external sync", "exchange", "external exchange", "host", "comp
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """A part of one turn of a step, in which all tiles do the same kind of thing.
+    """A part of one iteration of a step, in which all tiles do the same kind of thing.
 
     Attributes:
         kind: one of `KINDS`.
@@ -65,7 +65,7 @@ class StepCycles:
 
     @property
     def total(self) -> int:
-        """Cycles of one turn."""
+        """Cycles of one iteration."""
         return sum(phase.cycles for phase in self.phases)
 
     def of(self, *kinds: str) -> int:

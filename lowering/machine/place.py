@@ -14,7 +14,7 @@ that writes them first; those that are read before anything has written them are
 `blocks`: a family over several axes is cut into blocks over its grid, each on one tile (`blocks.py`), so that
 neighbours of a stencil, or the rows and columns of a matrix product, share a tile. What it writes lives with the
 vertices that write it, and what it reads with those that read it, if they are on one tile. A family whose vertices read
-elements of their own that are placed goes where they live, and what is left after that goes by bytes.
+elements that are placed goes where they live, and what is left after that goes by bytes.
 
 `rows`: the same, but that all vertices along the last axes stay together, and the rows are laid on the tiles in order.
 

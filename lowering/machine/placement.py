@@ -113,7 +113,7 @@ class Placement:
         if variable not in self._counts:
             runs, tiles = stretches(self.tiles_of(variable))
             lived = tiles >= 0
-            # Sums of whole numbers below 2**53, which floats hold exactly.
+            # Sums of integers below 2**53, which floats hold exactly.
             counts = np.bincount(tiles[lived], runs.lengths[lived], self.num_tiles)
             self._counts[variable] = counts.astype(np.int64)
         return self._counts[variable]
@@ -200,10 +200,10 @@ def checked_tile(tile: object, target: Target) -> int:
     """The number of a tile that a target has.
 
     Raises:
-        TileError: it has none of that number, or what was given is no whole number.
+        TileError: it has none of that number, or what was given is no integer.
     """
     whole = is_whole(tile)
     if not whole or not 0 <= int(tile) < target.num_tiles:  # type: ignore[call-overload]
-        expected = f"{'' if whole else 'a whole number, '}0 to {target.num_tiles - 1}, on {target}"
+        expected = f"{'' if whole else 'an integer, '}0 to {target.num_tiles - 1}, on {target}"
         raise TileError("a tile does not exist", given=repr(tile) if not whole else tile, expected=expected)
     return int(tile)  # type: ignore[call-overload]

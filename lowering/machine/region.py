@@ -146,7 +146,7 @@ class Region:
         """What is touched and does not live there.
 
         Args:
-            always: of which tiles all that they touch is given, bool of shape (num_tiles,); of none when left off.
+            always: of which tiles all that they touch is given, bool of shape (num_tiles,); default: of none.
         """
         starts, stops, tiles = self.starts, self.stops, self.tiles
         lengths = stops - starts

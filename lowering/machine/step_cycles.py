@@ -42,7 +42,7 @@ MovingStep = ExecuteStep | CopyStep | StreamStep
 
 @dataclass(frozen=True, eq=False)
 class StepTraffic:
-    """What one turn of a step moves.
+    """What one iteration of a step moves.
 
     Attributes:
         before: to the tiles that compute, before they do; None for nothing.
@@ -68,7 +68,7 @@ def moving_moments(line: Timeline) -> Iterator[Moment]:
 
 
 def step_traffic(step: MovingStep, exchange: Exchange) -> StepTraffic:
-    """What one turn of a step moves."""
+    """What one iteration of a step moves."""
     placement = exchange.placement
     if isinstance(step, StreamStep):
         elements = step.tensor.elements().reshape(-1)
@@ -156,7 +156,7 @@ class StepTimes:
         return sync, Phase("host", cycles, fitted=overhead / max(1, cycles))
 
     def of(self, step: MovingStep, moved: StepTraffic) -> StepCycles:
-        """The phases of one turn of a step by itself.
+        """The phases of one iteration of a step by itself.
 
         Raises:
             CyclesError: a codelet's own `cycles=` fails.
@@ -171,7 +171,7 @@ def counted_moments(line: Timeline, cycles: Mapping[int, int]) -> frozenset[int]
 
     Args:
         line: the moments of a program.
-        cycles: of moments by their numbers, of all turns; those that are left out take none.
+        cycles: of moments by their numbers, of all iterations; those that are left out take none.
     """
     counted = {moment.number for moment in line.moments}
     choices: dict[int, dict[int, list[int]]] = {}
@@ -196,9 +196,9 @@ class Run:
 
     Attributes:
         moments: those that exchange or compute, in order.
-        cycles: the phases of one turn of each.
+        cycles: the phases of one iteration of each.
         turns: how often each runs; 0 in a branch that is not counted, since another takes longer.
-        hidden: of each, cycles in which the host moves something while others run, of all turns.
+        hidden: of each, cycles in which the host moves something while others run, of all iterations.
     """
 
     moments: tuple[Moment, ...]
@@ -208,7 +208,7 @@ class Run:
 
     @property
     def total_cycles(self) -> int:
-        """Cycles of all turns of all steps."""
+        """Cycles of all iterations of all steps."""
         return sum(turns * own.total for turns, own in zip(self.turns, self.cycles, strict=True)) - sum(self.hidden)
 
 
@@ -217,7 +217,7 @@ def run_of(plan: Plan, steps: Iterable[StepCycles] | Callable[[MovingStep], Step
 
     Args:
         plan: without calls.
-        steps: of each step that exchanges or computes, what one turn takes by itself, in order, or by the step.
+        steps: of each step that exchanges or computes, what one iteration takes by itself, in order, or by the step.
     """
     line = timeline(plan)
     moments = tuple(moving_moments(line))

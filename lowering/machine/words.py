@@ -1,10 +1,9 @@
 """Words: where on its tile each element of a variable lies.
 
-In comes the tile of each element, out comes one numbering that whatever holds elements on tiles shares. There is a
-row for every tile of a placement, the same for all variables, and on a tile the words of a variable are its elements
-there in their own order, or in that of the placement. So what follows in that order and lives on one tile follows there
-too, and the numbering
-is held by such stretches.
+In comes the tile of each element, out comes one numbering that whatever holds elements on tiles shares. There is a row
+for every tile of a placement, the same for all variables, and on a tile the words of a variable are its elements there
+in their order, or in that of the placement. So what follows in that order and lives on one tile follows there too, and
+the numbering is held by such stretches.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def locate(source: Source, homes: Homes, needed: Sequence[Elements] = ()) -> Loc
     Args:
         source: of which.
         homes: where variables live.
-        needed: by device those that matter; all when left off.
+        needed: by device those that matter; default: all.
     """
     if isinstance(source, Variable) and needed:
         rows = _rows(homes[source], needed)
@@ -208,7 +208,7 @@ class Putting:
 
     Attributes:
         home: where the variable lives.
-        crossing: from the new values and, behind them, what is held of the variable, if it keeps any.
+        crossing: from the new values and, behind them, the old values of the variable, if it keeps any.
         keeps: whether it does.
     """
 

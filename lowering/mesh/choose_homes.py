@@ -96,7 +96,7 @@ class _Costs:
     Args:
         plan: of which.
         count: of devices.
-        device: one in the middle when left off.
+        device: default: one in the middle.
     """
 
     def __init__(self, plan: Plan, count: int, device: int | None = None):
@@ -182,7 +182,7 @@ class _Costs:
         return CROSSING * away + COLLECTIVE * (away > 0)
 
     def of_step(self, k: int, homes: Homes) -> float:
-        """What a step costs, all its turns together."""
+        """What a step costs, all its iterations together."""
         key = k, tuple(id(homes[variable]) for variable in self._touched[k])
         if key not in self._known:
             self.tried += 1

@@ -2,10 +2,10 @@
 
 In comes for every word of an array, sharded over the devices of a mesh or held by all of them, where it comes from: a
 word of a sharded array, or of one that all devices have. Out comes a function inside `jax.shard_map`, from a device's
-own words of the sources to its own words of the array. What lives on the device that reads it is gathered there. The
-rest crosses, and nothing else: by rounds of `lax.ppermute`, in each of which every device sends to the one so many
-further, by one `lax.all_to_all`, or by one `lax.all_gather`, whichever carries fewest elements once these are padded.
-Where nothing crosses there is no collective.
+own words of the sources to its words of the array. What lives on the device that reads it is gathered there. The rest
+crosses, and nothing else: by rounds of `lax.ppermute`, in each of which every device sends to the one so many further,
+by one `lax.all_to_all`, or by one `lax.all_gather`, whichever carries fewest elements once these are padded. Where
+nothing crosses there is no collective.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _sizes(counts: np.ndarray, devices: int) -> list[tuple[int, int]]:
 
 
 def _ppermute(sent: Sent) -> Carrier:
-    """Each shift by messages of its own size, or of two."""
+    """Each shift by messages of its size, or of two."""
     runs, pairs, devices, held = sent.runs, sent.pairs, sent.devices, sent.held
     receivers, senders = np.divmod(pairs, devices)
     ranks, shifts, counts = _ranked(runs, pairs), (receivers - senders) % devices, sent.counts
@@ -240,7 +240,7 @@ class Crossing:
         """This device's part of the array, inside `jax.shard_map`.
 
         Args:
-            held: its own words of the sharded sources, in parts of any shape, end to end `self.held`.
+            held: its words of the sharded sources, in parts of any shape, end to end `self.held`.
             known: what all devices have, in parts as well.
             devices: those of the mesh.
         """

@@ -90,7 +90,7 @@ def deal(devices: np.ndarray, count: int) -> Dealt:
 
 
 def by_device(words: Pieces, size: int, count: int) -> list[Pieces]:
-    """Maps from addresses to any numbers, one for each device, from its own words on.
+    """Maps from addresses to any numbers, one for each device, from its words on.
 
     Args:
         words: the map.

@@ -1,9 +1,9 @@
-"""Device fused: fused execution as each device of a mesh runs it, with its own vertices and elements alone.
+"""Device fused: fused execution as each device of a mesh runs it, with its vertices and elements alone.
 
-Everything here is traced inside `jax.shard_map`. What is held of a variable is what the device has of it
+Everything here is traced inside `jax.shard_map`. The stored form of a variable is the part of it on the device
 (`homes.py`). Before a compute set, what the device's vertices read and it does not have crosses to it; behind it what
 they wrote of others' elements (`local_steps.py`). Values of views (conditions, streams, what the host is given) are on
-all devices; so every device takes the same turns and branches, and meets the others at every crossing.
+all devices; so every device takes the same iterations and branches, and meets the others at every crossing.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class DeviceFused(Execution):
         return jnp.zeros(self.homes[variable].shape, variable.dtype)
 
     def held(self, arrays: Arrays, variable: Variable) -> Array:
-        """What is held of a variable, which may have no value yet."""
+        """The stored form of a variable, which may have no value yet."""
         if variable not in arrays:
             arrays[variable] = self.blank(variable)
         return arrays[variable]
@@ -242,7 +242,7 @@ class DeviceFused(Execution):
         arrays.update(made)
 
     def _placed(self, held: Array, own: Placing, value: Array) -> Array:
-        """What is held of a variable, with a box of it."""
+        """The stored form of a variable, with a box of it."""
         return lax.dynamic_update_slice(held, reshape(value, own.extents), self._own_starts(own.starts))
 
     def _own_starts(self, starts: Sequence[np.ndarray]) -> list[Array | np.int32]:

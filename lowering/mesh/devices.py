@@ -1,8 +1,8 @@
-"""Devices: which of a mesh's devices runs what is traced, and its own rows of tables.
+"""Devices: which of a mesh's devices runs what is traced, and its rows of tables.
 
 Inside `jax.shard_map` all devices run one program. What differs by device stands in tables with a row for each, of
-which each device takes its own by its number. A table that is bound to an array, the device's own row of it, is
-passed to the program sharded, so that no device holds another's; what is not bound is held by all.
+which each device takes its by its number. A table that is bound to an array, the device's own row of it, is passed to
+the program sharded, so that no device holds another's; arrays that are not bound are replicated.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Each device: one function that every device of a mesh runs on its parts of arrays, as a function of global arrays.
 
-The function is traced twice: first for the tables of which each device takes its own row, then with these rows as
+The function is traced twice: first for the tables of which each device takes its row, then with these rows as
 arguments, which are sharded, so that no device holds another's. What comes out runs it in one `jax.shard_map`, jitted.
 """
 

@@ -181,7 +181,7 @@ class Homes(dict[Variable, Home]):
     Args:
         count: how many devices there are.
         known: where some live.
-        tiles: those that are dealt to the devices, rising; all of the graph's target when left off.
+        tiles: those that are dealt to the devices, rising; default: all of the graph's target.
     """
 
     def __init__(self, count: int, known: Mapping[Variable, Home] | None = None, tiles: np.ndarray | None = None):

@@ -1,10 +1,10 @@
-"""Local steps: a compute set as each device of a mesh runs its own vertices of it.
+"""Local steps: a compute set as each device of a mesh runs its vertices of it.
 
 In come a compute set, and where variables live and vertices run. Out come layers, mostly one: what is brought to each
-device before it runs (windows: of each source that its vertices read beyond what it has), the families of its own
-vertices, over local variables in place of the graph's, and what is sent home behind it. Families of devices that are
-equal in structure are run by one branch. Where vertices have a core that needs no windows, its edges are layers of
-their own (`core_and_edges.py`), whose results are put into what is held, row by row.
+device before it runs (windows: of each source that its vertices read beyond what it has), the families of its vertices,
+over local variables in place of the graph's, and what is sent home behind it. Families of devices that are equal in
+structure are run by one branch. Where vertices have a core that needs no windows, its edges are layers of their own
+(`core_and_edges.py`), whose results are put into what is held, row by row.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Branch(NamedTuple):
 
     Attributes:
         running: how; None where there are no vertices.
-        reads: the local variable of each operand: what is held, the windows, those that are sent.
+        reads: the local variable of each operand: stored parts, the windows, those that are sent.
         writes: that of each operand that is written.
     """
 
@@ -109,7 +109,7 @@ class _DevicePart(NamedTuple):
 
 @dataclass(eq=False)
 class _Operands:
-    """What a compute set is run on, by the number of each: arrays that are held, and windows."""
+    """The operands of a compute set, by the number of each: stored arrays, and windows."""
 
     sources: list[Source] = field(default_factory=list)
     parts: list[tuple[Part, ...]] = field(default_factory=list)
@@ -226,7 +226,7 @@ class _SourceStandIns:
         return None if parts is None else self.operands.held(source, parts)
 
     def hold(self, read: Mapping[Source, Touched], written: Mapping[Source, Touched]) -> None:
-        """Find what is read and written where it is held."""
+        """Find the variables that are read and written where they are stored."""
         for source, touched in written.items():
             is_own = isinstance(source, Variable) and not self.homes[source].is_everywhere
             held = self._held(touched) if is_own or self.is_by_all(source) else None

@@ -111,8 +111,8 @@ class MeshFused(Execution):
     Args:
         plan: of which all that will be run is a part.
         mesh: of devices.
-        homes: where variables live; chosen when left off.
-        replicas: along an axis of the mesh, each over the devices of the others; one when left off.
+        homes: where variables live; default: chosen.
+        replicas: along an axis of the mesh, each over the devices of the others; default: one.
     """
 
     def __init__(self, plan: Plan, mesh: Mesh, homes: Homes | None = None, replicas: Replicas | None = None):
@@ -130,7 +130,7 @@ class MeshFused(Execution):
         return put(array, NamedSharding(self.mesh, spec))
 
     def spec(self, variable: Variable) -> PartitionSpec:
-        """How what is held of a variable is cut."""
+        """How the stored form of a variable is sharded."""
         return self.homes[variable].spec(self.axes)
 
     def load(self, variable: Variable, array: Array) -> Array:
@@ -142,11 +142,11 @@ class MeshFused(Execution):
         return _whole(self.homes[variable], fetched(held))  # type: ignore[arg-type]
 
     def held_type(self, variable: Variable) -> jax.ShapeDtypeStruct:
-        """The shape and dtype of what is held of a variable."""
+        """The shape and dtype of the stored form of a variable."""
         return jax.ShapeDtypeStruct(self.homes[variable].global_shape, variable.dtype)
 
     def blank(self, variable: Variable) -> Array:
-        """What is held of a variable that has no value yet: zeros."""
+        """The stored form of a variable that has no value yet: zeros."""
         kind = self.held_type(variable)
         return self._on_mesh(np.zeros(kind.shape, kind.dtype), self.spec(variable))
 
@@ -156,7 +156,7 @@ class MeshFused(Execution):
         return held if home.devices is None else spread(lambda own: _whole(home, own), variable.shape, self.mesh, held)
 
     def restoring(self, variable: Variable) -> jax.ShapeDtypeStruct | None:
-        """What is held of a variable, if that is its value, with how it is sharded."""
+        """The stored form of a variable, if that is its value, with its sharding."""
         if self.homes[variable].devices is not None:
             return None
         kind, sharding = self.held_type(variable), NamedSharding(self.mesh, self.spec(variable))
@@ -192,7 +192,7 @@ class MeshFused(Execution):
     def _compiled(
         self, plan: Plan, messages: Sequence[str] | None = None, *, holds: bool = True
     ) -> Callable[..., list[Array]]:
-        """A plan, from what is held of its inputs to what is held of its outputs."""
+        """A plan, from the stored form of its inputs to that of its outputs."""
         fast = _planned(plan, joins=self.joins)
         if not rotate_alike(fast, self.homes):
             fast = prune(plan)
@@ -224,7 +224,7 @@ class MeshFused(Execution):
         return MeshPlan(**{each.name: getattr(plan, each.name) for each in fields(plan)}, over=tuple(rows))
 
     def compile_held(self, plan: Plan) -> jax_core.ClosedJaxpr:
-        """The jaxpr of a checked plan from what is held of its inputs to what is held of its outputs."""
+        """The jaxpr of a checked plan from the stored form of its inputs to that of its outputs."""
         structs = list(map(self.held_type, plan.inputs))
         for stream, count in self._feeds(plan):
             shape = self.fed[stream].global_shape if stream in self.fed else stream.shape
@@ -234,8 +234,8 @@ class MeshFused(Execution):
     def compile_logical(self, plan: Plan) -> jax_core.ClosedJaxpr:
         """The jaxpr of a checked plan from the values of its inputs to those of its outputs.
 
-        Values of variables that are cut evenly are what is held of them. It raises itself where the program aborts. In
-        several processes tables are constants of it: under `jax.jit` what a function closes over is of its own process.
+        Values of variables that are cut evenly are their stored forms. It raises itself where the program aborts. In
+        several processes tables are constants of it: under `jax.jit` what a function closes over is of its process.
         """
         replicas, holds = self.replicas, len(processes_of(self.mesh)) == 1
         run = self._compiled(plan, messages_of(plan), holds=holds)

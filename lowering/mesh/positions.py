@@ -1,4 +1,4 @@
-"""Positions: whole numbers that a compiled program counts up by itself, from where stretches of them begin.
+"""Positions: integers that a compiled program counts up by itself, from where stretches of them begin.
 
 In come numbers of which neighbours mostly step evenly. Out comes an array of them, made from a table of blocks: where
 each begins, and where in it, a few times at most, they go on from elsewhere. XLA makes them where it gathers, which

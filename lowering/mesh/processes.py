@@ -1,8 +1,8 @@
 """Processes: what is done otherwise where the devices of a mesh are of several processes (`jax.distributed`).
 
 Every process runs the same script. An array over such a mesh has parts that a process does not see: it is made from the
-host by each process for its own devices, and read by bringing it to all devices, which all processes do together.
-What they run has to be the same, or they would wait for one another for ever: so it is compared before.
+host by each process for its devices, and read by bringing it to all devices, which all processes do together. What they
+run has to be the same, or they would wait for one another for ever: so it is compared before.
 """
 
 from __future__ import annotations

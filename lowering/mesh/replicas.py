@@ -1,4 +1,4 @@
-"""Replicas: runs of one graph side by side, along an axis of a mesh, each on its own part of a batch.
+"""Replicas: runs of one graph side by side, along an axis of a mesh, each on its part of a batch.
 
 What a replica is given of an input, and gives of an output, is a row of an array with one axis more, the first, cut
 along the mesh's axis. A shared input is one value, that all replicas have; its gradient is the sum of theirs.

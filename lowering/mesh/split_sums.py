@@ -1,10 +1,10 @@
 """Split sums: a sum of what several devices have is taken on each of them first, and then of what these have found.
 
 A vertex that adds up all of a field, as that which adds partial products up does, or the products of two, needs of
-every other device no more than what its own elements add up to. In come a plan and where variables live; out comes a
-plan in which such a compute set is three steps: sums of what each device has, their sum over the devices
-(`AddUpStep`, an all-reduce or a reduce-scatter), and the vertices with that in place of the fields. Integers come out
-the same, since they wrap around; floats are added in another order.
+every other device no more than what its elements add up to. In come a plan and where variables live; out comes a plan
+in which such a compute set is three steps: sums of what each device has, their sum over the devices (`AddUpStep`, an
+all-reduce or a reduce-scatter), and the vertices with that in place of the fields. Integers come out the same, since
+they wrap around; floats are added in another order.
 """
 
 from __future__ import annotations

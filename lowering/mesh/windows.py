@@ -1,7 +1,7 @@
 """Windows: what vertices touch of a source beyond what their device holds, brought there, and sent home if written.
 
 In comes what the vertices of each device touch of a source (`touching.py`), and where it lives. A window is of one size
-on all devices, each of which has a part of its own in it.
+on all devices, each of which has a part in it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lowering.plan.pieces import Pieces
 
 
 class DeviceWindow(NamedTuple):
-    """An array of elements of a source, of one size on all devices, which each holds a part of its own in.
+    """An array of elements of a source, of one size on all devices, of which each holds a part.
 
     Attributes:
         source: of which.

@@ -318,7 +318,7 @@ def may_be_shorter(family: Family) -> bool:
 
 
 class _Collector:
-    """Turns programs into steps, each compute set's families normalized once, each function's body made once."""
+    """Iterations programs into steps, each compute set's families normalized once, each function's body made once."""
 
     def __init__(self, plan: Plan):
         self.plan = plan

@@ -286,7 +286,7 @@ class ElementSet:
         self._held = (self - gone)._held
 
     def bind(self, source: Tensor, destination: Tensor) -> None:
-        """Hold of each element of `destination` what is held of that of `source`; padding counts as held."""
+        """Hold of each element of `destination` what is held of that of `source`; padding counts as present."""
         variables = source_variables(source.source)
         if all(self.of(variable).is_all for variable in variables):
             self.add(destination, ())

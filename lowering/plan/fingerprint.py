@@ -4,7 +4,7 @@
 object. Here what such a key is made of is written out, a codelet by its equations and constants, and hashed.
 
 Known weakness: derivative rules of a codelet's own (`jax.custom_jvp`, `jax.custom_vjp`) are not looked at, since a rule
-is asked only where somebody differentiates. The vertices that `cl.gradient` adds are told apart by their own equations.
+is asked only where somebody differentiates. The vertices that `cl.gradient` adds are told apart by their equations.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pieces: whole numbers that stand for others, stretch by stretch.
+"""Pieces: integers that stand for others, stretch by stretch.
 
 Which element a word holds, and where an element comes from, is mostly a few long stretches along which both run on
 together. Such maps are put one behind the other, and turned round, by the ends of their pieces, and never listed.

@@ -18,7 +18,7 @@ from lowering.plan.steps import CallStep, ExecuteStep, Step, UndefStep
 from lowering.plan.walk import all_steps
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Plan:
     """A graph and program as the passes see them. Passes return new plans and never change one.
 
@@ -97,6 +97,12 @@ class Plan:
         rows += [f"outputs {', '.join(map(str, self.outputs))}"]
         return "\n".join(rows)
 
+    @property
+    def _head(self) -> str:
+        return f"plan of {len(self.steps):,} steps, {sum(f.num_vertices for f in self.families):,} vertices"
+
+    def __repr__(self) -> str:
+        return f"<{self._head}>"
+
     def _repr_html_(self) -> str:
-        heading = f"plan of {len(self.steps):,} steps, {sum(f.num_vertices for f in self.families):,} vertices"
-        return as_html(heading, as_block(self))
+        return as_html(self._head, as_block(self))

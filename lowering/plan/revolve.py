@@ -1,15 +1,15 @@
-"""Revolve: in which order the turns of a loop run again where only so many states of it are kept at once.
+"""Revolve: in which order the iterations of a loop run again where only so many states of it are kept at once.
 
-In come the turns of a loop and a number of snapshots. Out comes a schedule: which states the forward pass keeps, and,
-as tables, what the backward pass does: from which snapshot it starts, how many turns it runs, and whether it then keeps
-the state as a snapshot or goes back through the turn that begins there. No schedule with as many snapshots runs fewer
-turns.
+In come the iterations of a loop and a number of snapshots. Out comes a schedule: which states the forward pass keeps,
+and, as tables, what the backward pass does: from which snapshot it starts, how many turns it runs, and whether it then
+keeps the state as a snapshot or goes back through the iteration that begins there. No schedule with as many snapshots
+runs fewer iterations.
 
-The forward pass ends behind the last turn, so that the schedule is that of one turn more, which is all that the program
-does after the loop. Snapshots are those of the start of the loop and of states between turns.
+The forward pass ends behind the last iteration, so that the schedule is that of one iteration more, which is all that
+the program does after the loop. Snapshots are those of the start of the loop and of states between iterations.
 
 Source: A. Griewank and A. Walther, Algorithm 799: revolve, an implementation of checkpointing for the reverse or
-adjoint mode of computational differentiation (2000): the number of turns, and where to keep a state.
+adjoint mode of computational differentiation (2000): the number of iterations, and where to keep a state.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import numpy as np
 
 
 def _reach(snapshots: int, runs: int) -> int:
-    """The most turns that can be gone back through where none runs more often than `runs` times."""
+    """The most iterations that can be gone back through where none runs more often than `runs` times."""
     return comb(snapshots + runs, runs) if snapshots >= 0 and runs >= 0 else 0
 
 
 def _runs(turns: int, snapshots: int) -> int:
-    """How often a turn has to run at most."""
+    """How often an iteration has to run at most."""
     runs = 0
     while _reach(snapshots, runs) < turns:
         runs += 1
@@ -37,7 +37,8 @@ def _runs(turns: int, snapshots: int) -> int:
 
 
 def fewest_turns(turns: int, snapshots: int) -> int:
-    """The fewest turns that run to go back through a loop, those not counted that are gone back through right then.
+    """The fewest iterations that run to go back through a loop, those not counted that are gone back through right
+    then.
 
     >>> fewest_turns(1000, 10)
     3636
@@ -47,7 +48,7 @@ def fewest_turns(turns: int, snapshots: int) -> int:
 
 
 def _split(turns: int, snapshots: int) -> int:
-    """After how many turns to keep the next state, of two snapshots at least."""
+    """After how many iterations to keep the next state, of two snapshots at least."""
     runs = _runs(turns, snapshots)
     if turns <= _reach(snapshots, runs - 1) + _reach(snapshots - 2, runs - 1):
         return _reach(snapshots, runs - 2)
@@ -57,7 +58,7 @@ def _split(turns: int, snapshots: int) -> int:
 
 
 def _moves(turn: int, turns: int, slot: int, free: tuple[int, ...]) -> Iterator[tuple[int, int, int, int]]:
-    """Go back through some turns, whose first state is in a slot."""
+    """Go back through some iterations, whose first state is in a slot."""
     while turns > 1 and free:
         ahead = _split(turns, 1 + len(free))
         yield slot, turn, ahead, free[0]
@@ -69,16 +70,16 @@ def _moves(turn: int, turns: int, slot: int, free: tuple[int, ...]) -> Iterator[
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """How a loop's turns run, forward and again.
+    """How a loop's iterations run, forward and again.
 
     Attributes:
         turns: of the loop.
         snapshots: rows that hold states.
-        kept: the states that the forward pass keeps: before which turn, and in which row; the first of them is that
-            of the start, in row 0, the one row that is never written again.
-        moves: of the backward pass, int32 of shape (4, moves): the row that it starts from, the turn that begins there,
-            how many turns run, and the row that then holds the state; -1 where the turn is gone back through that
-            begins there.
+        kept: the states that the forward pass keeps: before which iteration, and in which row; the first of them is
+            that of the start, in row 0, the one row that is never written again.
+        moves: of the backward pass, int32 of shape (4, moves): the row that it starts from, the iteration that begins
+            there, how many iterations run, and the row that then holds the state; -1 where the iteration is gone back
+            through that begins there.
     """
 
     turns: int
@@ -88,7 +89,7 @@ class Schedule:
 
     @property
     def num_turns(self) -> int:
-        """The turns that run, forward and again, those not counted that are gone back through right then."""
+        """The iterations that run, forward and again, those not counted that are gone back through right then."""
         return self.turns + int(self.moves[2].sum())
 
     @property
@@ -100,7 +101,7 @@ class Schedule:
 
 @functools.cache
 def schedule(turns: int, snapshots: int) -> Schedule:
-    """The schedule of a loop of so many turns, one at least, of which at most so many states are kept at once.
+    """The schedule of a loop of so many iterations, one at least, of which at most so many states are kept at once.
 
     >>> found = schedule(1000, 10)
     >>> found.num_turns == fewest_turns(1001, 10)

@@ -5,8 +5,8 @@ holds outside the program; out comes what reaches each step. Branches meet, loop
 gone through at each call. How control goes through a step is known from `control.py` alone.
 
 What is asked of each element or variable for itself (`Elementwise`) takes time linear in the program, however deep its
-loops are nested: all that some steps do then is to give some, and to leave some of the others. So any number of turns
-do what one turn does, and it is found once for each body, from nothing and from everything.
+loops are nested: all that some steps do then is to give some, and to leave some of the others. So any number of
+iterations do what one iteration does, and it is found once for each body, from nothing and from everything.
 
 Source: data-flow equations and their transfer functions, with meet over all paths: A. Aho, M. Lam, R. Sethi and
 J. Ullman, Compilers (2006), chapters 9.2 and 9.3; summaries of functions: M. Sharir and A. Pnueli, 1981.

@@ -166,14 +166,14 @@ class AddUpStep:
 
 @dataclass(frozen=True, eq=False)
 class RepeatStep(_Flowing):
-    """Run the steps of a body `count` times; `index`, where there is one, counts the turns from `first`.
+    """Run the steps of a body `count` times; `index`, where there is one, counts the iterations from `first`.
 
     A variable that is no variable of the graph may say where to count from, if that is known only when it runs.
 
-    With `recompute`, its derivatives keep its state after every so many turns, or so many states at once, and make
-    again what turns between make.
+    With `recompute`, its derivatives keep its state after every so many iterations, or so many states at once, and make
+    again what iterations between make.
 
-    `carried` is filled in by the pass `prune`: those of its writes that a later turn or step needs.
+    `carried` is filled in by the pass `prune`: those of its writes that a later iteration or step needs.
     """
 
     count: int
@@ -195,13 +195,13 @@ class RepeatStep(_Flowing):
         yield from _indented(self.body)
 
     def touches(self) -> Iterator[Touch]:
-        """What counts the turns, which is set before each."""
+        """What counts the iterations, which is set before each."""
         if self.index is not None:
             yield whole("write", self.index)
 
 
 class CountedTurns(NamedTuple):
-    """How many turns of a loop on a condition are counted, and by whose word."""
+    """How many iterations of a loop on a condition are counted, and by whose word."""
 
     number: int
     source: str
@@ -212,9 +212,9 @@ class CountedTurns(NamedTuple):
 class WhileStep(_Flowing):
     """Run `condition`; as long as the predicate then is not `until`, run `body` and `condition` again.
 
-    With `max_iterations`, a predicate that still holds after so many turns raises the flag `abort`, with `code`,
-    whose error names `bound`. `turns` is how many there are as far as the user says. `carried` is filled in by the
-    pass `prune`, as of a `RepeatStep`.
+    With `max_iterations`, a predicate that still holds after so many iterations raises the flag `abort`, with `code`,
+    whose error names `bound`. `turns` is how many there are as far as the user says. `carried` is filled in by the pass
+    `prune`, as of a `RepeatStep`.
     """
 
     condition: tuple[Step, ...]

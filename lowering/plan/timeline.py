@@ -1,7 +1,7 @@
 """The timeline: what a program does, moment by moment, in the order of its text.
 
 In come the steps of a plan, a tree. Out come the moments: a moment is one step that does something of its own, or the
-head of a loop, where the next turn begins. Which may follow which, `control.py` says.
+head of a loop, where the next iteration begins. Which may follow which, `control.py` says.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Moment:
 
     Attributes:
         number: its place among the moments, in the order of the program's text.
-        step: what happens: a step without a body, or the loop whose turn begins.
+        step: what happens: a step without a body, or the loop whose iteration begins.
         turns: how often it happens in a run of the program, where all choices around it are made for it.
         branches: the choices it depends on, the outermost first: the number of the choice, and of its branch.
         loops: those around it, the outermost first.
@@ -65,7 +65,7 @@ class Moment:
 
     @property
     def writes(self) -> tuple[Variable, ...]:
-        """The variables of which it writes any element: the head of a loop sets what counts the turns."""
+        """The variables of which it writes any element: the head of a loop sets what counts the iterations."""
         if not bodies(self.step):
             return self.step.writes
         return tuple(variable for touch in self.step.touches() if touch.is_written for variable in touch.variables)
@@ -146,7 +146,7 @@ def without_calls(plan: Plan, keep: Callable[[CallStep], bool] = lambda step: Fa
 
 
 def timeline(plan: Plan) -> Timeline:
-    """The moments of a plan's program. A loop of no turns has none.
+    """The moments of a plan's program. A loop of no iterations has none.
 
     How often a loop on a condition turns is what `WhileStep.counted_turns` says.
     """

@@ -54,7 +54,7 @@ def uniform(*shape: int) -> np.ndarray:
 
 
 def whole(most: int, *shape: int, seed: int = 0) -> np.ndarray:
-    """Whole numbers from 0 below another, the same for a shape and a seed."""
+    """Integers from 0 below another, the same for a shape and a seed."""
     return np.random.default_rng((seed, *shape)).integers(0, most, shape).astype(np.int32)
 
 

@@ -47,7 +47,7 @@ def _in_double(function: Any, given: Sequence[Any]) -> Any:
 
 
 def checked(found: Any, function: Any, given: Sequence[Any], tolerance: float = 1e-4) -> None:
-    """A result like plain JAX's: of one structure, whole numbers the same, floats within a tolerance of the greatest.
+    """A result like plain JAX's: of one structure, integers the same, floats within a tolerance of the greatest.
 
     What a step makes of rounding alone, as Adam does of slopes that are zero, may differ by more: it is no further from
     what the function gives in double precision than three times as far as plain JAX's is.

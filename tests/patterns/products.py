@@ -17,7 +17,7 @@ from tests.same_jaxprs import equations, primitives
 
 
 def whole_numbers(*shapes: Any) -> tuple[np.ndarray, ...]:
-    """Arrays of small whole numbers, whose products are summed alike in any order."""
+    """Arrays of small integers, whose products are summed alike in any order."""
     return tuple(np.random.default_rng(k).integers(-4, 5, shape).astype(np.float32) for k, shape in enumerate(shapes))
 
 

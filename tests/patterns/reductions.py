@@ -55,7 +55,7 @@ def reductions_of_reshaped(draw: Any) -> Program:
 
 @st.composite
 def reductions_over_rows(draw: Any) -> Program:
-    """A reduction of a few rows over a major dimension, of floats, whole numbers or truth values."""
+    """A reduction of a few rows over a major dimension, of floats, integers or booleans."""
     shape = tuple(draw(st.lists(st.integers(2, 8), min_size=2, max_size=3)))
     axes = draw(st.sampled_from([(0,), (0, 1), (1,)])) if len(shape) == 3 else (0,)
     kind = draw(st.sampled_from((np.float32, np.float32, np.int32, np.bool_)))

@@ -29,7 +29,7 @@ def sums_of_tables(draw: Any) -> Program:
     count, mode = draw(st.integers(1, 4)), draw(st.sampled_from(MODES))
     ends = (0, rows - 1) if mode == "promise_in_bounds" else (-2, rows + 1)
     indices = array((*batches, count), jnp.int32, draw(st.integers(0, 99)), *ends)
-    # Whole numbers, which are summed alike in any order.
+    # Integers, which are summed alike in any order.
     updates = array((*batches, count, *columns), jnp.int32).astype(draw(st.sampled_from([jnp.float32, jnp.bfloat16])))
     at = draw(st.integers(0, len(columns)))
     is_filled, kept = draw(st.booleans()), draw(st.integers(0, len(batches) - 1))

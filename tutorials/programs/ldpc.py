@@ -1,4 +1,4 @@
-"""Decoding a low-density parity-check code by min-sum (Gallager 1963; Fossorier and others 1999), in whole numbers.
+"""Decoding a low-density parity-check code by min-sum (Gallager 1963; Fossorier and others 1999), in integers.
 
 A vertex for each bit and for each check. Their messages live on the edges between them, in the order of the checks:
 a bit's three are looked up by a table, for reading and for writing.

@@ -1,6 +1,6 @@
 """Spiking neurons: leaky integrators in fixed point, each with a ragged row of synapses.
 
-The arithmetic is that of whole numbers, as on neuromorphic chips, so that not one spike may differ.
+The arithmetic is that of integers, as on neuromorphic chips, so that not one spike may differ.
 
 Run it with `python -m tutorials.programs.spiking`.
 """

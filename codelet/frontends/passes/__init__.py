@@ -36,7 +36,7 @@ def simplify(closed: jax_core.ClosedJaxpr, paths: Sequence[str], owned: Collecti
     """A jaxpr after all passes, in order.
 
     Args:
-        closed: what was traced.
+        closed: the traced jaxpr.
         paths: where each of its inputs is in the arguments of the user's function.
         owned: of its inputs, by position, those that are not needed afterwards.
     """

@@ -1,8 +1,7 @@
 """Bodies: the jaxprs in the parameters of equations, to which a pass is applied as well.
 
-In comes an equation and what a pass does to a jaxpr; out comes the equation with its loops' bodies, its branches and
-what it calls changed. Each jaxpr is changed once, and so are jitted functions that say the same, so that what was one
-function stays one.
+In comes an equation and a pass on jaxprs; out comes the equation with its loops' bodies, its branches and its callees
+changed. Each jaxpr is changed once, and so are jitted functions that say the same, so that one function stays one.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Bodies:
     """The jaxprs in equations, each changed once.
 
     Args:
-        change: what a pass does to a jaxpr.
+        change: the pass on a jaxpr.
     """
 
     def __init__(self, change: Change):

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 
 class Contraction:
-    """Nodes that come one after another, each after those that it depends on, and what has been joined of them.
+    """Nodes that come one after another, each after those that it depends on, and the groups that have been joined.
 
     Attributes:
         members: of each node that has not been joined to another, the nodes that it is made of, in order.
@@ -84,7 +84,7 @@ class Contraction:
         return found
 
     def in_order(self) -> list[list[int]]:
-        """What each node is made of, in an order in which all comes after what it depends on."""
+        """The members of each node, in an order in which each comes after its dependencies."""
         left = {node: len(own) for node, own in self._from.items()}
         ready = [(self.members[node][-1], node) for node, count in left.items() if not count]
         heapq.heapify(ready)

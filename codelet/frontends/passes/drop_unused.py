@@ -1,7 +1,7 @@
-"""Drop unused: what no output needs is left out, in loops and choices too.
+"""Dead-code elimination: equations that no output needs are left out, in loops and branches too.
 
-In comes a jaxpr, out comes one without it: equations, what a `scan` stacks, takes or carries for nobody, what a `while`
-carries for nobody, results and operands of branches. What has effects is kept with all that it needs.
+In comes a jaxpr, out comes one without them: equations, unused carries and stacked results of loops, results and
+operands of branches. Equations with effects are kept with all that they need.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def _narrowed(closed: jax_core.ClosedJaxpr, inputs: Sequence[int], results: Sequ
 
 
 def _carried(closed: jax_core.ClosedJaxpr, first: int, count: int, wanted: set[int], more: Sequence[int]) -> list[int]:
-    """Which carried values are needed: those that others need, and those that a turn makes needed ones of.
+    """Which carried values are needed: those that others need, and those that an iteration makes needed ones of.
 
     Args:
-        closed: a turn, whose first results are what it carries.
+        closed: an iteration, whose first results are its carry.
         first: its first input that is carried.
         count: how many values are carried.
         wanted: those that are needed for other reasons.
-        more: further results of a turn that are needed.
+        more: further results of an iteration that are needed.
     """
     while True:
         read = {k - first for k in _read(closed, [*sorted(wanted), *more]) if first <= k < first + count}
@@ -65,7 +65,7 @@ class _Dropping:
         self.bodies = Bodies(lambda body, _: self.drop(body))
 
     def drop(self, closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-        """A jaxpr without what is not needed."""
+        """A jaxpr without unused equations."""
         while True:  # what a loop no longer takes is no longer needed
             read = set(variables(closed.jaxpr.outvars))
             for eqn in needed(closed.jaxpr):
@@ -154,5 +154,5 @@ _RULES = {"scan": _Dropping.scan, "while": _Dropping.while_, "cond": _Dropping.c
 
 
 def drop_unused(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-    """A jaxpr without what no output of it needs."""
+    """A jaxpr without equations that no output of it needs."""
     return _Dropping().drop(closed)

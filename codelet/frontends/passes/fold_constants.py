@@ -2,7 +2,8 @@
 
 In comes a jaxpr, out comes one with their results: numbers as literals, arrays as constants. An array that is one
 number everywhere stays that number, broadcast, whatever its size; others are computed where they have at most
-`LARGEST_KNOWN` elements. What NumPy computes just as JAX does it computes at once; all else one compiled function.
+`LARGEST_KNOWN` elements. Where NumPy computes just as JAX does, equations are evaluated at once; all else one compiled
+function.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ _SPREAD = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose",
 
 
 class _FoldedValues:
-    """What is known of a jaxpr's values.
+    """The known values of a jaxpr.
 
     Attributes:
-        held: those values that are known, by variable: constants, and what equations make of them.
+        held: those values that are known, by variable: constants, and results of equations on them.
         uniform: of these, the ones that are one number everywhere.
         todo: equations to be evaluated, in order.
     """
@@ -94,7 +95,7 @@ class _FoldedValues:
         return {var: found[var] for var in wanted}
 
     def _operands(self, eqn: jax_core.JaxprEqn, given: Sequence[Any], spread: Callable[..., Any]) -> Sequence[Any]:
-        """What an equation is computed of: the numbers, if its results are numbers everywhere, else whole arrays."""
+        """The operands of an equation: the numbers, if its results are numbers everywhere, else whole arrays."""
         if self._gives_numbers(eqn):
             return given
         pairs = zip(given, eqn.invars, strict=True)
@@ -129,12 +130,12 @@ class _FoldedValues:
 
 
 def _key(atom: Atomic) -> Any:
-    """What a value is held by."""
+    """The stored form of a value."""
     return id(atom) if isinstance(atom, jax_core.Literal) else atom
 
 
 def _value(atom: Atomic, found: dict[Any, Any]) -> Any:
-    """A number, or what is found of a variable."""
+    """A number, or the value found for a variable."""
     return np.asarray(atom.val, dtype_of(atom)) if isinstance(atom, jax_core.Literal) else found[atom]
 
 
@@ -182,6 +183,6 @@ def _fold(closed: jax_core.ClosedJaxpr, bodies: Bodies) -> jax_core.ClosedJaxpr:
 
 
 def fold_constants(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-    """A jaxpr in which what only depends on what is known is known, in each of its bodies too."""
+    """A jaxpr with constants folded, in each of its bodies too."""
     bodies = Bodies(lambda body, _: _fold(body, bodies))
     return _fold(closed, bodies)

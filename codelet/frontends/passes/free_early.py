@@ -1,9 +1,9 @@
 """Free early: an equation that frees more memory than it takes is run as soon as it can be.
 
 In comes a jaxpr, out comes the same equations in another order. The update of a parameter ends the life of its gradient
-and, where the parameter is not needed after a run, overwrites it: run at once, one gradient takes memory rather than
-those of all layers. An equation is run after what makes its operands and after all others that read those whose life it
-ends; one that has effects, or frees no more than it makes, stays where it is.
+and, where the parameter is not needed after a run, overwrites it. Run at once, one gradient takes memory rather than
+those of all layers. An equation is run after those that make its operands and after all others that read values whose
+life it ends; one that has effects, or frees no more than it makes, stays where it is.
 """
 
 from __future__ import annotations

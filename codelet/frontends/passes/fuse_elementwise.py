@@ -1,10 +1,10 @@
 """Fuse elementwise: neighbouring elementwise equations of one shape, as one.
 
 In comes a jaxpr, out comes one in which they are calls of a function that holds them, which `cl.trace` adds as one map
-with several results. What passes from one of them to another is held by nobody and sent to nobody; nothing is computed
+with several results. A value that passes from one of them to another is neither stored nor sent; nothing is computed
 twice. Neighbours are equations of which one reads the other's results, under the same label and in the same scopes, so
-that layers stay apart; and none are joined where another equation would have to run between them. What is stopped
-(`jax.lax.stop_gradient`) is so where it is read, which costs nothing.
+that layers stay apart; and none are joined where another equation would have to run between them. A stopped value
+(`jax.lax.stop_gradient`) is stopped where it is read, which costs nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOST_NAMED = 4
 
 @dataclass(frozen=True)
 class Saved:
-    """What fusing has saved, in the equations of a jaxpr and of its bodies, each counted once.
+    """The savings of fusion, in the equations of a jaxpr and of its bodies, each counted once.
 
     Attributes:
         compute_sets: how many fewer there are.
@@ -73,7 +73,7 @@ def _words(var: Any) -> int:
 
 
 def _saved_within(jaxpr: jax_core.Jaxpr) -> Saved:
-    """What a function that holds fused equations saves."""
+    """The savings of a function of fused equations."""
     worked = [eqn for eqn in jaxpr.eqns if not _is_spread(eqn)]
     made = {var for eqn in worked for var in eqn.outvars if not isinstance(var, jax_core.DropVar)}
     read = [var for eqn in worked for var in set(variables(eqn.invars)) if shape_of(var)]
@@ -84,7 +84,7 @@ def _saved_within(jaxpr: jax_core.Jaxpr) -> Saved:
 
 
 def saved_by_fusion(closed: jax_core.ClosedJaxpr) -> Saved:
-    """What fusing has saved in a jaxpr."""
+    """The savings of fusion in a jaxpr."""
     seen: set[int] = set()
 
     def look(jaxpr: jax_core.Jaxpr) -> Saved:
@@ -104,7 +104,7 @@ def saved_by_fusion(closed: jax_core.ClosedJaxpr) -> Saved:
 
 
 def _names(path: str) -> set[str]:
-    """By what a parameter, and what an optimiser holds beside it, are found alike: `p/first/w`, `v/first/w`."""
+    """The key by which a parameter, and an optimiser's state beside it, are found alike: `p/first/w`, `v/first/w`."""
     within = path.partition("/")[2]
     return {name for name in (within, within.partition("/")[2]) if "/" in name}
 
@@ -134,8 +134,8 @@ def _outgrown(jaxpr: jax_core.Jaxpr, readers: Mapping[Any, set[int]]) -> set[int
 
 
 class _EquationPlaces:
-    """Where equations are: neighbours are in the same scopes, and what parameters they read are of one layer, or one
-    parameter and what is held beside it.
+    """Where equations are: neighbours are in the same scopes, and their parameters are of one layer, or one parameter
+    and the state beside it.
 
     Args:
         jaxpr: whose equations.
@@ -220,7 +220,7 @@ def _call_of(function: jax_core.ClosedJaxpr, name: str) -> jax_core.JaxprEqn:
 
 
 class _Fusing:
-    """The pass, and what it has made so far: functions that say the same are one."""
+    """The pass, and its results so far: functions that say the same are one."""
 
     def __init__(self) -> None:
         self.bodies = Bodies(self.fuse)
@@ -271,7 +271,7 @@ class _Fusing:
     def _function(
         self, eqns: Sequence[jax_core.JaxprEqn], spread: Mapping[Any, jax_core.JaxprEqn], kept: Sequence[Any]
     ) -> tuple[list[Any], jax_core.ClosedJaxpr]:
-        """What equations read from elsewhere, and a function of it that gives some of what they make."""
+        """The operands that equations read from elsewhere, and a function of them that gives some of their results."""
         made = {var for eqn in eqns for var in eqn.outvars}
         taken = dict.fromkeys(var for eqn in eqns for var in variables(eqn.invars) if var not in made)
         spreads = {var: spread[var] for var in taken if var in spread}

@@ -1,4 +1,4 @@
-"""Inline small: calls of jitted functions that are no functions of the graph, replaced by what they call.
+"""Inline small: calls of jitted functions that are no functions of the graph, replaced by their bodies.
 
 In comes a jaxpr, out comes one without such calls. The name of a function of the user's becomes a scope of its
 equations; those of a library's function are of the line that calls it, since JAX keeps the jaxpr of such a function
@@ -20,7 +20,7 @@ from codelet.jaxprs.rebuild import Builder, Run, rebuild
 
 
 def _placing(call: jax_core.JaxprEqn, name: str) -> Callable[[jax_core.JaxprEqn], jax_core.JaxprEqn]:
-    """What makes equations part of what calls them: under its scopes, and of its line where they have none.
+    """Makes equations part of their caller: under its scopes, and of its line where they have none.
 
     Args:
         call: the call.

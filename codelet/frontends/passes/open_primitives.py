@@ -1,8 +1,8 @@
-"""Open primitives: those of other libraries, and what is mapped over devices, replaced by what they are made of.
+"""Open primitives: those of other libraries, and maps over devices, replaced by their implementations.
 
-In comes a jaxpr, out comes one in which a primitive that no rule knows is the equations of its own implementation,
-where that is written in JAX, as Equinox's and lineax's are: these are spread over the tiles as any others are. Its
-derivatives stay those that its library gave it.
+In comes a jaxpr, out comes one in which a primitive without a rule is the equations of its implementation, if that is
+written in JAX. Equinox's and lineax's are. These are spread over the tiles as any others are. Its derivatives stay
+those that its library gave it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from codelet.jaxprs.rebuild import Builder, rebuild, struct
 
 
 def _implementation(primitive: Any) -> Callable[..., Any] | None:
-    """What a primitive of another library runs; None of JAX's own, which XLA runs."""
+    """The implementation of a primitive of another library; None for JAX's primitives, which XLA runs."""
     function = primitive.impl
     while isinstance(function, functools.partial):
         function = function.func
@@ -40,7 +40,7 @@ def _types(atoms: Sequence[Any]) -> list[Any]:
 
 
 def _has(jaxpr: jax_core.Jaxpr, eqn: jax_core.JaxprEqn) -> bool:
-    """Whether a jaxpr, or one within, only does again what an equation does."""
+    """Whether a jaxpr, or one within, only repeats the equation itself."""
     return any(
         (own.primitive is eqn.primitive and _types(own.invars) == _types(eqn.invars))
         or any(_has(inner, eqn) for inner in inner_jaxprs(own))
@@ -53,7 +53,7 @@ def _is_smooth(atoms: Sequence[Any]) -> bool:
 
 
 def _written(eqn: jax_core.JaxprEqn) -> jax_core.ClosedJaxpr | None:
-    """What an equation does, as its library wrote it in JAX; None where that is not known."""
+    """The body of an equation, as its library wrote it in JAX; None where that is not known."""
     if eqn.primitive.name in RULES or eqn.primitive.name in ELEMENTWISE or not may_run_early(eqn):
         return None
     implementation = _implementation(eqn.primitive)
@@ -72,7 +72,7 @@ def _written(eqn: jax_core.JaxprEqn) -> jax_core.ClosedJaxpr | None:
 
 
 def _opened(eqn: jax_core.JaxprEqn) -> jax_core.ClosedJaxpr | None:
-    """What an equation does, with its own derivatives; None where it stays as it is."""
+    """The body of an equation, with its derivatives; None where it stays as it is."""
     structs, is_mapped = list(map(struct, eqn.invars)), eqn.primitive.name == "shard_map"
     closed = jax.make_jaxpr(of_shards(eqn))(*structs) if is_mapped else _written(eqn)
     is_smooth = _is_smooth(eqn.invars) and _is_smooth(eqn.outvars)
@@ -92,7 +92,7 @@ def _anywhere(eqn: jax_core.JaxprEqn) -> jax_core.JaxprEqn:
 
 
 def open_primitives(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-    """A jaxpr in which primitives of other libraries are what they are made of, in each of its bodies too."""
+    """A jaxpr in which primitives of other libraries are opened, in each of its bodies too."""
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list) -> list:
         if eqn.primitive.name in IDENTITIES:

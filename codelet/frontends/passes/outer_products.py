@@ -76,7 +76,7 @@ class _OuterProducts:
                 self.of[eqn] = made[operand], eqn.params["permutation"]
 
     def sources(self, eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
-        """What an equation is made of."""
+        """The factors of an equation."""
         return self.of[eqn][0].invars if eqn in self.of else eqn.invars
 
 

@@ -1,7 +1,7 @@
 """Pads of windows: zeros that are put around and between elements, and summed over by windows, as options of the sum.
 
-In comes a jaxpr, out comes one in which such a sum skips what holds nothing. The gradient of an average pooling is one:
-JAX spreads the cotangents out among zeros, an array as large as the image, for the sum to read.
+In comes a jaxpr, out comes one in which such a sum skips the padding. The gradient of an average pooling is one: JAX
+spreads the cotangents out among zeros, an array as large as the image, for the sum to read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _adds_zeros(eqn: jax_core.JaxprEqn) -> bool:
 
 
 def _of_padded(eqn: jax_core.JaxprEqn, pad: jax_core.JaxprEqn) -> jax_core.JaxprEqn:
-    """A sum over windows of what is padded, of that alone."""
+    """A sum over windows of a padded array, taken of the array alone."""
     widths = widths_of(pad)
     own = {
         "padding": tuple((low, high) for low, high, _ in widths),
@@ -36,7 +36,7 @@ def _of_padded(eqn: jax_core.JaxprEqn, pad: jax_core.JaxprEqn) -> jax_core.Jaxpr
 
 
 def pads_of_windows(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-    """A jaxpr whose sums over windows skip the zeros that were put among what they sum, in each of its bodies too."""
+    """A jaxpr whose sums over windows skip the zeros put among their operands, in each of its bodies too."""
 
     def change(own: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
         pads: dict[Any, jax_core.JaxprEqn] = {eqn.outvars[0]: eqn for eqn in own.jaxpr.eqns if _adds_zeros(eqn)}

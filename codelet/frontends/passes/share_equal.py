@@ -1,7 +1,7 @@
 """Share equal: the same work on the same operands, done once.
 
-In comes a jaxpr, out comes one in which no equation says what an earlier one does. What has effects is done as often
-as it is written, and so is what is written to be done again: barriers, and what `jax.checkpoint` computes anew.
+In comes a jaxpr, out comes one without equations that repeat an earlier one. Equations with effects are run as often as
+they are written, and so are those written to be repeated: barriers, and the recomputation of `jax.checkpoint`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _AGAIN = ("optimization_barrier", "remat2", "remat", "checkpoint")
 
 
 def _key(eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Hashable:
-    """What tells an equation on operands from others."""
+    """The key that distinguishes an equation on operands."""
     given = tuple(
         ("literal", str(own.aval), constant_key(own.val)) if isinstance(own, jax_core.Literal) else own
         for own in operands

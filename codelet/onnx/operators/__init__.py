@@ -1,4 +1,4 @@
-"""What computes each operator, a file for each family of them."""
+"""The functions that compute each operator, a file for each family of them."""
 
 from codelet.onnx.operators import (  # noqa: F401 (they enter themselves in the table)
     axes,

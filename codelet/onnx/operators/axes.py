@@ -23,7 +23,7 @@ def _axes(node: OnnxNode, x: Any, axes: Any) -> tuple[int, ...] | None:
 
 
 def _entered(name: str, reduce: Callable[..., Any], alone: Callable[[Any], Any] = lambda x: x) -> None:
-    """Enter a reduction, and what it does to each element where it reduces nothing."""
+    """Enter a reduction, and its function of each element where it reduces nothing."""
 
     def run(node: OnnxNode, x: Any, axes: Any = None) -> Any:
         result = _axes(node, x, axes)

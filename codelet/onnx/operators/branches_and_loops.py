@@ -1,4 +1,4 @@
-"""Control flow: branches, and loops whose number of turns is known or bounded."""
+"""Control flow: branches, and loops whose number of iterations is known or bounded."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def loop(node: OnnxNode, most: Any = None, condition: Any = None, *carried: Any)
 
 
 def _unrolled(body: Any, number: int, carried: tuple[Any, ...], count: int) -> tuple[tuple[Any, ...], bool] | None:
-    """Turns written out, and whether they end by themselves; None where whether they go on depends on data."""
+    """Iterations written out, and whether they end by themselves; None where whether they go on depends on data."""
     if number <= 0:
         return (*carried, *_no_rows(body, carried, count)), True
     stacked: list[list[Any]] = []
@@ -73,7 +73,7 @@ def _unrolled(body: Any, number: int, carried: tuple[Any, ...], count: int) -> t
 
 
 def _no_rows(body: Any, carried: tuple[Any, ...], count: int) -> list[np.ndarray]:
-    """The values of each turn where there is no turn, of the types that a turn would give."""
+    """The values of each iteration where there is no iteration, of the types that an iteration would give."""
     first = jnp.zeros((), whole_dtype())
     results = jax.eval_shape(lambda *item: _arrays(body(first, jnp.array(True), *item)), *_arrays(carried))
     return [np.zeros((0, *item.shape), item.dtype) for item in results[1 + count :]]
@@ -141,7 +141,7 @@ def scan_of_batches(node: OnnxNode, lengths: Any, *operands: Any) -> tuple[Any, 
 
 @operator("Scan", since=9, is_folded=False, sees_constants=True)
 def scan(node: OnnxNode, *operands: Any) -> tuple[Any, ...]:
-    """A graph along axes of what it reads, with a state."""
+    """A graph along axes of its inputs, with a state."""
     several = node.attribute("num_scan_inputs")
     directions = node.attribute("scan_input_directions") or [0] * several
     axes = node.attribute("scan_input_axes") or [0] * several

@@ -223,7 +223,7 @@ for _name, _of in _TWO.items():
 
 @operator("Pow", sees_constants=True)
 def power(node: OnnxNode, a: Any, b: Any) -> Any:
-    """A power; a constant exponent that is a whole number is so many products."""
+    """A power; a constant exponent that is an integer is so many products."""
     return _power(*_aligned(node, a, b))
 
 

@@ -39,7 +39,7 @@ def converted(x: Any, dtype: np.dtype, saturates: bool = True, how: str = "up") 
     Args:
         x: the array.
         dtype: the other.
-        saturates: whether what is too large becomes the greatest, of floats of eight bits.
+        saturates: whether values that are too large become the greatest, of floats of eight bits.
         how: "up", "down" or "nearest", where a dtype holds exponents alone.
     """
     dtype = jax.dtypes.canonicalize_dtype(dtype)
@@ -56,7 +56,9 @@ def converted(x: Any, dtype: np.dtype, saturates: bool = True, how: str = "up") 
 
 
 def _to_small(x: Any, dtype: np.dtype, saturates: bool) -> Any:
-    """In a float of eight bits or four: what is too large becomes the greatest if it saturates, or else infinite."""
+    """In a float of eight bits or four: values that are too large become the greatest if it saturates, or else
+    infinite.
+    """
     x = jnp.asarray(x)
     greatest = jnp.finfo(dtype).max
     wide = x if x.dtype in (np.dtype(np.float32), np.dtype(np.float64)) else x.astype(np.float32)

@@ -51,7 +51,7 @@ def conv(node: OnnxNode, x: Any, kernel: Any, bias: Any = None) -> Any:
 def _pads_of_transpose(
     node: OnnxNode, x: Any, extents: Sequence[int], windows: WindowSizes
 ) -> tuple[list[tuple[int, int]], list[int]]:
-    """What is cut off the ends of a transposed convolution, and what is added behind."""
+    """The elements cut off the ends of a transposed convolution, and those added behind."""
     rank = x.ndim - 2
     more = list(node.attribute("output_padding") or [0] * rank)
     wanted = node.attribute("output_shape")

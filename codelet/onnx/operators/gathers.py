@@ -48,7 +48,7 @@ def gather_nd(node: OnnxNode, x: Any, indices: Any) -> Any:
 
 
 def _written(node: OnnxNode, at: Any, updates: Any) -> Any:
-    """What is at some places with updates, as the attribute `reduction` puts them together."""
+    """The elements at some places with updates, as the attribute `reduction` puts them together."""
     how = node.attribute("reduction", "none")
     ways = {"none": at.set, "add": at.add, "mul": at.multiply, "max": at.max, "min": at.min}
     return ways[how](updates)
@@ -73,7 +73,7 @@ def scatter_elements(node: OnnxNode, x: Any, indices: Any, updates: Any) -> Any:
 
 @operator("TensorScatter")
 def tensor_scatter(node: OnnxNode, cache: Any, update: Any, starts: Any = None) -> Any:
-    """A cache with what is new of each of a batch from a place on, which may go round."""
+    """A cache with the new elements of each of a batch from a place on, which may go round."""
     axis = node.axis(node.attribute("axis", -2), cache)
     length, new = cache.shape[axis], update.shape[axis]
     first = jnp.zeros(cache.shape[0], jnp.int32) if starts is None else jnp.asarray(starts).astype(jnp.int32)

@@ -1,4 +1,4 @@
-"""Linear models of features, and what prepares features for them."""
+"""Linear models of features, and their preprocessing."""
 
 from __future__ import annotations
 

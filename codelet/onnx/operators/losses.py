@@ -12,7 +12,7 @@ from codelet.onnx.operator_table import operator
 
 
 def _loss(node: OnnxNode, logs: Any, target: Any, weight: Any) -> Any:
-    """What the logarithm of the right class's probability is short of zero, put together as the node says."""
+    """The negative logarithm of the right class's probability, put together as the node says."""
     ignored = node.attribute("ignore_index")
     labels = jnp.asarray(target)
     keep = jnp.ones(labels.shape, bool) if ignored is None else labels != ignored

@@ -1,4 +1,4 @@
-"""Counts of n-grams in rows of tokens, which are whole numbers."""
+"""Counts of n-grams in rows of tokens, which are integers."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def batch_normalization(node: OnnxNode, x: Any, scale: Any, bias: Any, mean: Any
 
 @operator("InstanceNormalization")
 def instance_normalization(node: OnnxNode, x: Any, scale: Any, bias: Any) -> Any:
-    """Each channel of each image by its own statistics."""
+    """Each channel of each image by its statistics."""
     axes = tuple(range(2, x.ndim))
     mean, variance = jnp.mean(x, axes, keepdims=True), jnp.var(x, axes, keepdims=True)
     result = (x - mean) * lax.rsqrt(variance + np.asarray(node.attribute("epsilon", 1e-5), x.dtype))
@@ -52,14 +52,14 @@ def instance_normalization(node: OnnxNode, x: Any, scale: Any, bias: Any) -> Any
 
 @operator("GroupNormalization", since=18)
 def group_normalization_by_group(node: OnnxNode, x: Any, scale: Any, bias: Any) -> Any:
-    """Groups of channels by their own statistics, with a scale and a bias for each group."""
+    """Groups of channels by their statistics, with a scale and a bias for each group."""
     each = x.shape[1] // node.attribute("num_groups")
     return group_normalization(node, x, jnp.repeat(scale, each), jnp.repeat(bias, each))
 
 
 @operator("GroupNormalization", since=21)
 def group_normalization(node: OnnxNode, x: Any, scale: Any, bias: Any) -> Any:
-    """Groups of channels by their own statistics, with a scale and a bias for each channel."""
+    """Groups of channels by their statistics, with a scale and a bias for each channel."""
     groups = jnp.reshape(x, (x.shape[0], node.attribute("num_groups"), -1)).astype(np.float32)
     mean, variance = jnp.mean(groups, 2, keepdims=True), jnp.var(groups, 2, keepdims=True)
     result = jnp.reshape((groups - mean) * lax.rsqrt(variance + np.float32(node.attribute("epsilon", 1e-5))), x.shape)
@@ -76,7 +76,7 @@ def _stash(node: OnnxNode, x: Any) -> Any:
 
 @operator("LayerNormalization")
 def layer_normalization(node: OnnxNode, x: Any, scale: Any, bias: Any = None) -> tuple[Any, Any, Any]:
-    """The last dimensions by their own statistics; with these."""
+    """The last dimensions by their statistics; with these."""
     axes, wide = _last_axes(node, x), _stash(node, x)
     mean = jnp.mean(wide, axes, keepdims=True)
     inverse = lax.rsqrt(

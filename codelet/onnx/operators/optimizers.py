@@ -24,7 +24,7 @@ def gradient(node: OnnxNode, *operands: Any) -> tuple[Any, ...]:
 
 
 def _of_each(operands: tuple[Any, ...], kinds: int) -> list[tuple[Any, ...]]:
-    """For each parameter what there is of each kind: parameters, gradients, states."""
+    """For each parameter its value of each kind: parameters, gradients, states."""
     count = len(operands) // kinds
     return [tuple(operands[kind * count + k] for kind in range(kinds)) for k in range(count)]
 

@@ -19,7 +19,7 @@ _MOST_TAPS = 4096
 
 
 def _reduced(x: Any, initial: Any, reduce: Any, windows: WindowSizes) -> Any:
-    """What is reduced in each window of the last dimensions."""
+    """The elements reduced in each window of the last dimensions."""
     lead = x.ndim - len(windows.sizes)
     return lax.reduce_window(
         x,
@@ -84,7 +84,7 @@ def _numbers(x: Any, windows: WindowSizes, by_columns: int) -> Any:
 def _counts(
     node: OnnxNode, shape: tuple[int, ...], windows: WindowSizes, arguments: WindowSizes, with_padding: bool
 ) -> np.ndarray:
-    """How many elements each window has; with what was padded, but not with what rounding up adds behind."""
+    """How many elements each window has; with the padding, but not with the elements that rounding up adds behind."""
     result = np.ones((), np.int64)
     for d, n in enumerate(shape):
         before, behind = windows.pads[d]
@@ -140,7 +140,7 @@ def global_lp_pool(node: OnnxNode, x: Any) -> Any:
 
 @operator("MaxUnpool", fixed=(2,))
 def max_unpool(node: OnnxNode, x: Any, places: Any, shape: Any = None) -> Any:
-    """What a max pool has chosen, put where it was, and zeros elsewhere."""
+    """The elements that a max pool has chosen, put where they were, and zeros elsewhere."""
     rank = x.ndim - 2
     sizes, strides = node.attribute("kernel_shape"), node.attribute("strides") or [1] * rank
     pads = node.attribute("pads") or [0] * 2 * rank

@@ -1,4 +1,4 @@
-"""Whole numbers with a scale in place of floating-point ones."""
+"""Integers with a scale in place of floating-point ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _quantized(x: Any, zero: Any, dtype: np.dtype, saturates: bool) -> Any:
 
 @operator("QuantizeLinear")
 def quantize_linear(node: OnnxNode, x: Any, scale: Any, zero: Any = None) -> Any:
-    """`x / scale`, rounded, from a zero point on, within what the dtype has."""
+    """`x / scale`, rounded, from a zero point on, within the range of the dtype."""
     number = node.attribute("output_dtype", 0)
     dtype = zero.dtype if zero is not None else dtype_of(node, number) if number else np.dtype(np.uint8)
     precise = node.attribute("precision", 0)
@@ -74,7 +74,7 @@ def dynamic_quantize_linear(node: OnnxNode, x: Any) -> tuple[Any, Any, Any]:
 
 
 def _less(x: Any, zero: Any, *, along: int | None = None) -> Any:
-    """Whole numbers less their zero point."""
+    """Integers less their zero point."""
     item = jnp.asarray(x).astype(np.int32)
     if zero is None:
         return item
@@ -86,13 +86,13 @@ def _less(x: Any, zero: Any, *, along: int | None = None) -> Any:
 
 @operator("MatMulInteger")
 def matmul_integer(node: OnnxNode, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
-    """A product of whole numbers, summed in 32 bits."""
+    """A product of integers, summed in 32 bits."""
     return jnp.matmul(_less(a, a_zero, along=-2), _less(b, b_zero, along=-1), preferred_element_type=np.int32)
 
 
 @operator("ConvInteger")
 def conv_integer(node: OnnxNode, x: Any, w: Any, x_zero: Any = None, w_zero: Any = None) -> Any:
-    """A convolution of whole numbers, summed in 32 bits."""
+    """A convolution of integers, summed in 32 bits."""
     return _convolved(node, _less(x, x_zero), _less(w, w_zero, along=0))
 
 

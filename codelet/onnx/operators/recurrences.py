@@ -66,7 +66,8 @@ def _directions(node: OnnxNode) -> list[bool]:
 
 
 def _run(step: Step, first: State, x: Any, lengths: Any, backwards: bool) -> tuple[Any, State]:
-    """A cell along the first dimension: the states after each turn, zero after the end of a sequence, and the last.
+    """A cell along the first dimension: the states after each iteration, zero after the end of a sequence, and the
+    last.
 
     Args:
         step: from a state, of which the first is given out, and an input to the next.
@@ -105,7 +106,8 @@ def _recurrent(
         x: (time, batch, inputs), or with the batch first.
         lengths: of the sequences.
         states: the first states, (directions, batch, hidden) each, or None for zeros.
-        of_direction: what of the inputs does not depend on the state, and what makes a state of one.
+        of_direction: the part of the inputs that does not depend on the state, and the function from one state to the
+            next.
         hidden: the size of a state.
     """
     batch_first = bool(node.attribute("layout", 0))

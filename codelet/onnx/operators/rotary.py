@@ -1,4 +1,4 @@
-"""Parts of transformers; what else there is of them, ONNX's own function bodies compute."""
+"""Parts of transformers; the other operators of this kind, ONNX's function bodies compute."""
 
 from __future__ import annotations
 

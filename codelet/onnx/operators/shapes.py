@@ -1,4 +1,4 @@
-"""Operators that move elements, or make arrays of shapes: none of them computes with what elements are."""
+"""Operators that move elements, or make arrays of shapes: none of them computes with the values of elements."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def reshape_of_old(node: OnnxNode, x: Any) -> Any:
 
 @operator("Reshape", since=5, fixed=(1,))
 def reshape(node: OnnxNode, x: Any, shape: Any) -> Any:
-    """In another shape: 0 keeps an extent, -1 is what is left."""
+    """In another shape: 0 keeps an extent, -1 is the rest."""
     return _reshaped(node, x, node.whole_numbers(shape, "shape"))
 
 

@@ -35,7 +35,7 @@ class Trees(NamedTuple):
     """Inner nodes, then leaves, which lead to themselves.
 
     Attributes:
-        features, splits, modes: of each inner node: what is compared, with what, and how.
+        features, splits, modes: of each inner node: the compared feature, the threshold, and the comparison.
         members: of each inner node the values of which it asks for one; NaN where there are none.
         to_true: whether a missing value goes where a true comparison does.
         next_true, next_false: the nodes that follow.
@@ -81,7 +81,7 @@ def _holds(trees: Trees, x: Any, at: Any) -> Any:
 
 
 def summed(node: OnnxNode, trees: Trees, x: Any, how: str) -> Any:
-    """For each row and each target what the leaves that it comes to give, put together."""
+    """For each row and each target the values of its leaves, put together."""
     inner = len(trees.features)
     leaf_of = lambda at: jnp.minimum(at, inner - 1)  # noqa: E731 (what is at a leaf stays there, whatever it compares)
     at: Any = jnp.broadcast_to(jnp.asarray(trees.roots), (x.shape[0], len(trees.roots)))
@@ -129,7 +129,7 @@ def _members(values: np.ndarray, modes: np.ndarray) -> np.ndarray:
 
 @operator("TreeEnsemble", domain=_DOMAIN, since=5)
 def tree_ensemble(node: OnnxNode, x: Any) -> Any:
-    """What an ensemble of trees gives for each row."""
+    """The results of an ensemble of trees for each row."""
     array = lambda name: np.asarray(node.attribute(name))  # noqa: E731
     modes, inner = array("nodes_modes").astype(np.int64), len(array("nodes_featureids"))
     targets, weights = array("leaf_targetids"), array("leaf_weights")
@@ -209,7 +209,7 @@ def _floating(x: Any) -> Any:
 
 @operator("TreeEnsembleRegressor", domain=_DOMAIN)
 def tree_ensemble_regressor(node: OnnxNode, x: Any) -> Any:
-    """What an ensemble of trees gives for each row."""
+    """The results of an ensemble of trees for each row."""
     x = _floating(x)
     trees = _listed(node, "target", node.attribute("n_targets"))
     result = summed(node, trees, x, node.attribute("aggregate_function", "SUM")) + _base(node, x)
@@ -217,7 +217,7 @@ def tree_ensemble_regressor(node: OnnxNode, x: Any) -> Any:
 
 
 def class_labels(node: OnnxNode, *names: str) -> np.ndarray:
-    """The labels of classes, which are whole numbers."""
+    """The labels of classes, which are integers."""
     labels = next((node.attribute(name) for name in names if node.attribute(name)), None)
     if labels is None:
         raise node.error("its classes are strings", given="labels that are strings", expected=" or ".join(names))

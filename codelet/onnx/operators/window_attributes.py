@@ -23,7 +23,7 @@ class WindowSizes(NamedTuple):
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """What a window spans, its gaps among it."""
+        """The extent of a window, its gaps included."""
         return tuple((n - 1) * d + 1 for n, d in zip(self.sizes, self.dilations, strict=True))
 
 
@@ -47,7 +47,7 @@ def windows_of(node: OnnxNode, shape: Sequence[int], sizes: Sequence[int]) -> Wi
 
 
 def rounded_up(node: OnnxNode, windows: WindowSizes, shape: Sequence[int]) -> WindowSizes:
-    """WindowSizes with what the last of them need behind, where results are rounded up.
+    """WindowSizes with the padding that the last of them need behind, where results are rounded up.
 
     None begins in the padding behind.
     """

@@ -1,4 +1,4 @@
-"""What computes each operation, a file for each family of them."""
+"""The functions that compute each operation, a file for each family of them."""
 
 from codelet.stablehlo.operations import (  # noqa: F401 (they enter themselves in the table)
     array_moves,

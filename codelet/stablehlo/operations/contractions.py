@@ -121,7 +121,7 @@ def batch_norm_inference(operation: HloOperation, x: Any, scale: Any, offset: An
 
 @computes("stablehlo.batch_norm_training")
 def batch_norm_training(operation: HloOperation, x: Any, scale: Any, offset: Any) -> Any:
-    """Each channel by its own statistics; with these."""
+    """Each channel by its statistics; with these."""
     axes = tuple(d for d in range(x.ndim) if d != operation.number("feature_index"))
     mean, variance = jnp.mean(x, axes), jnp.var(x, axes)
     return batch_norm_inference(operation, x, scale, offset, mean, variance), mean, variance

@@ -92,13 +92,13 @@ for _name, _function in _OF_CHLO.items():
 
 @computes("stablehlo.add")
 def add(operation: HloOperation, a: Any, b: Any) -> Any:
-    """A sum; of truth values, whether one holds."""
+    """A sum; of booleans, whether one holds."""
     return lax.bitwise_or(a, b) if a.dtype == bool else lax.add(a, b)
 
 
 @computes("stablehlo.multiply")
 def multiply(operation: HloOperation, a: Any, b: Any) -> Any:
-    """A product; of truth values, whether both hold."""
+    """A product; of booleans, whether both hold."""
     return lax.bitwise_and(a, b) if a.dtype == bool else lax.mul(a, b)
 
 
@@ -126,7 +126,7 @@ def compare(operation: HloOperation, a: Any, b: Any) -> Any:
 
 
 def _in_total_order(x: Any) -> Any:
-    """Whole numbers in the order that floating-point numbers have when their bits tell all of them apart."""
+    """Integers in the order that floating-point numbers have when their bits tell all of them apart."""
     bits = lax.bitcast_convert_type(x, np.dtype(f"int{x.dtype.itemsize * 8}"))
     return lax.select(bits < 0, lax.bitwise_xor(bits, jnp.full_like(bits, jnp.iinfo(bits.dtype).max)), bits)
 

@@ -31,7 +31,7 @@ def _letter(operation: HloOperation, name: str) -> str:
 
 
 def _fine(x: Any) -> Any:
-    """What LAPACK says of each matrix that it could factor."""
+    """LAPACK's status of each matrix that it could factor."""
     return jnp.zeros(x.shape[:-2], np.int32)
 
 
@@ -122,7 +122,7 @@ _ROUTINE = re.compile(r"lapack_[sdcz](\w+?)(_ffi)?")
 
 
 def _approximate_top_k(operation: HloOperation, x: Any, places: Any, *_first: Any) -> Any:
-    """The greatest or the least along a dimension, most of them at least, with what lies beside them."""
+    """The greatest or the least along a dimension, most of them at least, with the elements beside them."""
     order = re.search(r"top_k_(gt|lt)_", str(operation.attribute("called_computations")))
     if order is None:
         raise operation.error(
@@ -149,7 +149,7 @@ def _top_k(operation: HloOperation, x: Any) -> Any:
 
 @computes("stablehlo.custom_call")
 def custom_call(operation: HloOperation, *operands: Any) -> Any:
-    """What another library computes, where a function of JAX does too."""
+    """The results of another library, where a function of JAX has the same."""
     target = operation.text("call_target_name")
     if target in _UNCHANGED:
         return operands[0] if len(operands) == 1 else tuple(operands)

@@ -52,7 +52,7 @@ def _how(operation: HloOperation, x: Any) -> str | None:
 
 
 def _neutral(how: str, dtype: np.dtype) -> Any:
-    """What changes nothing."""
+    """The neutral element."""
     if how in ("maximum", "minimum") and dtype.kind == "b":
         return np.asarray(how == "minimum")
     if how in ("maximum", "minimum") and not jnp.issubdtype(dtype, jnp.complexfloating):
@@ -78,7 +78,7 @@ _OF_ORDER = ("compare", "select", "and", "or", "xor", "not")
 
 
 def _only_compares(item: HloOperation) -> bool:
-    """Whether what a region gives depends on the order of its arguments, and on nothing else."""
+    """Whether the result of a region depends on the order of its arguments, and on nothing else."""
     block, inside = [one.operation for one in item.blocks[0]], set(item.arguments[0])
     for one in block[:-1]:
         name, reads = str(one.name).removeprefix("stablehlo."), set(one.operands)
@@ -117,7 +117,7 @@ def _is_place_of(item: HloOperation, dtypes: Sequence[np.dtype]) -> int:
 
 
 def _place_of(operation: HloOperation, operands: Any, dimensions: Sequence[int]) -> Any:
-    """The greatest or least along a dimension and its place; None where that is not what is reduced."""
+    """The greatest or least along a dimension and its place; None where that is not the operand."""
     x, places, first, zero = operands
     signed = x.dtype.kind != "u" and x.dtype.kind != "b" and not jnp.issubdtype(x.dtype, jnp.complexfloating)
     if len(dimensions) != 1 or not signed or not jnp.issubdtype(places.dtype, jnp.integer):
@@ -177,7 +177,7 @@ def reduce_window(operation: HloOperation, *operands: Any) -> Any:
 
 @computes("stablehlo.select_and_scatter")
 def select_and_scatter(item: HloOperation, x: Any, source: Any, first: Any) -> Any:
-    """What belongs to each window added to the element that the window chooses: the gradient of a max pooling."""
+    """The updates of each window added to the element that the window chooses: the gradient of a max pooling."""
     rank, shape = x.ndim, x.shape
     sizes, strides = item.numbers("window_dimensions"), item.numbers("window_strides", (1,) * rank)
     padding = item.pairs("padding", rank)

@@ -14,7 +14,7 @@ from codelet.stablehlo.operation_table import computes
 
 
 def _constant(value: Any, makers: dict[Any, Any], outside: Any) -> int | None:
-    """A whole number that a region reads, of its own or of what is around it."""
+    """An integer that a region reads, from within or from around it."""
     maker = makers.get(value)
     if maker is not None and str(maker.name) == "stablehlo.constant":
         result = attributes.dense(maker.attributes["value"])

@@ -13,7 +13,7 @@ from codelet.stablehlo.operation_table import computes
 
 
 class SortKey(NamedTuple):
-    """What is compared: the number of an operand, and whether the greater comes first."""
+    """The comparison: the number of an operand, and whether the greater comes first."""
 
     operand: int
     is_falling: bool

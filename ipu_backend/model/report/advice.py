@@ -1,6 +1,6 @@
-"""Advice: what of a program is most worth mending, what it costs, and where a report shows it.
+"""Advice: the most expensive problems of a program, their costs, and where a report shows them.
 
-It is found in a record alone. A cost is what would be saved if nothing of the matter were left, so an upper bound.
+It is found in a record alone. A cost is an upper bound: removing the problem entirely would save it.
 """
 
 from __future__ import annotations

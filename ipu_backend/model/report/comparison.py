@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from codelet.deprecated import callable_still, old_attribute
-from codelet.display import Text
+from codelet.display import Text, in_one_line
 from codelet.errors import CodeletError
 from codelet.files import written_whole
 from ipu_backend.model.report.record import Columns, Record
@@ -60,7 +60,7 @@ def _column(kind: str) -> str:
     return "_".join([*kind.replace(",", "").split(), "bytes"])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
     """Two profiles side by side. Made by `cl.compare`, which has an example.
 
@@ -118,6 +118,16 @@ class Comparison:
         """One row per tile: its number, and its bytes and compute cycles in both profiles.
 
         The columns are `tile`, `bytes_before`, `cycles_before`, `bytes_after` and `cycles_after`.
+
+        >>> import codelet as cl
+        >>> def profiled(num_vertices):
+        ...     graph = cl.Graph(cl.IPU(num_tiles=2))
+        ...     x, i = graph.add_variable("x", (4,)), cl.grid(num_vertices)
+        ...     graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i], tile=i % 2)
+        ...     return cl.Engine(graph).profile()
+        >>> tiles = cl.compare(profiled(1), profiled(4)).tiles
+        >>> tiles["cycles_before"].tolist(), tiles["cycles_after"].tolist()
+        ([122, 0], [122, 122])
         """
         count = max(self.before.about["num_tiles"], self.after.about["num_tiles"])
         found: Columns = {"tile": np.arange(count)}
@@ -143,6 +153,9 @@ class Comparison:
             for row in at.tolist():
                 name, change = table["name"][row], int(table["difference"][row])
                 yield f"  {change:+16,}  {name} ({table['status'][row]})"
+
+    def __repr__(self) -> str:
+        return in_one_line(self, "Comparison")
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

@@ -1,4 +1,4 @@
-"""Columns packed for a page: small whole numbers and dictionaries of text, compressed, as text of one script element.
+"""Columns packed for a page: small integers and dictionaries of text, compressed, as text of one script element.
 
 `page/data.js` unpacks them.
 """

@@ -179,7 +179,7 @@ def flame_plot(cycles: Any) -> Any:
 
 
 def exchange_plot() -> Any:
-    """Bytes that move in each step, all its turns."""
+    """Bytes that move in each step, all its iterations."""
     figure = _figure("exchange", "step", "bytes received, all turns")
     source = _source("exchange_source", "step", "last", "width", "bytes", "cycles", "name")
     bars = figure.vbar(x="step", top="bytes", width="width", color=COLOURS["exchange"], source=source)

@@ -79,6 +79,14 @@ class Record:
         Raises:
             RecordError: an unknown name.
             MissingExtraError: pandas is not installed.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+        >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=graph.add_variable("x", ()))
+        >>> cl.Engine(graph).profile().tables().frame("variables")[["name", "type", "bytes"]]
+                 name       type  bytes
+        0           x  float32[]      4
+        1  double/out  float32[]      4
         """
         table = self.table(name)
         return _pandas().DataFrame(table)

@@ -106,7 +106,7 @@ def _transfers(moment: Moment, exchange: Exchange) -> Iterator[Transfer]:
 
 
 def step_tiles_table(profile: Profile, liveness: Liveness) -> Columns:
-    """A row for each step and tile that computes or moves something in one turn of it."""
+    """A row for each step and tile that computes or moves something in one iteration of it."""
     found: list[np.ndarray] = [np.zeros((5, 0), np.int64)]
     for number, (moment, step) in enumerate(zip(moving_moments(liveness.timeline), profile.steps, strict=True)):
         columns = np.zeros((3, profile.target.num_tiles), np.int64)
