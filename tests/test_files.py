@@ -383,6 +383,19 @@ def test_the_step_of_a_network_is_read_as_it_was(path, name):
         check_same(*(leaves_by_name(own(*arguments)) for own in (after, before)))
 
 
+def test_functions_with_derivative_rules_are_joined_as_they_were(path):
+    """Lowering traces what a block does for one element, which equations for blocks do not say."""
+    graph = cl.Graph(cl.IPU(num_tiles=5))
+    x = graph.add_variable("x", (44, 3))
+    y = cl.ops.map(graph, jax.nn.relu, x)
+    rows = graph.add_vertex("rows", cl.codelet(lambda x: jax.nn.silu(x) + 1), x=y[cl.grid(44)])
+    after = again(path, graph)
+    assert str(after.operations).count("relu(x0[elements, i1])") == 1
+    before, found = (cl.lower(own, inputs=["x"], outputs=[rows.name]) for own in (graph, after))
+    assert str(found.jaxpr) == str(before.jaxpr)
+    assert str(found.plan) == str(before.plan)
+
+
 class Pair(NamedTuple):
     first: Any
     second: Any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,6 +37,8 @@ def graph_parts(graph: Graph, more: More, named: Mapping[str, np.ndarray] | None
     writer = GraphWriter(graph)
     try:
         plain = writer.plain(lambda: more(writer))
+        for traced in importlib.import_module("lowering.join.refine").element_traces(graph):
+            writer.codelets.trace(traced)  # that no vertex has, and that lowering asks for
     except NotPlainError as error:
         raise SavingError(
             "a graph cannot be saved: it holds something that files have no form for",

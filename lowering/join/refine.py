@@ -17,6 +17,7 @@ from jax.extend import core as jax_core
 
 from codelet.errors import CodeletError
 from codelet.graphs.family import Family, Field, VertexState
+from codelet.graphs.graph import Graph
 from codelet.jaxprs.equations import needed, variables
 from codelet.jaxprs.rebuild import inline
 from codelet.tracing.alike import alike
@@ -74,6 +75,25 @@ def _element_field(field: Field, places: Sequence[Place], axes: Sequence[Axis]) 
         index = _element_index(field.state.index, places, axes)
         return None if index is None else replace(field, type=kind, state=VertexState(index=index))
     return None
+
+
+def element_traces(graph: Graph) -> list[TracedCodelet]:
+    """The codelets of elements that refining the families of a graph traces: those of functions with derivative rules.
+
+    A file that holds a graph holds them as well, since equations that were read cannot be traced for other types.
+    """
+    found: dict[TracedCodelet, None] = {}
+    for traced in dict.fromkeys(family.codelet for family in graph.families):
+        unmapped = None if traced.has_effects or not traced.outputs or _is_ragged(traced) else unmap(traced.jaxpr)
+        if unmapped is not None and unmapped.has_rules:
+            made = _element_codelet(traced, unmapped)
+            if made is not None:
+                found[made] = None
+    return [*found]
+
+
+def _is_ragged(traced: TracedCodelet) -> bool:
+    return any(kind.is_ragged for kind in traced.inputs.values())
 
 
 def _element_codelet(codelet: TracedCodelet, found: Unmapped) -> TracedCodelet | None:
