@@ -232,7 +232,7 @@ def _add_turns(
         with graph.scope(f"turn {turn + 1}"):
             steps = plan.steps[count * turn : count * (turn + 1)]
             own_plan = replace(plan, steps=steps) if dimension.extent == each else options.plan(of_turn)
-            _add_product(graph, a[ours], b[theirs], out[results], of_turn, own_plan, options.codelets)
+            _add_turns(graph, a[ours], b[theirs], out[results], of_turn, own_plan, options)
 
 
 def _add_product(graph: Graph, a: Tensor, b: Tensor, out: Tensor, own: Product, plan: Plan, codelets: Codelets) -> None:

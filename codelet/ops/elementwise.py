@@ -312,8 +312,8 @@ class _Spread:
         pairs = zip(dimensions.items(), tensors, strict=True)
         self.views = {name: layout.view(tensor, has) for (name, has), tensor in pairs}
         self.work = _work(graph.target, layout.extents, dimensions, self.views, dtypes, codelets)
-        none = Plan(str(self.work), (), ())
-        self.plan = plan_work(graph.target, self.work, *options) if self.work.size else none
+        is_empty = not self.work.size
+        self.plan = Plan(str(self.work), (), ()) if is_empty else plan_work(graph.target, self.work, *options)
 
     def add(self, first_tile: int = 0) -> list[Tensor]:
         """Add the vertices that make the results, the first of them on a tile."""

@@ -137,10 +137,10 @@ def ways_of(plan: Plan) -> list[Way]:
     """
     free = [family for family in plan.families if family.tile is None]
     several, given = any(map(has_blocks, free)), len(free) < len(plan.families)
-    left_out = set() if several else {"rows"} if given else {"rows", "blocks"}
+    left_out: set[str] = {*PARTITIONS, *(() if several else ("rows",) if given else ("rows", "blocks"))}
     order = WAYS if free else ("bytes", "linear", "blocks", "rows")
     few = 0 < sum(family.num_vertices for family in free) <= MOST_OBVIOUS
-    return [way for way in order if way in (OBVIOUS if few else ()) or way not in (*left_out, *OBVIOUS, *PARTITIONS)]
+    return [way for way in order if way not in left_out and (few or way not in OBVIOUS)]
 
 
 def least_of_rows(plan: Plan) -> int:

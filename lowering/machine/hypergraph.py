@@ -12,13 +12,14 @@ reads joins it, so that chained compute sets over one table agree.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from codelet.graphs.family import Family
 from codelet.graphs.vertex_cycles import family_cycles
+from codelet.target import Target
 from codelet.views.sources import Variable
 from lowering.machine.balance import load_of
 from lowering.machine.placement import Placement, num_elements
@@ -97,11 +98,9 @@ class Hypergraph:
     @functools.cached_property
     def unit_loads(self) -> np.ndarray:
         """Cycles of each unit in a run of the program, float64."""
-        target, loads = self.plan.graph.target, np.zeros(self.num_units)
-        for work in self.works:
-            for family in work.families:
-                each = family_cycles(family, target).of_each(family.num_vertices, load_of(target.num_workers))
-                loads += work.turns * np.bincount(self.units_of(family), each, self.num_units)
+        loads = np.zeros(self.num_units)
+        for family, each in _vertex_loads(self.works, self.plan.graph.target):
+            loads += np.bincount(self.units_of(family), each, self.num_units)
         return loads
 
     @functools.cached_property
@@ -304,16 +303,22 @@ def _cuts(plan: Plan, touched: Sequence[_TouchedStretches], tiles: np.ndarray, c
     return cuts
 
 
+def _vertex_loads(works: Sequence[RepeatedSet], target: Target) -> Iterator[tuple[Family, np.ndarray]]:
+    """Families of compute sets with the cycles of each vertex in a run of the program, if workers are never idle."""
+    for work in works:
+        for family in work.families:
+            each = family_cycles(family, target).of_each(family.num_vertices, load_of(target.num_workers))
+            yield family, work.turns * each
+
+
 def _loads_and_tiles(
     plan: Plan, works: Sequence[RepeatedSet], numbers: Mapping[Family, np.ndarray], count: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Cycles of each vertex in a run of the program, and the tile that it was given, -1 for none."""
     target = plan.graph.target
     loads, fixed = np.zeros(count), np.full(count, -1, np.int32)
-    for work in works:
-        for family in work.families:
-            each = family_cycles(family, target).of_each(family.num_vertices, load_of(target.num_workers))
-            loads[numbers[family]] += work.turns * each
+    for family, each in _vertex_loads(works, target):
+        loads[numbers[family]] += each
     for family, vertices in numbers.items():
         if family.tile is not None:
             fixed[vertices] = tiles_in_order(family, target)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from codelet.superstep import Traffic, exchange_cycles
 from lowering.machine.unit_model import UnitModel, WordsMoved
 from lowering.plan.runs import Runs, each_once
 
@@ -292,8 +293,7 @@ class _Refining:
     def _exchange(self, received: np.ndarray, sent: np.ndarray, tiles: np.ndarray) -> np.ndarray:
         target = self.model.target
         arrival = np.broadcast_to(target.arrival_cycles(), self.model.num_tiles)[tiles]
-        busy = -(-np.maximum(received, sent) * target.word_bytes // target.exchange_bytes_per_cycle)
-        return busy + np.where(received > 0, arrival, 0)
+        return exchange_cycles(Traffic(received, sent), target, arrival)
 
     # --- moving -----------------------------------------------------------------------------------------
 
