@@ -133,7 +133,8 @@ def rows(name: str) -> Iterator[Comparison]:
         yield from (own for own in comparisons(name) if not own.note)
         return
     for program in PROGRAMS:
-        twin = importlib.import_module(f"tutorials.programs.{program}").twin()
+        made = importlib.import_module(f"tutorials.programs.{program}").twin()
+        twin = replace(made, name=f"{OF_PROGRAMS}/{program}")
         yield twin
         if _differentiable(twin):
             yield gradient_of(twin, None)
@@ -284,8 +285,8 @@ def _detail(row: Counted) -> str:
 
 
 DETAIL = (
-    "| row | GPU | kernels of a run | in the program | loops | temporary MB | MB accessed | compare-and-swap | compile, s | "
-    "missed |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---|"
+    "| row | GPU | kernels of a run | in the program | loops | temporary MB | MB accessed | compare-and-swap "
+    "| compile, s | missed |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---|"
 )
 
 

@@ -6,7 +6,8 @@ compiles is told of it by `environment`. Nothing is run, and no time of a GPU is
 
 All that is used of JAX beside its public API stands in this file: `jax._src.xla_bridge.register_plugin` and
 `canonicalize_platform`, `jax._src.lib._jax.hlo_module_cost_analysis`, and a topology of a machine that is only
-described. Tried with jax and jaxlib 0.10.2, jax-cuda12-plugin and jax-cuda12-pjrt 0.10.2, nvidia-cuda-nvcc-cu12 12.9.86.
+described. Tried with jax and jaxlib 0.10.2, jax-cuda12-plugin and jax-cuda12-pjrt 0.10.2, nvidia-cuda-nvcc-cu12
+12.9.86.
 """
 
 from __future__ import annotations
