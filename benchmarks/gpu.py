@@ -37,6 +37,7 @@ from benchmarks.gpu_counts import Launches
 from benchmarks.harness import Comparison, gradient_of
 from benchmarks.moved import UNCOUNTED, comparisons
 from codelet.files import written_whole
+from lowering.platforms import lowering_for
 
 KEPT = Path(__file__).parent / "gpu.json"
 
@@ -176,8 +177,9 @@ def count_some(name: str, start: int, stop: int, gpus: Sequence[str], kept: Path
 def work(given: str) -> None:
     """Print the counts of some comparisons, a line of JSON for each: what a process of `count` does."""
     name, start, stop, gpus, kept = json.loads(given)
-    for row in count_some(name, start, stop, gpus, Path(kept) if kept else None):
-        print(json.dumps(asdict(row)), flush=True)
+    with lowering_for("gpu"):
+        for row in count_some(name, start, stop, gpus, Path(kept) if kept else None):
+            print(json.dumps(asdict(row)), flush=True)
 
 
 def _side(own: Any) -> Compiled | str:
