@@ -50,7 +50,6 @@
            -> updates that XLA runs over all of it  small_updates
            -> slow reductions done by halves        reduce_by_halves
            -> slow products made in other ways      narrow_products, thin_products
-           -> inner products as sums, on a GPU      inner_products
            -> cheap steps of loops done again       recompute
     lower  -> a function                            slopes; what each step moves fast/work (moved)
            -> branches that call the host           choices_of_host

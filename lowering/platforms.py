@@ -77,7 +77,7 @@ class Meant(NamedTuple):
 
 
 _ALL = PLATFORMS
-_CPU, _GPU = ("cpu",), ("gpu",)
+_CPU = ("cpu",)
 
 MEANT: dict[str, Meant] = {
     # Kernels, in the order in which they are tried.
@@ -116,7 +116,6 @@ MEANT: dict[str, Meant] = {
     "reduce_by_halves": Meant(_CPU, "XLA's CPU backend reduces major dimensions 10 to 50 times slower"),
     "multiply_narrowly": Meant(_CPU, "products that XLA's CPU backend does slowly: `resnet18_step`"),
     "multiply_thinly": Meant(_CPU, "products that XLA's CPU backend does slowly: `npbench/mlp`"),
-    "sum_inner_products": Meant(_GPU, "sums are fused with what is around: `ops_softmax/rows/gradient_operation`"),
     "recompute": Meant(_ALL, "a turn keeps what goes into it: `lattice_boltzmann/one/gradient` 4.1"),
     # What is differentiated in the place of a jaxpr: `slopes.py`.
     "with_steady_winners": Meant(_ALL, "values: maxima that XLA computes twice would lose their slopes"),

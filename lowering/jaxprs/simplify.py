@@ -18,7 +18,6 @@ from lowering.jaxprs.contract import contract, contract_in_order
 from lowering.jaxprs.dots_in_memory_order import dots_in_memory_order
 from lowering.jaxprs.equal_constants import equal_constants_once
 from lowering.jaxprs.in_place import Inputs, update_safely
-from lowering.jaxprs.inner_products import sum_inner_products
 from lowering.jaxprs.join_tables import join_tables
 from lowering.jaxprs.map_shapes import make_in_shape
 from lowering.jaxprs.narrow_products import multiply_narrowly
@@ -68,4 +67,4 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
         scanned = _after(scanned, make_in_shape, reshape_once)
     extended = _after(scanned, pad_in_common, pad_widely, carry_extended)
     updated = _after(update_safely(extended, inputs), scatter_small_updates)
-    return _after(updated, reduce_by_halves, multiply_narrowly, multiply_thinly, sum_inner_products, recompute)
+    return _after(updated, reduce_by_halves, multiply_narrowly, multiply_thinly, recompute)
