@@ -25,6 +25,7 @@ from codelet.views.line import Line, Part
 from lowering.arrays import Array, Arrays, reshape, slice_, transpose
 from lowering.fast.inputs import Input, Inputs
 from lowering.fast.key_parts import parts_by_dimension, reach_of
+from lowering.fast.moving_windows import least_cut
 from lowering.fast.over_grid import Operand
 from lowering.fast.result_order import steps_of_results
 from lowering.fast.small_windows import overlaps
@@ -260,24 +261,6 @@ def _positions(order: Sequence[int]) -> tuple[int, ...]:
     return tuple(order.index(d) for d in range(len(order)))
 
 
-def _less_cut(stop: int, count: int, low: int, high: int, spare: int) -> tuple[int, int]:
-    """Where an array is cut, and how many zeros follow it, so that least is copied for the same results.
-
-    A stride leaves elements behind the last window, which may be there: then nothing is cut off. And as many zeros may
-    be behind as before: of others, libraries for GPUs take a copy with its zeros, twice the kernels of `conv/conv1`.
-
-    Args:
-        stop: behind the last element that a window reads.
-        count: of the elements of the array.
-        low, high: zeros before and behind.
-        spare: elements that may follow the last window.
-    """
-    if count - stop <= spare:
-        stop, spare = count, spare - (count - stop)
-        high = low if high <= low <= high + spare else high
-    return stop, high
-
-
 def _image(found: Convolution, array: Array) -> tuple[Array, tuple[int, ...], dict[int, tuple[int, int]]]:
     """The array, without its padding, cut to the part that is read; the role of each dimension; and padding
     still due.
@@ -296,7 +279,7 @@ def _image(found: Convolution, array: Array) -> tuple[Array, tuple[int, ...], di
             start, stop = min(max(first, 0), count), min(max(last, 0), count)
             low, high = min(last, 0) - min(first, 0), max(last, count) - max(first, count)
             if d in moving and start < stop:
-                stop, high = _less_cut(stop, count, low, high, moving[d].stride - 1)
+                stop, high = least_cut(stop, count, low, high, moving[d].stride - 1)
             due[d] = (low, high)
             starts.append(start)
             stops.append(stop)
