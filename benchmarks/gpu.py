@@ -106,7 +106,7 @@ class Counted:
 
 JUDGED: dict[str, tuple[Callable[[Compiled], float], float]] = {
     "kernels of a run": (lambda own: own.launches.run, 0),
-    "temporary memory": (lambda own: own.temporaries, FEW_BYTES),
+    "temporary memory": (lambda own: own.temporaries - own.scratch, FEW_BYTES),
 }
 """What has a bar: how it is read, and what difference is none."""
 
@@ -237,7 +237,8 @@ def _side_text(own: Compiled | str) -> str:
     if isinstance(own, str):
         return own
     at = own.launches
-    text = f"{at.kernels}+{at.in_loops}/{at.loops} ({at.run:,}) {own.temporaries / 1e6:.2f} {own.accessed / 1e6:.1f} MB"
+    held = (own.temporaries - own.scratch) / 1e6
+    text = f"{at.kernels}+{at.in_loops}/{at.loops} ({at.run:,}) {held:.2f} {own.accessed / 1e6:.1f} MB"
     return text + f" cas {own.swaps}" * bool(own.swaps) + f" spills {own.spilled}" * bool(own.spilled)
 
 
@@ -277,7 +278,7 @@ def _detail(row: Counted) -> str:
         _pair(ours.launches.run, plain.launches.run),
         _pair(ours.launches.standing, plain.launches.standing),
         _pair(ours.launches.loops, plain.launches.loops),
-        _pair(ours.temporaries / 1e6, plain.temporaries / 1e6, "{:,.2f}"),
+        _pair((ours.temporaries - ours.scratch) / 1e6, (plain.temporaries - plain.scratch) / 1e6, "{:,.2f}"),
         _pair(ours.accessed / 1e6, plain.accessed / 1e6, "{:,.1f}"),
         _pair(ours.swaps, plain.swaps),
         _pair(ours.seconds, plain.seconds, "{:.1f}"),
@@ -342,8 +343,8 @@ def keep(found: Iterable[Counted]) -> None:
     def side(own: Compiled | str) -> Any:
         if isinstance(own, str):
             return own
-        at, rest = own.launches, (own.temporaries, own.accessed, own.swaps, own.spilled, round(own.seconds, 2))
-        return [at.kernels, at.loops, at.in_loops, at.run, *rest]
+        at, numbers = own.launches, list(asdict(own).values())[1:-1]
+        return [at.kernels, at.loops, at.in_loops, at.run, *numbers, round(own.seconds, 2)]
 
     by_row: dict[str, dict[str, Any]] = {}
     for row in sorted(found, key=lambda own: (own.name, own.gpu)):

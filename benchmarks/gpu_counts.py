@@ -127,6 +127,12 @@ def library_bytes(hlo: str) -> int:
     return total
 
 
+def scratch_bytes(hlo: str) -> int:
+    """The bytes that products of libraries ask for beside their operands: they share one such buffer."""
+    calls = re.findall(r"\bs8\[(\d+)\]\S*\) custom-call\(.*custom_call_target=\"__cublas", hlo)
+    return max(map(int, calls), default=0)
+
+
 def compare_and_swaps(ptx: str) -> int:
     """Atomic updates of PTX that are loops of compare-and-swap, for want of an instruction that does them."""
     return len(re.findall(r"\batom\.\S*cas\.", ptx))
