@@ -66,6 +66,9 @@ COMPILE_BAR = 1.5
 FEW_BYTES = 65_536
 """A difference in temporary memory that is no miss."""
 
+WRITTEN_EVERY = 20
+"""Rows after which what was found so far is written."""
+
 CHUNK = 24
 """Comparisons that a process compiles before another one takes over: compilers keep memory."""
 
@@ -354,6 +357,13 @@ def keep(found: Iterable[Counted]) -> None:
         file.write("{\n" + ",\n".join(lines) + "\n}\n")
 
 
+def write(found: Iterable[Counted]) -> None:
+    """Keep counts, of a row those that come last, and put the tables of all into docs/gpu.md."""
+    keep({(row.name, row.gpu): row for row in found}.values())
+    page = PAGE.read_text()
+    PAGE.write_text(f"{page.split(BEGIN)[0]}{BEGIN}\n\n{tables(read_kept())}\n{END}{page.split(END)[1]}")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Compile the table for GPUs and print what they would run; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
@@ -372,20 +382,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except NoWheels as error:
         print(error, file=sys.stderr)
         return 2
-    start, found = time.perf_counter(), []
+    start, found = time.perf_counter(), list[Counted]()
     names = arguments.names or known
+    before = read_kept() if arguments.names else []
     for row in count(names, arguments.gpu or list(GPUS), arguments.workers, arguments.again):
         found.append(row)
         print(line(row), flush=True)
+        if arguments.write and len(found) % WRITTEN_EVERY == 0:
+            write([*before, *found])
     missed = sum(bool(row.misses) for row in found)
     print(f"{len(found)} rows in {time.perf_counter() - start:.0f} s, {missed} above a bar")
     if arguments.write:
-        new = {(row.name, row.gpu) for row in found}
-        found += [row for row in read_kept() if (row.name, row.gpu) not in new and arguments.names]
-        keep(found)
-        page = PAGE.read_text()
-        text = f"{BEGIN}\n\n{tables(read_kept())}\n{END}"
-        PAGE.write_text(f"{page.split(BEGIN)[0]}{text}{page.split(END)[1]}")
+        write([*before, *found])
     return 1 if missed else 0
 
 
