@@ -200,6 +200,7 @@ def _process(given: str, found: Queue[Counted | None]) -> None:
     with tempfile.TemporaryDirectory(prefix="codelet_gpu_") as dump, tempfile.TemporaryFile("w+") as errors:
         pipes = {"stdout": subprocess.PIPE, "stderr": errors, "text": True}
         process = subprocess.Popen(command, env=environment(dump), **pipes)  # type: ignore[call-overload]
+        assert process.stdout is not None
         for text in process.stdout:
             own = json.loads(text)
             found.put(Counted(own["name"], own["gpu"], _side(own["ours"]), _side(own["plain"])))

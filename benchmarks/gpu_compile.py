@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -243,7 +244,7 @@ def lower_for(gpu: str, jitted: Callable[..., Any], *arguments: Any) -> Any:
 def compile_for(gpu: str, lowered: Any) -> Compiled:
     """What of `lower_for` is compiled. Only in a process whose environment is that of `environment`."""
     import jax
-    from jax._src.lib import _jax
+    from jax._src.lib import _jax  # pyright: ignore[reportPrivateImportUsage]
 
     dump = Path(os.environ[_DUMP])
     shutil.rmtree(dump, ignore_errors=True)
@@ -272,9 +273,7 @@ def compile_for(gpu: str, lowered: Any) -> Compiled:
 
 def counted_by(gpu: str) -> tuple[str, ...]:
     """All that a count depends on beside the program."""
-    import jaxlib
-
-    return (gpu, GPUS[gpu].config, jaxlib.__version__, *WHEELS, *Compiled.__dataclass_fields__)
+    return (gpu, GPUS[gpu].config, version("jaxlib"), *WHEELS, *Compiled.__dataclass_fields__)
 
 
 @functools.lru_cache(maxsize=1024)
