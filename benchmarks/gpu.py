@@ -109,7 +109,7 @@ class Counted:
 
 JUDGED: dict[str, tuple[Callable[[Compiled], float], float]] = {
     "kernels of a run": (lambda own: own.launches.run, 0),
-    "temporary memory": (lambda own: own.temporaries - own.scratch, FEW_BYTES),
+    "temporary memory": (lambda own: own.held, FEW_BYTES),
 }
 """What has a bar: how it is read, and what difference is none."""
 
@@ -241,8 +241,8 @@ def _side_text(own: Compiled | str) -> str:
     if isinstance(own, str):
         return own
     at = own.launches
-    held = (own.temporaries - own.scratch) / 1e6
-    text = f"{at.kernels}+{at.in_loops}/{at.loops} ({at.run:,}) {held:.2f} {own.accessed / 1e6:.1f} MB"
+    text = f"{at.kernels}+{at.in_loops}/{at.loops} ({at.run:,})"
+    text += f" {own.held / 1e6:.2f} {own.accessed / 1e6:.1f} MB"
     return text + f" cas {own.swaps}" * bool(own.swaps) + f" spills {own.spilled}" * bool(own.spilled)
 
 
@@ -282,7 +282,7 @@ def _detail(row: Counted) -> str:
         _pair(ours.launches.run, plain.launches.run),
         _pair(ours.launches.standing, plain.launches.standing),
         _pair(ours.launches.loops, plain.launches.loops),
-        _pair((ours.temporaries - ours.scratch) / 1e6, (plain.temporaries - plain.scratch) / 1e6, "{:,.2f}"),
+        _pair(ours.held / 1e6, plain.held / 1e6, "{:,.2f}"),
         _pair(ours.accessed / 1e6, plain.accessed / 1e6, "{:,.1f}"),
         _pair(ours.swaps, plain.swaps),
         _pair(ours.seconds, plain.seconds, "{:.1f}"),

@@ -184,6 +184,11 @@ class Compiled:
     spilled: int
     seconds: float
 
+    @property
+    def held(self) -> int:
+        """Temporary memory without the scratch memory of libraries, which may lie where results come to lie."""
+        return max(0, self.temporaries - self.scratch)
+
 
 @functools.cache
 def _registered() -> None:
