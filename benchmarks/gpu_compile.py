@@ -5,7 +5,8 @@ plug-in is not installed beside JAX, where it would be the default, but in a fol
 compiles is told of it by `environment`. Nothing is run, and no time of a GPU is known.
 
 All that is used of JAX beside its public API stands in this file: `jax._src.xla_bridge.register_plugin` and
-`canonicalize_platform`, `jax._src.lib._jax.hlo_module_cost_analysis`, and a topology of a machine that is only
+`canonicalize_platform`, `jax._src.lib.xla_client.register_custom_call_handler` with the plug-in's own, by which it
+knows calls of cuSOLVER, `jax._src.lib._jax.hlo_module_cost_analysis`, and a topology of a machine that is only
 described. Tried with jax and jaxlib 0.10.2, jax-cuda12-plugin and jax-cuda12-pjrt 0.10.2, nvidia-cuda-nvcc-cu12
 12.9.86.
 """
@@ -158,7 +159,19 @@ def environment(dump: str) -> dict[str, str]:
         *(f"--xla_gpu_cuda_data_dir={cuda}", f"--xla_dump_to={dump}"),
     )
     own = {"XLA_FLAGS": " ".join(flags), "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", _DUMP: dump}
-    return {**os.environ, **own, "PATH": f"{os.environ.get('PATH', '')}{os.pathsep}{cuda / 'bin'}"}
+    paths = {"PATH": cuda / "bin", "PYTHONPATH": _solvers()}
+    own |= {name: os.pathsep.join([*filter(None, [os.environ.get(name)]), str(path)]) for name, path in paths.items()}
+    return {**os.environ, **own}
+
+
+def _solvers() -> Path:
+    """A folder with the plug-in's calls of libraries alone: with the plug-in itself JAX would look for a GPU."""
+    folder = wheels() / "solvers"
+    folder.mkdir(exist_ok=True)
+    link = folder / "jax_cuda12_plugin"
+    if not link.exists():
+        link.symlink_to(wheels() / "jax_cuda12_plugin", target_is_directory=True)
+    return folder
 
 
 @dataclass(frozen=True)
@@ -193,10 +206,14 @@ class Compiled:
 @functools.cache
 def _registered() -> None:
     """Tell JAX of the plug-in. It has no devices, so JAX's own list of platforms does not name it."""
+    import jax_cuda12_plugin.cuda_plugin_extension as extension  # pyright: ignore[reportMissingImports]
     from jax._src import xla_bridge
+    from jax._src.lib import xla_client
 
     library = wheels() / "jax_plugins" / "xla_cuda12" / "xla_cuda_plugin.so"
-    xla_bridge.register_plugin("cuda", priority=-500, library_path=str(library), options={})
+    api = xla_bridge.register_plugin("cuda", priority=-500, library_path=str(library), options={})
+    register = functools.partial(extension.register_custom_call_target, api)
+    xla_client.register_custom_call_handler("CUDA", register)
     known = xla_bridge.canonicalize_platform
 
     def with_cuda(platform: str) -> str:
