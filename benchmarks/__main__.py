@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import jax
 
+from benchmarks import on_device
 from benchmarks.every import BENCHMARKS
 from benchmarks.harness import HEADER, PEAK_HEADER, measure
 from benchmarks.memory import with_peaks
@@ -38,6 +39,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--memory", action="store_true", help="also the peak memory of either side, each in a process of its own"
     )
+    parser.add_argument(
+        "--gpu", action="store_true", help="what is to be known of a GPU once there is one: docs/gpu.md"
+    )
+    parser.add_argument("--minutes", type=float, default=10.0, metavar="N", help="for --gpu (default: 10)")
     return parser
 
 
@@ -54,6 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name, function in BENCHMARKS.items():
             print(f"{name:20}{(function.__doc__ or '').splitlines()[0]}")
         return 0
+    if arguments.gpu:
+        return on_device.run(arguments.minutes, arguments.names)
     if not arguments.json:
         device = jax.devices()[0]
         print(f"jax {jax.__version__} on {device.device_kind}, {os.cpu_count()} CPU cores")

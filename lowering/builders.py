@@ -36,6 +36,7 @@ from lowering.mesh.checked_mesh import checked_mesh
 from lowering.mesh.replicas import Replicas, check_shared, checked_replicas, row_shape
 from lowering.pipeline import plan_graph
 from lowering.plan.streams import copied_by_stream
+from lowering.platforms import checked_platform, lowering_for, platform_now
 
 
 class _Built(NamedTuple):
@@ -71,6 +72,7 @@ class LoweredFunction(Unchanging):
         mesh: as of `cl.lower`.
         replicas: as of `cl.lower`.
         check: as of `cl.lower`.
+        platform: as of `cl.lower`.
 
     >>> import codelet as cl, jax.numpy as jnp
     >>> def doubles(graph, x, *, factor=2.0):
@@ -88,8 +90,9 @@ class LoweredFunction(Unchanging):
         mesh: Mesh | None = None,
         replicas: Replicas | None = None,
         check: bool = False,
+        platform: str | None = None,
     ):
-        self.build, self.check = build, check
+        self.build, self.check, self.platform = build, check, platform
         self.target = target
         self.mesh = mesh
         self.replicas = replicas
@@ -97,7 +100,7 @@ class LoweredFunction(Unchanging):
         self.__doc__ = build.__doc__
         self._lowered: dict[Hashable, _Built] = {}
         try:
-            self._identity: Hashable = static_key(build), target, mesh, replicas, check
+            self._identity: Hashable = static_key(build), target, mesh, replicas, check, platform
             hash(self._identity)
         except TypeError:  # an object that may change is equal to itself alone
             self._identity = id(build)
@@ -107,7 +110,8 @@ class LoweredFunction(Unchanging):
         types = tuple(map(self._leaf_type, leaves))
         key = self._key(tree, types, static)
         if key not in self._lowered:
-            self._lowered[key] = self._lower(args, types, static)
+            with lowering_for(self.platform):
+                self._lowered[key] = self._lower(args, types, static)
         return self._lowered[key]
 
     def _leaf_type(self, leaf: Any) -> tuple[tuple[int, ...], Any]:
@@ -151,7 +155,7 @@ class LoweredFunction(Unchanging):
             for name in sorted(static)
         )
         try:
-            return structure_key(tree), types, values, trace_settings()
+            return structure_key(tree), types, values, trace_settings(), self.platform or platform_now()
         except TypeError as error:
             raise FieldTypeError(
                 f"an argument {named} holds beside its arrays a value that may change: {error}",
@@ -274,7 +278,7 @@ class LoweredFunction(Unchanging):
         return reduced(
             self,
             self.build,
-            (LoweredFunction, (self.build, self.target, self.mesh, self.replicas, self.check)),
+            (LoweredFunction, (self.build, self.target, self.mesh, self.replicas, self.check, self.platform)),
             f"the lowered function {self.__name__!r}",
         )
 
@@ -324,6 +328,7 @@ def lower(
     replicas: str | None = None,
     shared: Named | Iterable[Named] = (),
     check: str | None = None,
+    platform: str | None = None,
 ) -> Lowered: ...
 @overload
 def lower(
@@ -334,6 +339,7 @@ def lower(
     replicas: str | None = None,
     shared: str | Iterable[str] = (),
     check: str | None = None,
+    platform: str | None = None,
 ) -> LoweredFunction: ...
 def lower(
     graph: Graph | Callable[..., Any],
@@ -346,6 +352,7 @@ def lower(
     replicas: str | None = None,
     shared: Named | Iterable[Named] = (),
     check: str | None = None,
+    platform: str | None = None,
 ) -> Lowered | LoweredFunction:
     """Lower a graph, or a function that builds one, to a pure JAX function.
 
@@ -373,6 +380,8 @@ def lower(
             gradients are summed over the replicas.
         check: "equal", to check each family of vertices: that the lowered function computes the meaning of the graph;
             see `cl.equal`.
+        platform: "cpu", "gpu" or "tpu": the platform to lower for. Values do not depend on it, and the result runs on
+            every device. Default: that of JAX's default device.
 
     Returns:
         A `cl.Lowered` of a graph: a dict of arrays by tensor or name in, a `cl.Results` by tensor or name out. A
@@ -381,7 +390,7 @@ def lower(
     Raises:
         NotEqualError: the check fails.
         ProgramError: a graph without inputs or outputs, ones that are not of it, an invalid mesh, or replicas along no
-            axis of it.
+            axis of it; a platform that there is not.
         ForeignGraphError: a program, input or output of another graph.
         WriteRaceError, ReadWriteRaceError, SelfAliasError: vertices of a compute set write an element twice, or one
             reads it while another writes it.
@@ -416,10 +425,11 @@ def lower(
     [2.0, 3.0]
     """
     is_checked, mesh = checks.for_word(check) is not None, checked_mesh(mesh)
-    over = checked_replicas(mesh, replicas, _names_of(shared))
+    over, platform = checked_replicas(mesh, replicas, _names_of(shared)), checked_platform(platform)
     if isinstance(graph, Traced):
         sources = [tensor.source for tensor in graph.flat_inputs]
-        made = lower_over(plan_graph(graph.graph, graph.program, sources, graph.flat_outputs), None, mesh, over)  # type: ignore[arg-type]
+        with lowering_for(platform):
+            made = lower_over(plan_graph(graph.graph, graph.program, sources, graph.flat_outputs), None, mesh, over)  # type: ignore[arg-type]
         return checks.check_lowered(made, over) if is_checked else made
     if isinstance(graph, Graph):
         if target is not None:
@@ -435,7 +445,8 @@ def lower(
                 given="lower(graph)",
                 expected="lower(graph, inputs=[...], outputs=[...])",
             )
-        made = lower_graph(graph, program, inputs, outputs, mesh, over)
+        with lowering_for(platform):
+            made = lower_graph(graph, program, inputs, outputs, mesh, over)
         return checks.check_lowered(made, over) if is_checked else made
     if not callable(graph) or program is not None or inputs is not None or outputs is not None:
         raise ProgramError(
@@ -446,4 +457,4 @@ def lower(
         )
     if target is not None and not isinstance(target, Target):
         raise ProgramError("a target is not a machine", given=f"{target!r:.80}", expected="cl.IPU(...)")
-    return LoweredFunction(graph, target, mesh, over, is_checked)
+    return LoweredFunction(graph, target, mesh, over, is_checked, platform)

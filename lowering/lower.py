@@ -39,6 +39,7 @@ from lowering.plan.arguments import arguments
 from lowering.plan.plan import Plan
 from lowering.plan.streams import copied_by_stream
 from lowering.plan.structure import structure
+from lowering.platforms import lowering_for, platform_now
 
 
 class _Compiled:
@@ -57,8 +58,8 @@ class _Compiled:
         self.has_flag = plan.abort is not None and not raises
         self.outputs = outputs
         self.how = how
-        self.settings = trace_settings()
-        self.key: Hashable = (structure(plan), outputs is None, self.settings, how)
+        self.settings, self.platform = trace_settings(), platform_now()
+        self.key: Hashable = (structure(plan), outputs is None, self.settings, self.platform, how)
         self.runs = plan_fast(plan) if closed is None else plan
         closed = compile_fast(self.runs) if closed is None else closed
         self.arguments = arguments(plan) if places is None else list(places)
@@ -152,7 +153,8 @@ class Lowered(Unchanging):
                 ),
             )
         own = len(self._tables) == len(compiled.consts) and all(map(operator.is_, self._tables, compiled.consts))
-        return _lowered_again, (compiled.plan, compiled.outputs, compiled.settings, None if own else self._tables)
+        how = compiled.settings, compiled.platform
+        return _lowered_again, (compiled.plan, compiled.outputs, *how, None if own else self._tables)
 
     def flat(self, arrays: Sequence[Any]) -> list[Any]:
         """The function from lists to lists.
@@ -391,10 +393,10 @@ def named_ends(
 
 
 def _lowered_again(
-    plan: Plan, outputs: tuple[str, ...] | None, settings: Settings, tables: tuple[Any, ...] | None
+    plan: Plan, outputs: tuple[str, ...] | None, settings: Settings, platform: str, tables: tuple[Any, ...] | None
 ) -> Lowered:
     """A pickled function, compiled anew: a plan is pickled, and a jaxpr cannot be."""
-    with restored(settings):
+    with restored(settings), lowering_for(platform):
         compiled = _Compiled(plan, outputs)
     return Lowered(compiled, compiled.consts if tables is None else tables)
 

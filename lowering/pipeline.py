@@ -21,7 +21,8 @@
                                                       result_order of pooling and vmapped), vmapped
                                                       with reduced_windows, by window_reductions,
                                                       small_windows and draws), how
-                                                      all is written (writes, by assembly); calls
+                                                      all is written (writes, by assembly); which kernels and
+                                                      rules are meant for the platform (platforms); calls
                                                       in a row as loops (calls)
            -> a pure JAX function                   steps (feeds, forward_only, derivatives, execution), which only
                                                       follows that
@@ -107,6 +108,7 @@ from lowering.plan.dataflow import flow
 from lowering.plan.plan import Plan
 from lowering.plan.steps import Step
 from lowering.plan.streams import copied_streams, fed_types
+from lowering.platforms import lowering_for, platform_now
 
 
 def plan_graph(graph: Graph, program: Program, inputs: Sequence[Variable], outputs: Sequence[Tensor]) -> Plan:
@@ -156,13 +158,14 @@ def plan_fast(plan: Plan) -> Plan:
         pruned = prune(rotate(prune(plan)))
         fast = choose_kernels(join(pruned))
     needed = set(pruned.families)
-    return replace(fast, unneeded=tuple(family for family in plan.families if family not in needed))
+    unneeded = tuple(family for family in plan.families if family not in needed)
+    return replace(fast, unneeded=unneeded, platform=platform_now())
 
 
 def compile_fast(plan: Plan) -> jax_core.ClosedJaxpr:
-    """The jaxpr of a plan of `plan_fast`, with its tables as constants."""
+    """The jaxpr of a plan of `plan_fast`, for the platform that it was made for, with its tables as constants."""
     structs = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in plan.inputs]
-    with nesting_told(plan.steps), collecting_seldom():
+    with nesting_told(plan.steps), collecting_seldom(), lowering_for(plan.platform):
         return trace_simplified(emit(plan), *structs, *fed_types(plan), inputs="apart")
 
 

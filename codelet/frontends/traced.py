@@ -67,7 +67,7 @@ class Traced(Drawn):
         self._convention = convention
         self._arguments, self._inputs = arguments[0], tuple(arguments[1])
         self._results, self._outputs = results[0], tuple(results[1])
-        self._lowered: Any = None
+        self._lowered: dict[str, Any] = {}  # by platform
 
     @property
     def inputs(self) -> Any:
@@ -126,11 +126,12 @@ class Traced(Drawn):
         >>> cl.trace(lambda x: 2 * x, jnp.ones(3)).lowered
         <Lowered: x: float32[3] -> mul/out>
         """
-        if self._lowered is None:
+        platform = importlib.import_module("lowering.platforms").platform_now()
+        if platform not in self._lowered:
             import codelet as cl
 
-            self._lowered = cl.lower(self)
-        return self._lowered
+            self._lowered[platform] = cl.lower(self)
+        return self._lowered[platform]
 
     def arrays(self, *arguments: Any, **keywords: Any) -> dict[Tensor, Any]:
         """The arrays of arguments, by variable, for an engine: `engine.write(traced.arrays(x, y))`.

@@ -39,6 +39,7 @@ from ipu_backend.running.streaming import Choice, Chunks, Connections, Part, Rou
 from lowering.check.initialized import read_and_written
 from lowering.fast.execution import Execution
 from lowering.pipeline import compile_plan, plan_engine, plan_part
+from lowering.platforms import platform_now
 from lowering.plan.dataflow import flow_step
 from lowering.plan.elements import ElementSet
 from lowering.plan.plan import Plan
@@ -212,13 +213,15 @@ class LoadedProgram:
         self._compiled: dict[Any, CompiledPart] = {}
 
     def _part(self, key: Any, steps: Sequence[Step], given: Sequence[Variable] = ()) -> CompiledPart:
+        key = key, platform_now()
         if key not in self._compiled:
             self._compiled[key] = CompiledPart(plan_part(self._running, steps, given), self.execution, self.compile)
         return self._compiled[key]
 
     def _chunk(self, part: Chunks, turns: int) -> CompiledPart:
-        if (part, turns) in self._compiled:
-            return self._compiled[part, turns]
+        known = self._compiled.get(((part, turns), platform_now()))
+        if known is not None:
+            return known
         return self._part((part, turns), [flow_step(replace(part.step, count=turns, first=self._first))], [self._first])
 
     @cached_property

@@ -25,6 +25,7 @@ from codelet.views.line import Line, Part
 from lowering.arrays import Array, Arrays, reshape, slice_, transpose
 from lowering.fast.inputs import Input, Inputs
 from lowering.fast.key_parts import parts_by_dimension, reach_of
+from lowering.fast.moving_windows import least_cut
 from lowering.fast.over_grid import Operand
 from lowering.fast.result_order import steps_of_results
 from lowering.fast.small_windows import overlaps
@@ -275,9 +276,13 @@ def _image(found: Convolution, array: Array) -> tuple[Array, tuple[int, ...], di
             stops.append(count)
             due[d] = (-first, last - dilation * (count - 1) - 1)
         else:
-            due[d] = (min(last, 0) - min(first, 0), max(last, count) - max(first, count))
-            starts.append(min(max(first, 0), count))
-            stops.append(min(max(last, 0), count))
+            start, stop = min(max(first, 0), count), min(max(last, 0), count)
+            low, high = min(last, 0) - min(first, 0), max(last, count) - max(first, count)
+            if d in moving and start < stop:
+                stop, high = least_cut(stop, count, low, high, moving[d].stride - 1)
+            due[d] = (low, high)
+            starts.append(start)
+            stops.append(stop)
         steps.append(1 if d in moving or not along.steps else along.steps[-1][1])
     array = slice_(array, starts, stops, steps)
     labels: list[Part] = []

@@ -3,7 +3,8 @@
 A rule takes a family and how the fields of its compute set are read. It gives a kernel, frozen data that emission
 runs, or why it does not apply; an empty text where it does not concern the family at all.
 
-To add a way for families to run: a file with a kernel and its rule, and the rule in `RULES`, before those it beats.
+To add a way for families to run: a file with a kernel and its rule, and the rule in `RULES`, before those it beats;
+where it is meant to run, and why, in `lowering/platforms.py`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from lowering.fast.pooling import Pooling, as_pooling
 from lowering.fast.ragged import RowsTogether, as_buckets, as_segments
 from lowering.fast.reduced_windows import as_windows_reduced
 from lowering.fast.vmapped import Vmapped, as_vmapped, as_windows_apart
+from lowering.platforms import MEANT, is_meant, platform_now
 
 Kernel = RowsTogether | Convolution | Pooling | Vmapped
 """How a family runs: `run` computes its outputs, `reads` says how each field is read, `text` how it runs, in words."""
@@ -48,7 +50,9 @@ def choose_kernel(family: Family, inputs: Inputs) -> Choice:
     for name, rule in RULES.items():
         found = rule(family, inputs)
         if not isinstance(found, str):
-            return Choice(found, tuple(refused))
+            if is_meant(name):
+                return Choice(found, tuple(refused))
+            found = f"on a {platform_now()} it is not meant: {MEANT[name].why}"
         if found:
             refused.append((name, found))
     raise AssertionError(family)

@@ -26,7 +26,7 @@ from codelet.views.sources import Patchwork
 from codelet.views.terms import Dimension
 from lowering.arrays import Arrays, reshape, slice_, transpose
 from lowering.fast.inputs import Input, Inputs
-from lowering.fast.moving_windows import axis_of, inside_of, moving_windows
+from lowering.fast.moving_windows import axis_of, inside_of, least_cut, moving_windows
 from lowering.fast.over_grid import Operand, mapped_axes, over_grid
 from lowering.fast.patchwork import without_zeros
 from lowering.fast.reads import as_it_lies
@@ -81,12 +81,17 @@ class Pooling:
         """The results of all vertices, from the arrays before."""
         array = self.image.of(arrays)
         starts, stops, due = [], [], []
-        for (start, terms), (before, _), count in zip(self.dimensions, self.widths, array.shape, strict=True):
+        dimensions = zip(self.dimensions, self.widths, self.moving, array.shape, strict=True)
+        for (begin, terms), (before, _), moves, count in dimensions:
             # Windows may lie in padding wholly: then nothing is left of the array.
-            first, last = start - before, start - before + sum(term.reach for term in terms) + 1
-            due.append((min(last, 0) - min(first, 0), max(last, count) - max(first, count)))
-            starts.append(min(max(first, 0), count))
-            stops.append(min(max(last, 0), count))
+            first, last = begin - before, begin - before + sum(term.reach for term in terms) + 1
+            start, stop = min(max(first, 0), count), min(max(last, 0), count)
+            low, high = min(last, 0) - min(first, 0), max(last, count) - max(first, count)
+            if moves is not None and start < stop:
+                stop, high = least_cut(stop, count, low, high, moves[1] - 1)
+            due.append((low, high))
+            starts.append(start)
+            stops.append(stop)
         moving = [self.moving[d] for d in self.order]
         params = {
             **self.reduced.equation.params,

@@ -3,7 +3,8 @@
 XLA would not know that an array that it is given is of zeros alone, or that the body of a loop is: it would read them
 from memory, and keep them beside what the loop carries. Nor would the rules that come after: `one_slice.py` adds a
 slice among zeros where it lies. In comes a jaxpr, out comes one that broadcasts what its constants are, and in the
-bodies of loops and the branches of choices, what these are given and do not change.
+bodies of loops and the branches of choices, what these are given and do not change. What puts a number into an array
+that is this number everywhere is left out: of the zeros that a gradient begins with, two scatters of `adjoint_heat`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from codelet.jaxprs.rebuild import Builder, opened
 from lowering.arrays import SMALL
 
 _MOVES = ("broadcast_in_dim", "reshape", "transpose", "slice", "rev")
+
+_PUTS = {"scatter": 2, "dynamic_update_slice": 1}
+"""What puts values into an array, and which of its operands these are."""
 
 
 def _of_constant(const: Any) -> np.ndarray | None:
@@ -49,7 +53,7 @@ class _OneNumbers:
         known += zip(closed.jaxpr.invars, given, strict=True)
         self.of: dict[Any, np.ndarray] = {var: number for var, number in known if number is not None}
         for eqn in closed.jaxpr.eqns:
-            number = self.at(eqn.invars[0]) if is_understood(eqn, *_MOVES) else None
+            number = self.at(eqn.invars[0]) if is_understood(eqn, *_MOVES) or self.puts_the_same(eqn) else None
             if number is not None:
                 self.of[eqn.outvars[0]] = number
 
@@ -58,6 +62,13 @@ class _OneNumbers:
         if not isinstance(atom, jax_core.Literal):
             return self.of.get(atom)
         return np.asarray(atom.val, atom.aval.dtype) if isinstance(atom.aval.dtype, np.dtype) else None  # type: ignore[attr-defined]
+
+    def puts_the_same(self, eqn: jax_core.JaxprEqn) -> bool:
+        """True if an equation puts a number into an array that is this number everywhere, bit for bit."""
+        if not is_understood(eqn, *_PUTS):
+            return False
+        array, values = (self.at(eqn.invars[k]) for k in (0, _PUTS[eqn.primitive.name]))
+        return array is not None and values is not None and array.tobytes() == values.tobytes()
 
     def given(self, atoms: Sequence[Atomic]) -> list[np.ndarray | None]:
         """The numbers that a body is given; None for a single element, which XLA sees by itself."""
@@ -100,7 +111,8 @@ def as_one_number(
     jaxpr = closed.jaxpr
     given = [None] * len(jaxpr.invars) if given is None else given
     constants = [_of_constant(const) for const in closed.consts]
-    if all(number is None for number in (*given, *constants)) and not any(map(bodies_of, jaxpr.eqns)):
+    puts = any(eqn.primitive.name in _PUTS for eqn in jaxpr.eqns)
+    if all(number is None for number in (*given, *constants)) and not puts and not any(map(bodies_of, jaxpr.eqns)):
         return closed
     numbers, builder = _OneNumbers(closed, given), Builder(jaxpr.invars, jaxpr.debug_info)
     read = {var for eqn in jaxpr.eqns for var in variables(eqn.invars)}
@@ -116,7 +128,10 @@ def as_one_number(
         broadcast(number, var) if number is not None and var in read else own
         for own, number, var in zip(builder.invars, given, jaxpr.invars, strict=True)
     ]
-    run = lambda builder, eqn, operands: builder.equation(numbers.within(eqn), operands)  # noqa: E731
+
+    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: Sequence[Atomic]) -> Sequence[Atomic]:
+        return operands[:1] if numbers.puts_the_same(eqn) else builder.equation(numbers.within(eqn), operands)
+
     results = builder.inlined(opened(closed), atoms, run)
     inputs = dict(zip(map(id, jaxpr.invars), builder.invars, strict=True))  # what a loop carries on as it is
     return builder.closed([inputs.get(id(var), made) for var, made in zip(jaxpr.outvars, results, strict=True)])

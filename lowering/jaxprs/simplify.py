@@ -36,6 +36,17 @@ from lowering.jaxprs.slice_order import slices_in_order
 from lowering.jaxprs.small_updates import scatter_small_updates
 from lowering.jaxprs.thin_products import multiply_thinly
 from lowering.jaxprs.wide_pads import pad_widely
+from lowering.platforms import is_meant
+
+Rule = Callable[[jax_core.ClosedJaxpr], jax_core.ClosedJaxpr]
+
+
+def _after(closed: jax_core.ClosedJaxpr, *rules: Rule) -> jax_core.ClosedJaxpr:
+    """A jaxpr after rules, one after another: those that are meant for the platform that is lowered for."""
+    for rule in rules:
+        if is_meant(getattr(rule, "__name__", "")):
+            closed = rule(closed)
+    return closed
 
 
 def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs = "any") -> jax_core.ClosedJaxpr:
@@ -43,18 +54,17 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
 
     `inputs` says what its arguments are; see `update_safely`.
     """
-    compared = compare_tables(inline(equal_constants_once(jax.make_jaxpr(function)(*structs))))
-    emitted = as_one_slice(within_bounds(slices_in_order(as_one_number(compared))))
-    products = contract_in_order(dots_in_memory_order(contract(repeat_less(emitted))))
-    tables = join_tables(products)
+    traced = inline(equal_constants_once(jax.make_jaxpr(function)(*structs)))
+    emitted = _after(traced, compare_tables, as_one_number, slices_in_order, within_bounds, as_one_slice)
+    products = _after(emitted, repeat_less, contract, dots_in_memory_order, contract_in_order)
+    tables = _after(products, join_tables)
     if tables is not products:  # what blocks of rows looked up, or updated, may be one row of all
-        tables = as_one_slice(within_bounds(tables))
-    joined = reshape_once(drop_single_dimensions(tables))
-    shaped = reduce_in_shape(make_in_shape(joined))
-    dots = join_side_by_side(reshape_once(dots_in_memory_order(shaped)))
-    scanned = scan_rows(columns_as_rows(slice_before_loops(dots)))
+        tables = _after(tables, within_bounds, as_one_slice)
+    shaped = _after(tables, drop_single_dimensions, reshape_once, make_in_shape, reduce_in_shape)
+    dots = _after(shaped, dots_in_memory_order, reshape_once, join_side_by_side)
+    scanned = _after(dots, slice_before_loops, columns_as_rows, scan_rows)
     if scanned is not dots:  # there are loops
-        scanned = reshape_once(make_in_shape(scanned))
-    extended = carry_extended(pad_widely(pad_in_common(scanned)))
-    updated = scatter_small_updates(update_safely(extended, inputs))
-    return recompute(multiply_thinly(multiply_narrowly(reduce_by_halves(updated))))
+        scanned = _after(scanned, make_in_shape, reshape_once)
+    extended = _after(scanned, pad_in_common, pad_widely, carry_extended)
+    updated = _after(update_safely(extended, inputs), scatter_small_updates)
+    return _after(updated, reduce_by_halves, multiply_narrowly, multiply_thinly, recompute)

@@ -25,6 +25,7 @@ from lowering.jaxprs.added_in_place import with_slopes_added
 from lowering.jaxprs.choices_of_host import with_choices_of_host
 from lowering.jaxprs.recompute import recompute
 from lowering.jaxprs.scan_rows import with_slopes_of_scans
+from lowering.platforms import lowering_for, platform_now
 
 
 def _with_rules(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
@@ -42,11 +43,11 @@ def differentiable(closed: jax_core.ClosedJaxpr) -> Callable[..., list[Any]]:
 
     One that has effects, a print or a callback, runs as what is differentiated: JAX has no rules for those.
     """
-    own, settings = with_choices_of_host(opened(closed)), trace_settings()
+    own, settings, platform = with_choices_of_host(opened(closed)), trace_settings(), platform_now()
 
     @functools.cache
     def sloped() -> Callable[..., list[Any]]:
-        with restored(settings):
+        with restored(settings), lowering_for(platform):
             return jax_core.jaxpr_as_fun(with_slopes(own))
 
     if closed.effects:

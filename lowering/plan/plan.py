@@ -35,6 +35,7 @@ class Plan:
         messages: what the aborts say.
         program: what was collected, of which the steps may be a part.
         unneeded: families that were left out, since no output needs what they compute.
+        platform: what kernels were chosen for, one of `lowering/platforms.py`; None before they are.
         work: what is moved and touched for each compute set when it runs fused, as text; see `lowering/fast/work.py`.
     """
 
@@ -49,6 +50,7 @@ class Plan:
     messages: tuple[str, ...] = ()
     program: Program | None = None
     unneeded: tuple[Family, ...] = ()
+    platform: str | None = None
     work: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -86,7 +88,8 @@ class Plan:
         return replace(self, added=(*self.added, made)), made
 
     def __str__(self) -> str:
-        rows = [f"inputs  {', '.join(variable.name for variable in self.inputs)}"]
+        rows = [f"for a   {self.platform}"] * (self.platform is not None)
+        rows += [f"inputs  {', '.join(variable.name for variable in self.inputs)}"]
         rows += [f"streams {', '.join(stream.name for stream in self.streams)}"] * bool(self.streams)
         called = (step.function for step in all_steps(self.steps) if isinstance(step, CallStep))
         rows += [line for function in dict.fromkeys(called) for line in function.lines()]

@@ -465,6 +465,18 @@ def test_loops_and_choices_broadcast_what_they_are_given():
             assert eqn.primitive.name not in ("scan", "while") or "broadcast_in_dim" in names
 
 
+@pytest.mark.parametrize(("put", "left"), [(0.0, 0), (-0.0, 2), (1.0, 2)])
+def test_a_number_that_an_array_has_everywhere_is_not_put_there(put, left):
+    def function(k):
+        zeros = jnp.zeros(12)
+        some = zeros.at[jnp.array([1, 7])].set(put, mode="promise_in_bounds")
+        return lax.dynamic_update_slice(some.reshape(3, 4), jnp.full((2, 2), put), (k, 0))
+
+    made = after(as_one_number, function, jnp.int32(1))
+    names = [eqn.primitive.name for eqn in equations(made)]
+    assert sum(name in ("scatter", "dynamic_update_slice") for name in names) == left
+
+
 def test_what_a_loop_changes_is_no_number():
     def function(x):
         return lax.fori_loop(0, 3, lambda _, own: (own[0] + x, own[0]), (jnp.zeros(3), jnp.zeros(3)))
