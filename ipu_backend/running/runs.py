@@ -39,13 +39,13 @@ from ipu_backend.running.streaming import Choice, Chunks, Connections, Part, Rou
 from lowering.check.initialized import read_and_written
 from lowering.fast.execution import Execution
 from lowering.pipeline import compile_plan, plan_engine, plan_part
-from lowering.platforms import platform_now
 from lowering.plan.dataflow import flow_step
 from lowering.plan.elements import ElementSet
 from lowering.plan.plan import Plan
 from lowering.plan.steps import Step
 from lowering.plan.streams import Sent, copied_by_stream, count_values, unsure_inputs
 from lowering.plan.timeline import without_calls
+from lowering.platforms import platform_now
 
 Arrays = dict[Variable, Any]
 """What is held of variables."""
