@@ -208,7 +208,7 @@ def _registered() -> None:
     """Tell JAX of the plug-in. It has no devices, so JAX's own list of platforms does not name it."""
     import jax_cuda12_plugin.cuda_plugin_extension as extension  # pyright: ignore[reportMissingImports]
     from jax._src import xla_bridge
-    from jax._src.lib import xla_client
+    from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
 
     library = wheels() / "jax_plugins" / "xla_cuda12" / "xla_cuda_plugin.so"
     api = xla_bridge.register_plugin("cuda", priority=-500, library_path=str(library), options={})
