@@ -104,6 +104,8 @@ class Counted:
         found = [name for name, (of, few) in JUDGED.items() if (self.ratio(of, few) or 0) > BAR]
         found += ["compare-and-swap"] * (self.ours.swaps > 0 == self.plain.swaps)
         found += ["spills"] * (self.ours.spilled > 0 == self.plain.spilled)
+        if self.name.partition("/")[0] in NETWORKS and self.ours.seconds > COMPILE_BAR * self.plain.seconds:
+            found.append("seconds to compile")
         return found
 
 

@@ -127,6 +127,12 @@ def test_what_is_missed():
     ]
 
 
+def test_a_network_that_compiles_for_long_is_missed():
+    slow = replace(SIDE, seconds=1.6 * SIDE.seconds)
+    assert Counted("strain_step/batch1", "h100", slow, SIDE).misses == ["seconds to compile"]
+    assert Counted("heat", "h100", slow, SIDE).misses == []
+
+
 def test_counts_are_kept_and_shown(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu, "KEPT", tmp_path / "gpu.json")
     rows = [Counted("heat", name, SIDE, SIDE) for name in GPUS] + [Counted("odd", "h100", "no", SIDE)]
