@@ -243,7 +243,7 @@ class Lowered(Unchanging):
         >>> x, i = graph.add_variable("x", (3,)), cl.grid(3)
         >>> y = graph.add_vertex("double", cl.codelet(lambda x: 2 * x), x=x[i])
         >>> print(cl.lower(graph, inputs=x, outputs=y, platform="cpu").plan)
-        for a   cpu
+        platform  cpu
         inputs  x
         execute double reads x writes double/out
           double / <lambda>: 3 vertices over i: 3

@@ -29,7 +29,7 @@ def decisions(plan):
 
 def test_matvec():
     assert str(cl.lower(matvec.multiply).at(zeros(8, 36), zeros(36)).plan) == (
-        "for a   cpu\n"
+        "platform  cpu\n"
         "inputs  w, x\n"
         "execute add up reads w, x writes add up/out\n"
         "  add up / inner product: 8 vertices over row: 8\n"

@@ -151,7 +151,7 @@ def test_tables_are_arguments_of_what_is_compiled():
 def test_a_lowered_graph_prints():
     run = cl.lower(dense).at(X, W)
     assert str(run.plan) == (
-        "for a   cpu\n"
+        "platform  cpu\n"
         "inputs  x, w\n"
         "execute add up reads x, w writes add up/out\n"
         "  add up / inner product: 4 vertices over row: 4\n"

@@ -196,7 +196,7 @@ def test_blocks_lower_to_the_program_of_the_whole(name):
 def test_the_plan_says_of_what_a_family_is_made():
     plan = str(cl.lower(blocks.convolution((4, 3))).at(normal(1, 3, 9, 9), normal(5, 3, 3, 3)).plan)
     assert plan == (
-        "for a   cpu\n"
+        "platform  cpu\n"
         "inputs  x, w\n"
         "execute convolve reads x, w writes y\n"
         "  convolve / convolved: 405 vertices over out.0: 5 x i0*out.1: 9 x out.2: 9\n"

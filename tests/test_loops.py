@@ -103,7 +103,7 @@ def test_a_copy_back_is_a_change_of_places():
     run = s.run(cl.Copy(s.u, s.v), cl.Repeat(8, cl.Sequence(s.step, s.back)))
     assert scans(run) == [(8, 2, 2)]
     assert steps_text(run) == (
-        "for a   cpu\n"
+        "platform  cpu\n"
         "inputs  u, v, w, sum\n"
         "copy u -> v\n"
         "repeat 8 reads u, v writes u, v carries u, v\n"
@@ -315,7 +315,7 @@ def test_what_no_output_needs_is_not_run():
     assert "own" in str(run.plan)
     run = s.run(*program[:2], s.watch, cl.Repeat(3, own), outputs=["sum"])
     assert steps_text(run) == (
-        "for a   cpu\n"
+        "platform  cpu\n"
         "inputs  u, v, w, sum\n"
         "repeat 4 reads u writes v carries v\n"
         "  execute step reads u writes v\n"
@@ -384,7 +384,7 @@ def test_what_a_stream_brings_anew_in_each_turn_is_not_carried():
 def test_a_loop_of_one_turn_needs_nothing_for_the_next():
     s = Stencil()
     run = s.run(cl.Repeat(1, [s.back, cl.Copy(s.w, s.v)]), outputs=["u"])
-    assert steps_text(run) == "for a   cpu\ninputs  u, v, w, sum\ncopy v -> u"
+    assert steps_text(run) == "platform  cpu\ninputs  u, v, w, sum\ncopy v -> u"
 
 
 def test_a_function_is_one_though_calls_within_others_need_less_of_it():

@@ -89,7 +89,7 @@ SIZES = {"q": (2, 3, 4, 5), "k": (2, 6, 2, 5), "odd": (2, 6, 3, 5), "other": (2,
 MISTAKES = {
     "operands of ops.dot_product_attention do not fit": lambda own, q, k, odd, other, b: own(q, odd, odd),
     "do not fit each other": lambda own, q, k, odd, other, b: own(q, k, other),
-    "mask of ops.dot_product_attention is not of truth": lambda own, q, k, odd, other, b: own(q, k, k, None, b),
+    "mask of ops.dot_product_attention is not of booleans": lambda own, q, k, odd, other, b: own(q, k, k, None, b),
     "bias of ops.dot_product_attention does not broadcast": lambda own, q, k, odd, other, b: own(q, k, k, b),
 }
 

@@ -56,7 +56,7 @@ def test_it_is_part_of_what_a_lowered_graph_is_and_shows_in_its_plan():
     runs = {name: cl.lower(graph, inputs=x, outputs=y, platform=name) for name in ("cpu", "gpu")}
     assert runs["cpu"] != runs["gpu"]
     assert runs["gpu"] == cl.lower(graph, inputs=x, outputs=y, platform="cuda")
-    assert str(runs["gpu"].plan).startswith("for a   gpu\n")
+    assert str(runs["gpu"].plan).startswith("platform  gpu\n")
     assert pickle.loads(pickle.dumps(runs["gpu"])).plan.platform == "gpu"
 
 

@@ -135,7 +135,7 @@ class SavedTraced(Traced):
         self.__doc__ = None
         self.function = self.__call__
         self._convention = Convention(self.__name__, None, len(self._own_arguments.tree.children), frozenset())
-        self._lowered: Any = None
+        self._lowered: dict[str, Any] = {}
         self._read_jaxpr, self._jaxpr = read_jaxpr, None
 
     @property

@@ -88,7 +88,7 @@ class Plan:
         return replace(self, added=(*self.added, made)), made
 
     def __str__(self) -> str:
-        rows = [f"for a   {self.platform}"] * (self.platform is not None)
+        rows = [f"platform  {self.platform}"] * (self.platform is not None)
         rows += [f"inputs  {', '.join(variable.name for variable in self.inputs)}"]
         rows += [f"streams {', '.join(stream.name for stream in self.streams)}"] * bool(self.streams)
         called = (step.function for step in all_steps(self.steps) if isinstance(step, CallStep))
