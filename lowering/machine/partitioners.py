@@ -90,6 +90,18 @@ class LinkedNodes:
         """How many nodes there are."""
         return len(self.loads)
 
+    @property
+    def owners(self) -> np.ndarray:
+        """The node that each link is listed with."""
+        return np.repeat(np.arange(self.num_nodes), np.diff(self.offsets))
+
+    def within(self, parts: np.ndarray) -> LinkedNodes:
+        """The same nodes, with the links alone whose ends are in one part."""
+        owners = self.owners
+        (kept,) = np.nonzero(parts[owners] == parts[self.neighbours])
+        offsets = np.append(0, np.cumsum(np.bincount(owners[kept], minlength=self.num_nodes)))
+        return LinkedNodes(offsets, self.neighbours[kept], self.weights[kept], self.loads)
+
     def of(self, nodes: np.ndarray) -> LinkedNodes:
         """The graph of some nodes, rising, and the links between them."""
         number = np.full(self.num_nodes, -1)
@@ -241,18 +253,16 @@ def _ends_of_nets(graph: Hypergraph) -> tuple[np.ndarray, np.ndarray]:
 # --- without a library ----------------------------------------------------------------------------------------
 
 
-def _distances(links: LinkedNodes, sources: np.ndarray, parts: np.ndarray) -> np.ndarray:
-    """How many links each node is from a source of its part; one more than the farthest where none leads there."""
+def _distances(links: LinkedNodes, sources: np.ndarray) -> np.ndarray:
+    """How many links each node is from a source; one more than the farthest where none leads there."""
     distance = np.full(links.num_nodes, -1)
     distance[sources] = 0
     front, turn = sources, 0
     while len(front):
-        own = Runs(links.offsets[front], links.offsets[front + 1])
-        ends = links.neighbours[own.numbers()]
-        inside = (distance[ends] < 0) & (parts[ends] == np.repeat(parts[front], own.lengths))
+        ends = links.neighbours[Runs(links.offsets[front], links.offsets[front + 1]).numbers()]
+        front = np.unique(ends[distance[ends] < 0])
         turn += 1
-        distance[ends[inside]] = turn
-        front = np.unique(ends[inside])
+        distance[front] = turn
     distance[distance < 0] = turn
     return distance
 
@@ -264,16 +274,12 @@ def _firsts(parts: np.ndarray, rank: np.ndarray) -> np.ndarray:
     return order[new]
 
 
-def _far_ends(links: LinkedNodes, parts: np.ndarray) -> np.ndarray:
+def _far_ends(links: LinkedNodes, parts: np.ndarray, labels: np.ndarray, degrees: np.ndarray) -> np.ndarray:
     """A node at the rim of the largest component of each part: the last reached from the last reached from one."""
-    degrees = np.diff(links.offsets)
-    owners = np.repeat(np.arange(links.num_nodes), degrees)
-    inside = parts[owners] == parts[links.neighbours]
-    labels = components(owners[inside], links.neighbours[inside], links.num_nodes)
     sizes, scale = np.bincount(labels, minlength=links.num_nodes)[labels], int(degrees.max(initial=0)) + 1
     found = _firsts(parts, sizes * scale - degrees)
     for _ in range(2):
-        distance = _distances(links, found, parts)
+        distance = _distances(links, found)
         own = np.zeros(int(parts.max(initial=-1)) + 1, np.int64)
         own[parts[found]] = labels[found]
         found = _firsts(parts, np.where(labels == own[parts], distance * scale - degrees, -scale))
@@ -286,17 +292,14 @@ def breadth_first_order(links: LinkedNodes) -> np.ndarray:
     Cuthill and McKee, "Reducing the Bandwidth of Sparse Symmetric Matrices", 1969.
     """
     count, degrees = links.num_nodes, np.diff(links.offsets)
-    rank, place, done = np.full(count, -1), 0, np.zeros(count, bool)
-    pieces = []
-    starts = iter(_far_ends(links, _component_labels(links)).tolist())
-    for start in starts:
+    done, pieces = np.zeros(count, bool), []
+    labels = _component_labels(links)
+    for start in _far_ends(links, labels, labels, degrees).tolist():
         if done[start]:
             continue
         front = np.array([start])
         done[start] = True
         while len(front):
-            rank[front] = np.arange(place, place + len(front))
-            place += len(front)
             pieces.append(front)
             own = Runs(links.offsets[front], links.offsets[front + 1])
             ends, parents = links.neighbours[own.numbers()], np.repeat(np.arange(len(front)), own.lengths)
@@ -311,8 +314,7 @@ def breadth_first_order(links: LinkedNodes) -> np.ndarray:
 
 
 def _component_labels(links: LinkedNodes) -> np.ndarray:
-    owners = np.repeat(np.arange(links.num_nodes), np.diff(links.offsets))
-    return components(owners, links.neighbours, links.num_nodes)
+    return components(links.owners, links.neighbours, links.num_nodes)
 
 
 def component_parts(links: LinkedNodes, parts: int) -> np.ndarray | None:
@@ -343,11 +345,9 @@ def parts_in_order(order: np.ndarray, loads: np.ndarray, parts: int) -> np.ndarr
     return found
 
 
-def _smoothed(links: LinkedNodes, values: np.ndarray, parts: np.ndarray) -> np.ndarray:
-    """Values of nodes, each the mean of itself and of the mean of its neighbours in its part, some times over."""
-    owners = np.repeat(np.arange(links.num_nodes), np.diff(links.offsets))
-    inside = parts[owners] == parts[links.neighbours]
-    owners, ends, weights = owners[inside], links.neighbours[inside], links.weights[inside].astype(np.float64)
+def _smoothed(links: LinkedNodes, values: np.ndarray) -> np.ndarray:
+    """Values of nodes, each the mean of itself and of the mean of its neighbours, some times over."""
+    owners, ends, weights = links.owners, links.neighbours, links.weights.astype(np.float64)
     sums = np.bincount(owners, weights, links.num_nodes)
     found = values.astype(np.float64)
     for _ in range(_SMOOTHED):
@@ -363,12 +363,13 @@ def bisected_parts(links: LinkedNodes, parts: int) -> np.ndarray:
     """
     found, shares = np.zeros(links.num_nodes, np.int64), np.array([parts])
     firsts = np.array([0])  # the number of the first part that each may become
+    degrees = np.diff(links.offsets)
     while (shares > 1).any() and links.num_nodes:
-        ends = _far_ends(links, found)
-        near = _distances(links, ends, found)
+        inside = links.within(found)
+        near = _distances(inside, _far_ends(inside, found, _component_labels(inside), degrees))
         others = _firsts(found, near)
-        away = _distances(links, others, found)
-        order = np.lexsort((near, _smoothed(links, near - away, found), found))
+        away = _distances(inside, others)
+        order = np.lexsort((near, _smoothed(inside, near - away), found))
         load = links.loads[order].astype(np.float64)
         until = np.cumsum(load) - load / 2
         sums = np.bincount(found, links.loads, len(shares))
