@@ -98,15 +98,14 @@ class CodeletWriter:
         Raises:
             SavingError: its equations cannot be written.
         """
-        ragged = any(kind.is_ragged for kind in traced.inputs.values())
         few = len(lengths) <= MOST_LENGTHS
         apart = [traced.at(some) for some in lengths if few or tuple(some.values()) in traced.apart]
         for one in apart:
             self._one(one)
         # Where its equations stand for no symbol, they are those of the longest, and each length has a trace.
-        number = self._one(traced, has_jaxpr=not ragged or traced.answers is not None)
+        number = self._one(traced, has_jaxpr=not traced.is_ragged or traced.answers is not None)
         if traced.codelet.hints.functions:
-            for one in [traced.at(some) for some in lengths] if ragged else [traced]:
+            for one in [traced.at(some) for some in lengths] if traced.is_ragged else [traced]:
                 self._note_numbers(one)
         return number
 

@@ -381,7 +381,7 @@ def _fields(
             )
     if not wanted:
         return None
-    ragged = len(products) > 1 or any(kind.is_ragged for kind in traced.inputs.values())
+    ragged = len(products) > 1 or traced.is_ragged
     results = () if ragged else _read_results(traced, products[0], wanted)
     used = [own.needs(wanted, results).used for own in products]
     is_used = lambda place, name: any(getattr(p, place)[name] in u for p, u in zip(products, used, strict=True))  # noqa: E731

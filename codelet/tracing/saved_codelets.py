@@ -217,7 +217,7 @@ def twin_of(codelet: Codelet) -> SavedCodelet:
     Raises:
         SavingError: equations that cannot be written.
     """
-    traces = [traced for traced in codelet._traced.values() if not any(k.is_ragged for k in traced.inputs.values())]
+    traces = [traced for traced in codelet._traced.values() if not traced.is_ragged]
     if len(traces) < len(codelet._traced):
         raise SavingError(
             f"codelet {codelet.name!r} cannot be pickled: it has ragged fields, and no name to import",

@@ -62,8 +62,13 @@ class TracedCodelet(Unchanging):
         """All fields: inputs in order, then outputs that are not inputs."""
         return (*self.inputs, *(name for name in self.outputs if name not in self.inputs))
 
+    @property
+    def is_ragged(self) -> bool:
+        """Whether it has ragged fields, so that it stands for many lengths."""
+        return any(kind.is_ragged for kind in self.inputs.values())
+
     def __reduce__(self) -> tuple[Any, ...]:
-        if any(kind.is_ragged for kind in self.inputs.values()):
+        if self.is_ragged:
             raise SavingError(
                 f"the trace of codelet {self.name!r} cannot be pickled without the lengths of its ragged fields",
                 given=", ".join(f"{name}: {kind}" for name, kind in self.inputs.items()),

@@ -83,8 +83,7 @@ def check_unchanged(traced: TracedCodelet, line: Line | None = None, lengths: Se
     Raises:
         CodeletTraceError: it computes something else.
     """
-    ragged = any(kind.is_ragged for kind in traced.inputs.values())
-    if not traced.codelet.may_hold_more or (ragged and not lengths):
+    if not traced.codelet.may_hold_more or (traced.is_ragged and not lengths):
         return
     for then, some in _traces(traced, lengths):
         with restored(traced.settings):

@@ -84,16 +84,12 @@ def element_traces(graph: Graph) -> list[TracedCodelet]:
     """
     found: dict[TracedCodelet, None] = {}
     for traced in dict.fromkeys(family.codelet for family in graph.families):
-        unmapped = None if traced.has_effects or not traced.outputs or _is_ragged(traced) else unmap(traced.jaxpr)
+        unmapped = None if traced.has_effects or not traced.outputs or traced.is_ragged else unmap(traced.jaxpr)
         if unmapped is not None and unmapped.has_rules:
             made = _element_codelet(traced, unmapped)
             if made is not None:
                 found[made] = None
     return [*found]
-
-
-def _is_ragged(traced: TracedCodelet) -> bool:
-    return any(kind.is_ragged for kind in traced.inputs.values())
 
 
 def _element_codelet(codelet: TracedCodelet, found: Unmapped) -> TracedCodelet | None:
