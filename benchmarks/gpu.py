@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
 from queue import Empty, Queue
@@ -158,7 +158,7 @@ def _compiled(side: str, gpu: str, comparison: Comparison, arguments: Sequence[A
         lowered = lower_for(gpu, getattr(comparison, side), *held, *arguments)
         digest = hashlib.sha256("\0".join((*counted_by(gpu), lowered.as_text())).encode()).hexdigest()
         if kept is not None and (kept / digest).exists():
-            return _side(json.loads((kept / digest).read_text()))
+            return _read(json.loads((kept / digest).read_text()))
         made = compile_for(gpu, lowered)
     except Exception as error:  # of whatever kind: the row says why it is not compiled
         return (
@@ -166,7 +166,7 @@ def _compiled(side: str, gpu: str, comparison: Comparison, arguments: Sequence[A
         )
     if kept is not None:
         with written_whole(kept / digest) as file:
-            file.write(json.dumps(asdict(made)))
+            file.write(json.dumps(_written(made)))
     return made
 
 
@@ -184,12 +184,20 @@ def work(given: str) -> None:
     name, start, stop, gpus, kept = json.loads(given)
     with lowering_for("gpu"):
         for row in count_some(name, start, stop, gpus, Path(kept) if kept else None):
-            print(json.dumps(asdict(row)), flush=True)
+            print(json.dumps([row.name, row.gpu, _written(row.ours), _written(row.plain)]), flush=True)
 
 
-def _side(own: Any) -> Compiled | str:
+def _written(own: Compiled | str) -> Any:
+    """A side for JSON."""
+    return own if isinstance(own, str) else [*astuple(own.launches), *astuple(own)[1:-1], round(own.seconds, 2)]
+
+
+def _read(own: Any) -> Compiled | str:
     """A side from JSON."""
-    return own if isinstance(own, str) else Compiled(**{**own, "launches": Launches(**own["launches"])})
+    if isinstance(own, str):
+        return own
+    count = len(fields(Launches))
+    return Compiled(Launches(*own[:count]), *own[count:])
 
 
 def _process(given: str, found: Queue[Counted | None]) -> None:
@@ -204,8 +212,8 @@ def _process(given: str, found: Queue[Counted | None]) -> None:
         process = subprocess.Popen(command, env=environment(dump), **pipes)  # type: ignore[call-overload]
         assert process.stdout is not None
         for text in process.stdout:
-            own = json.loads(text)
-            found.put(Counted(own["name"], own["gpu"], _side(own["ours"]), _side(own["plain"])))
+            name, gpu, *sides = json.loads(text)
+            found.put(Counted(name, gpu, *map(_read, sides)))
         if process.wait():
             errors.seek(0)
             raise RuntimeError(f"a process that counts {given} failed:\n{errors.read()[-4000:]}")
@@ -330,31 +338,17 @@ def tables(found: Sequence[Counted]) -> str:
 
 def read_kept() -> list[Counted]:
     """The counts of `gpu.json`."""
-
-    def side(own: Any) -> Compiled | str:
-        if isinstance(own, str):
-            return own
-        kernels, loops, in_loops, run, *others = own
-        return Compiled(Launches(kernels, loops, in_loops, run), *others)
-
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     return [
-        Counted(name, gpu, side(ours), side(plain)) for name, of in kept.items() for gpu, (ours, plain) in of.items()
+        Counted(name, gpu, _read(ours), _read(plain)) for name, of in kept.items() for gpu, (ours, plain) in of.items()
     ]
 
 
 def keep(found: Iterable[Counted]) -> None:
     """Write counts to `gpu.json`, a row a line."""
-
-    def side(own: Compiled | str) -> Any:
-        if isinstance(own, str):
-            return own
-        at, numbers = own.launches, list(asdict(own).values())[1:-1]
-        return [at.kernels, at.loops, at.in_loops, at.run, *numbers, round(own.seconds, 2)]
-
     by_row: dict[str, dict[str, Any]] = {}
     for row in sorted(found, key=lambda own: (own.name, own.gpu)):
-        by_row.setdefault(row.name, {})[row.gpu] = [side(row.ours), side(row.plain)]
+        by_row.setdefault(row.name, {})[row.gpu] = [_written(row.ours), _written(row.plain)]
     lines = [f"{json.dumps(name)}: {json.dumps(own)}" for name, own in by_row.items()]
     with written_whole(KEPT) as file:
         file.write("{\n" + ",\n".join(lines) + "\n}\n")

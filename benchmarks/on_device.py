@@ -64,9 +64,8 @@ def _rows(names: Sequence[str], end: float) -> bool:
     return not failed and not any(row.is_missed for row in rows)
 
 
-def _on_tiles(end: float) -> bool:
+def _on_tiles() -> bool:
     """A stencil on tiles and fused, which must give the same."""
-    del end
     u = np.random.default_rng(0).standard_normal((256, 256), np.float32)
     results = []
     for execution in ("fused", "tiles"):
@@ -80,9 +79,8 @@ def _on_tiles(end: float) -> bool:
     return bool(np.allclose(*results, rtol=1e-5, atol=1e-5))
 
 
-def _mesh_of_one(end: float) -> bool:
+def _mesh_of_one() -> bool:
     """A stencil over a mesh of one device and without one, which must give the same."""
-    del end
     u = np.random.default_rng(0).standard_normal((256, 256), np.float32)
     graph, program = heat_steps(256, 20)
     mesh = Mesh(np.array(jax.devices()[:1]), ("devices",))
@@ -119,8 +117,8 @@ def parts(names: Sequence[str]) -> dict[str, tuple[float, Callable[[float], bool
     """
     tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", *TESTS)
     return {
-        "executions on tiles": (0.05, _on_tiles),
-        "a mesh of one device": (0.05, _mesh_of_one),
+        "executions on tiles": (0.05, lambda end: _on_tiles()),
+        "a mesh of one device": (0.05, lambda end: _mesh_of_one()),
         "codelet mnist": (0.1, lambda end: _process(end, "-m", "codelet", "mnist", "--epochs", "1")),
         "quick tests": (0.25, lambda end: _process(end, *tests)),
         "rows of the table": (1.0, lambda end: _rows(names, end)),
