@@ -17,6 +17,7 @@ from hypothesis import given
 import codelet as cl
 from benchmarks.traced_steps import draw_arguments, traced_step
 from codelet.models.networks import NETWORKS
+from codelet.saved.tree_forms import by_path
 from tests.examples import examples
 from tests.strategies import arrived, cases
 from tests.test_saving import VALUES, Small
@@ -40,12 +41,6 @@ def check_same(a, b) -> None:
     for left, right in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         left, right = np.asarray(left), np.asarray(right)
         assert (left.dtype, left.shape, left.tobytes()) == (right.dtype, right.shape, right.tobytes())
-
-
-def leaves_by_name(tree) -> dict[str, Any]:
-    """The leaves of a pytree by their paths, the same for a class and for the dict that a file has in its place."""
-    leaves = jax.tree.leaves_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
 
 
 # --- graphs and programs ------------------------------------------------------------------------------------
@@ -380,7 +375,7 @@ def test_the_step_of_a_network_is_read_as_it_was(path, name):
         assert profiles[0].total_cycles == profiles[1].total_cycles
     if name in ("mnist", "strain"):
         arguments = draw_arguments(name, 1, np.random.default_rng(0))
-        check_same(*(leaves_by_name(own(*arguments)) for own in (after, before)))
+        check_same(*(by_path(own(*arguments)) for own in (after, before)))
 
 
 def test_functions_with_derivative_rules_are_joined_as_they_were(path):
