@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from codelet.jaxprs.strict_json import written_json
-from codelet.saved.archive import CODELETS, GRAPH, MANIFEST, TENSORS
+from codelet.saved.archive import CODELETS, GRAPH, MANIFEST, PLAN, TENSORS
 
 
 def parts_of(path: Path) -> dict[str, bytes]:
@@ -133,7 +133,8 @@ def by_chance(data: bytes, chance: random.Random) -> bytes:
 
 def by_design(parts: dict[str, bytes], chance: random.Random) -> bytes:
     """A file with something changed in one of its parts, and digests that agree with that."""
-    name = chance.choice([GRAPH, GRAPH, GRAPH, CODELETS, CODELETS, TENSORS])
+    names = [GRAPH, GRAPH, GRAPH, CODELETS, CODELETS, TENSORS]
+    name = chance.choice([*names, PLAN] if PLAN in parts else names)
     change: Callable[[random.Random, bytes], bytes] = _changed_bytes if name == TENSORS else _changed_json
     if name == TENSORS and chance.random() < 0.5:
         length = int.from_bytes(parts[name][:8], "little")

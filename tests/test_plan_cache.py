@@ -16,9 +16,9 @@ import pytest
 
 import codelet as cl
 from codelet.graphs.stages import Cut
+from codelet.kept_files import bound_folder, cache_folder, looked_up
 from codelet.ops import plan_cache, plan_keys
 from codelet.ops.blockwise import Axis, Field, Result, Work
-from codelet.ops.plan_cache import bound_folder, cache_folder
 from codelet.ops.plan_keys import plan_key
 
 PLANNERS = {
@@ -75,7 +75,7 @@ def test_what_is_kept_is_what_is_planned(folder, monkeypatch):
     assert len(before) > 5
     forget()
     keep = []
-    monkeypatch.setattr(plan_cache, "_keep", lambda *_: keep.append(1))
+    monkeypatch.setattr(plan_cache, "keep", lambda *_: keep.append(1))
     assert str(build()) == expected
     assert not keep
     assert files_of(folder) == before
@@ -120,7 +120,7 @@ def test_a_file_made_to_harm_is_as_none(folder):
     for name in before:
         for body in (b"[]", b'["x",[["a",1,2,3]],[],["t"],null,1,[]]', b"[" * 100_000, b'{"a":1e999}', b"\xff"):
             (folder / name).write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-            assert plan_cache._looked_up(folder, name.removesuffix(".plan")) is None
+            assert plan_cache._kept_plan(looked_up(folder, name.removesuffix(".plan"))) is None
     forget()
     assert str(build()) == expected
     assert files_of(folder) == before
@@ -241,6 +241,6 @@ def test_processes_that_plan_the_same_at_once_end_with_one_good_file_each(folder
     assert len(set(told)) == 1
     before = files_of(folder)
     assert all(name.endswith(".plan") and not name.startswith(".") for name in before)
-    assert all(plan_cache._looked_up(folder, name.removesuffix(".plan")) is not None for name in before)
+    assert all(plan_cache._kept_plan(looked_up(folder, name.removesuffix(".plan"))) is not None for name in before)
     assert start().communicate()[0] == told[0]
     assert files_of(folder) == before

@@ -1,26 +1,15 @@
 """Plans that are kept on the disk: an operation that was planned once for a machine is planned.
 
-Each plan is a file, named by the digest of all that it depends on (`plan_keys.py`): sizes, machine, codelets, options
-and versions. It is written beside and renamed, so that processes that plan the same at once end with one good file. A
-file that is damaged in any way is as none. The folder is bounded: files that were not read for the longest go first.
-
-The folder is `CODELET_CACHE`; where that is not set, one within the folder of JAX's compilation cache
-(`jax_compilation_cache_dir`), if that is used; else `~/.cache/codelet`. `CODELET_CACHE=0` disables it.
+Each plan is a kept file (`codelet/kept_files.py`), by the digest of all that it depends on (`plan_keys.py`): sizes,
+machine, codelets, options and versions.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import hashlib
-import os
-import tempfile
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
-import jax
 import numpy as np
 
 from codelet.graphs.stages import Cut
@@ -35,43 +24,10 @@ from codelet.jaxprs.plain import (
     text,
     whole,
 )
-from codelet.jaxprs.strict_json import parsed_json, written_json
+from codelet.kept_files import cache_folder, keep, looked_up
 from codelet.ops.plan_keys import plan_key
 from codelet.ops.planning import Plan
 from codelet.ops.prices import StepCost
-
-MOST_BYTES = 1 << 26
-"""Bytes of all files together; a plan takes one or two thousand."""
-
-_OFF = ("0", "off", "false", "no")
-
-_SUFFIX = ".plan"
-
-_DAY = 86_400
-
-_BETWEEN = 256
-"""After so many plans that were written it is looked how large the folder is."""
-
-
-def cache_folder() -> Path | None:
-    """Where plans are kept; None where they are not.
-
-    >>> cache_folder() is None or isinstance(cache_folder(), Path)
-    True
-    """
-    named = os.environ.get("CODELET_CACHE")
-    if named is not None and named.strip().lower() in _OFF:
-        return None
-    if named:
-        return Path(named).expanduser()
-    of_jax = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
-    if of_jax and "://" not in of_jax:
-        return Path(of_jax).expanduser() / "codelet"
-    around = os.environ.get("XDG_CACHE_HOME")
-    return (Path(around) if around else Path("~/.cache").expanduser()) / "codelet"
-
-
-# --- plans as plain data --------------------------------------------------------------------------------------
 
 _STEP = ("num_vertices", "num_tiles", "sync", "exchange", "compute", "tile_bytes", "there_bytes")
 
@@ -123,79 +79,24 @@ def _read(plain: Plain, reader: PlainReader, depth: int = 0) -> Plan:
     )
 
 
-# --- files ----------------------------------------------------------------------------------------------------
-
-
-class _Writes:
-    """How many plans this process has written."""
-
-    count = 0
-
-
-def _path(folder: Path, key: str) -> Path:
-    return folder / f"{key}{_SUFFIX}"
-
-
-def _looked_up(folder: Path, key: str) -> Plan | None:
-    """A plan that was kept; None where there is none, or one that is not as it was written."""
-    path = _path(folder, key)
+def _kept_plan(plain: Plain) -> Plan | None:
+    """A plan that was kept; None of anything else."""
+    if plain is None:
+        return None
     try:
-        data = path.read_bytes()
-        digest, _, body = data.partition(b"\n")
-        if hashlib.sha256(body).hexdigest().encode() != digest:
-            return None
-        plan = _read(parsed_json(body), PlainReader(()))
-        if time.time() - path.stat().st_mtime > _DAY:
-            os.utime(path)  # it is used
-        return plan
-    except FileNotFoundError:
-        return None
-    except (OSError, MalformedError, ValueError, TypeError, AssertionError):
+        return _read(plain, PlainReader(()))
+    except (MalformedError, ValueError, TypeError, AssertionError):
         return None
 
 
-def _keep(folder: Path, key: str, plan: Plan) -> None:
-    """Keep a plan, if that can be: where it cannot, it is planned again the next time."""
+def _plain(plan: Plan) -> Plain:
+    """A plan as plain data; None where it has no such form."""
     writer = PlainWriter()
     try:
-        body = written_json(_written(plan, writer))
-        if writer.arrays:
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        number, beside = tempfile.mkstemp(dir=folder, prefix=".", suffix=_SUFFIX)
-    except (NotPlainError, OSError):
-        return
-    try:
-        with os.fdopen(number, "wb") as file:
-            file.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-        os.replace(beside, _path(folder, key))
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(beside)
-        return
-    if _Writes.count % _BETWEEN == 0:
-        bound_folder(folder)
-    _Writes.count += 1
-
-
-def bound_folder(folder: Path, most_bytes: int = MOST_BYTES) -> None:
-    """Remove the files of a folder that were not used for the longest, until it is three quarters full at most.
-
-    Args:
-        folder: of plans.
-        most_bytes: of all files together; with no more than these nothing is removed.
-    """
-    with contextlib.suppress(OSError):
-        files = [(item.stat(), item.path) for item in os.scandir(folder) if item.name.endswith(_SUFFIX)]
-        total = sum(about.st_size for about, _ in files)
-        if total <= most_bytes:
-            return
-        for about, path in sorted(files, key=lambda file: file[0].st_mtime):
-            if total <= 3 * most_bytes // 4:
-                return
-            with contextlib.suppress(OSError):  # another process was faster
-                os.unlink(path)
-            total -= about.st_size
+        plain = _written(plan, writer)
+    except NotPlainError:
+        return None
+    return None if writer.arrays else plain
 
 
 Planner = TypeVar("Planner", bound=Callable[..., Plan])
@@ -214,10 +115,11 @@ def kept_on_disk(planner: Planner) -> Planner:
         key = None if folder is None else plan_key(f"{planner.__module__}.{planner.__name__}", (args, kwargs))
         if folder is None or key is None:
             return planner(*args, **kwargs)
-        plan = _looked_up(folder, key)
+        plan = _kept_plan(looked_up(folder, key))
         if plan is None:
             plan = planner(*args, **kwargs)
-            _keep(folder, key, plan)
+            if (plain := _plain(plan)) is not None:
+                keep(folder, key, plain)
         return plan
 
     return planned  # type: ignore[return-value]

@@ -33,9 +33,12 @@ LEAST_READER = "1.0"
 
 MANIFEST, GRAPH, CODELETS, TENSORS = "manifest.json", "graph.json", "codelets.json", "tensors.safetensors"
 
+PLAN = "plan.json"
+"""The part with what planning has found, which is found again where it is not there."""
+
 _NEEDED = (GRAPH, CODELETS, TENSORS)
 
-DROPPED = ("exported.json",)
+DROPPED = ("exported.json", PLAN)
 """Parts that a file may do without, beside those below `exported/`."""
 
 _EXPORTED = "exported/"

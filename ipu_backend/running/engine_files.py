@@ -17,6 +17,7 @@ from codelet.saved.graph_files import FileReader, graph_parts
 from codelet.saved.graph_writer import GraphWriter
 from ipu_backend.running.engine import Engine
 from ipu_backend.running.engine_state import restored
+from lowering.machine.searches import give_searches
 
 NAMES = ("named_programs", "options", "ends")
 
@@ -91,6 +92,7 @@ def read_engine(archive: Archive) -> Engine:
     """The engine of a file, which goes on where it was."""
     reader = FileReader(archive, *NAMES)
     beside, graphs = reader.beside, reader.reader
+    give_searches(graphs.graph, archive)  # before the engine places
     pairs = [listed(item, 2) for item in listed(beside["named_programs"])]
     programs = {text(name): graphs.program(number) for name, number in pairs}
     check_form(programs and len(programs) == len(pairs), "the programs of an engine")

@@ -106,6 +106,12 @@ class EngineMachine:
         together = without_calls(self._together)
         return placed_by(self._placing, together) if callable(self._placing) else place(together, self._placing)
 
+    @property
+    def placement(self) -> Placement:
+        """Where everything lives by the engine's method: what `plan` starts from."""
+        first, *others = self._programs.values()
+        return self._placed if others or not self._is_fused else place(first.plan, self._placing)  # type: ignore[arg-type]
+
     def _compile_addresses(self, plan: Plan) -> jax_core.ClosedJaxpr:
         plan = without_calls(plan)
         return compile_addresses(plan, plan_machine(plan, replace(self._placed, plan=plan)))

@@ -22,6 +22,7 @@ from ipu_backend.running.engine import Engine
 from ipu_backend.running.engine_files import engine_parts, read_engine
 from lowering.exported import exported_parts
 from lowering.lower import Lowered
+from lowering.machine.searches import give_searches, search_parts
 from lowering.saved_lowered import lowered_parts, read_lowered
 
 Saveable = Graph | tuple[Graph, Any] | Traced | Lowered | Engine
@@ -59,6 +60,20 @@ def _parts(what: Any) -> tuple[str, dict[str, list[Any]]]:
     )
 
 
+def _planned(what: Any) -> Mapping[str, list[Any]]:
+    """The parts of a file of how something is placed on the machine."""
+    match what:
+        case Engine():
+            engine = what
+        case Lowered():
+            engine = Engine(what.graph, what.program)
+        case (Graph() as graph, program):
+            engine = Engine(graph, program)
+        case _:
+            engine = Engine(what)
+    return search_parts(engine._machine.placement)
+
+
 def _exported(what: Any, platforms: Sequence[str] | None, batched: Sequence[str]) -> Mapping[str, list[Any]]:
     """The parts of a file of an exported function.
 
@@ -78,7 +93,7 @@ def _exported(what: Any, platforms: Sequence[str] | None, batched: Sequence[str]
     )
 
 
-@accepts(SavingError, exported=FLAG)
+@accepts(SavingError, exported=FLAG, planned=FLAG)
 def save(
     path: str | os.PathLike[str],
     what: Any,
@@ -86,6 +101,7 @@ def save(
     exported: bool = False,
     platforms: Sequence[str] | None = None,
     batched: Sequence[str] = (),
+    planned: bool = False,
 ) -> None:
     """Write a graph, a program, a traced or lowered function, or an engine to one file, which `cl.load` reads.
 
@@ -102,6 +118,8 @@ def save(
         platforms: of the exported function: "cpu", "cuda", "tpu". Default: the one at hand.
         batched: names of arguments that get a first dimension of any size in the exported function, which is mapped
             over it. Default: none; its shapes are those of the graph.
+        planned: also write which way to place it was found the best, so that a profile of what is read does not
+            search for it. A reader of other sources searches all the same.
 
     Raises:
         SavingError: something that no file can hold, such as a codelet that calls Python; the error names its line.
@@ -120,6 +138,8 @@ def save(
     contents, parts = _parts(what)
     if exported:
         parts = {**parts, **_exported(what, platforms, batched)}
+    if planned:
+        parts = {**parts, **_planned(what)}
     try:
         write_archive(path, contents, parts)
     except OSError as error:
@@ -132,6 +152,11 @@ def save(
         ) from error
 
 
+def _graph_of(read: Any) -> Graph:
+    """The graph of what a file holds."""
+    return read if isinstance(read, Graph) else read[0] if isinstance(read, tuple) else read.graph
+
+
 def _read_graph(archive: Archive) -> Any:
     reader = FileReader(archive, "program")
     number = reader.beside["program"]
@@ -139,10 +164,11 @@ def _read_graph(archive: Archive) -> Any:
     return reader.reader.graph if number is None else (reader.reader.graph, reader.reader.program(number))
 
 
-_READERS: Mapping[str, Callable[[Archive], Any]] = {
-    "graph": _read_graph,
-    "lowered": read_lowered,
-    "engine": read_engine,
+_READERS: Mapping[str, Callable[[Any, Archive], Any]] = {
+    "graph": lambda path, archive: _read_graph(archive),
+    "lowered": lambda path, archive: read_lowered(archive),
+    "engine": lambda path, archive: read_engine(archive),
+    "traced": read_traced,
 }
 
 
@@ -175,14 +201,17 @@ def load(path: str | os.PathLike[str]) -> Any:
     array(42, dtype=int32)
     """
     archive = read_archive(path)
-    if archive.contents == "traced":
-        return read_safely(path, lambda: read_traced(path, archive))
-    reader = _READERS.get(archive.contents)
-    if reader is None:
+    if archive.contents not in _READERS:
         raise FileFormatError(
             f"the file {path!s} holds something that this release does not know",
             given=archive.contents,
-            expected=", ".join([*_READERS, "traced"]),
+            expected=", ".join(_READERS),
             fix="pip install --upgrade codelet-graphs",
         )
-    return read_safely(path, lambda: reader(archive))
+
+    def read() -> Any:
+        result = _READERS[archive.contents](path, archive)
+        give_searches(_graph_of(result), archive)
+        return result
+
+    return read_safely(path, read)

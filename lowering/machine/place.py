@@ -30,7 +30,7 @@ elements lie in an order in which messages are long (`orders.py`).
 `step_cycles.py` counts them: of those whose variables fit the memory of the tiles, where any do. Of equals it is the
 first of `WAYS`; a partition is kept where another takes hardly less and far more memory. Of partitions one is tried:
 `partition`, if METIS is installed. The others are not tried where the first takes no longer than the vertices alone,
-laid out in order. `Placement.tried` has what was compared.
+laid out in order. `Placement.tried` has what was compared. What was found is kept for the next time (`searches.py`).
 
 Whatever the way, elements and vertices that were given tiles stay there, and constraints are met (`constrained.py`).
 """
@@ -39,7 +39,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Literal, TypeGuard, get_args
 
 import numpy as np
@@ -51,6 +50,7 @@ from lowering.machine.hypergraph import is_irregular
 from lowering.machine.irregular import partitioner, warn_without_partitioner
 from lowering.machine.partitioners import has_metis
 from lowering.machine.placement import Candidate, Placement, changes_between
+from lowering.machine.searches import KnownSearch, told
 from lowering.machine.step_cycles import least_cycles, total_cycles
 from lowering.plan.plan import Plan
 from lowering.plan.timeline import without_calls
@@ -147,25 +147,36 @@ class _Compared:
         """What moves by the best, whose placement tells what was tried."""
         chosen = self.best.way
         order = sorted(self.candidates, key=lambda own: (own.way != chosen, own.num_bytes is None, own.cycles))
-        self.best.exchange.placement = replace(self.best.exchange.placement, tried=tuple(order))
-        return self.best.exchange
+        return told(self.best.exchange, order)
 
 
-def _cheapest(plan: Plan) -> Exchange:
+def _cheapest(plan: Plan, irregular: bool) -> Exchange:
     """The placement that takes the fewest cycles of those that fit, and what moves then."""
     compared = _Compared(plan)
     least = least_in_order(plan)
-    irregular = any(family.tile is None for family in plan.families) and is_irregular(plan)
     if not irregular and compared.best.fits and compared.best.cycles <= least:
-        return compared.best.exchange
+        return compared.exchange()
     if irregular:
-        if not has_metis():
-            warn_without_partitioner()
         compared.compare(partitioner())
     for way in ways_of(plan):
         if way != "bytes" and not (way in OBVIOUS and compared.best.fits and compared.best.cycles <= NEAR * least):
             compared.compare(way)
     return compared.exchange()
+
+
+def _searched(plan: Plan) -> Exchange:
+    """The placement that a search finds, or found before, and what moves then."""
+    irregular = any(family.tile is None for family in plan.families) and is_irregular(plan)
+    if irregular and not has_metis():
+        warn_without_partitioner()
+    known = KnownSearch(plan)
+    if known.tried is not None:
+        found = plan_exchange(place_by(plan, known.tried[0].way))  # type: ignore[arg-type]
+        if known.holds(total_cycles(found), fits(found.placement)):
+            return told(found, known.tried)
+    found = _cheapest(plan, irregular)
+    known.keep(found.placement.tried)
+    return found
 
 
 def is_method(value: object) -> TypeGuard[Method]:
@@ -192,7 +203,7 @@ def place_and_exchange(plan: Plan, method: Method = "balanced") -> Exchange:
             expected=", ".join(map(repr, METHODS[:-1])) + f" or {METHODS[-1]!r}",
         )
     plan = without_calls(plan)
-    return _cheapest(plan) if method == "balanced" else plan_exchange(place_by(plan, method))
+    return _searched(plan) if method == "balanced" else plan_exchange(place_by(plan, method))
 
 
 def place(plan: Plan, method: Method = "balanced") -> Placement:

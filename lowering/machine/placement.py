@@ -57,7 +57,7 @@ class Placement:
             between variables, which are no elements.
         vertex_tiles: for each family of the plan the tile of each vertex, int32 of shape (vertices,), in
             row-major order over the family's axes.
-        tried: the placements that were compared, the chosen one first; empty where there was nothing to choose.
+        tried: the placements that were compared, the chosen one first; empty where it was said how to place.
         orders: for each variable whose elements lie on their tiles in another order than their own, the place in that
             order of each of its positions.
     """
