@@ -95,6 +95,21 @@ def test_the_same_is_written_as_the_same_bytes(small, path):
     assert str(cl.load(path)[0]) == str(small.graph)
 
 
+WRITES = """
+import sys, jax, jax.numpy as jnp, codelet as cl
+from benchmarks.traced_steps import traced_step
+traced = traced_step("mnist", 1, None)
+cl.save(sys.argv[1], traced, planned=True)
+"""
+
+
+def test_two_processes_write_the_same_bytes(tmp_path):
+    for name in "ab":
+        environment = {**os.environ, "PYTHONHASHSEED": str(ord(name))}
+        subprocess.run([sys.executable, "-c", WRITES, str(tmp_path / name)], check=True, env=environment)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
 def _check_case(case, path: Path) -> None:
     program = case.sequence()
     before = cl.lower(case.graph, program, inputs=list(case.inputs), outputs=case.outputs)

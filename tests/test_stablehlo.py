@@ -203,6 +203,22 @@ def test_operations_that_nothing_computes_are_listed():
         cl.stablehlo.load(text)
 
 
+@pytest.mark.parametrize("uplo", "LU")
+def test_a_factor_leaves_the_other_triangle_as_it_was(uplo):
+    def factored(x):
+        kinds = jax.ShapeDtypeStruct(x.shape, x.dtype), jax.ShapeDtypeStruct((), np.int32)
+        return jax.ffi.ffi_call("lapack_spotrf_ffi", kinds)(x, uplo=np.uint8(ord(uplo)))[0]
+
+    unchecked = [jax.export.DisabledSafetyCheck.custom_call("lapack_spotrf_ffi")]
+    exported = jax.export.export(jax.jit(factored), disabled_checks=unchecked)(X @ X.T)
+    values = np.asarray(X @ X.T) + 5 * np.eye(4, dtype=np.float32) + np.triu(np.ones((4, 4), np.float32), 1)
+    own, other = (np.tril, np.triu) if uplo == "L" else (np.triu, np.tril)
+    symmetric = own(values) + own(values, -1 if uplo == "L" else 1).T
+    factor = np.linalg.cholesky(symmetric)
+    expected = own(factor if uplo == "L" else factor.T) + other(values, 1 if uplo == "L" else -1)
+    np.testing.assert_allclose(cl.stablehlo.load(exported)(values), expected, rtol=1e-5)
+
+
 def test_other_arguments_are_refused():
     loaded = cl.stablehlo.load(_exported(FUNCTIONS["softmax"], X))
     with pytest.raises(cl.ModelError, match="is of another type"):

@@ -41,7 +41,7 @@ class _ValueWriter(JaxprWriter):
         try:
             return super().other(value)
         except NotPlainError:
-            return ["x", f"{value.text if isinstance(value, UnsavedValue) else value!r:.500}"]
+            return ["x", UnsavedValue.of(value).text]
 
 
 class CodeletWriter:

@@ -83,7 +83,7 @@ class _ArgumentWriter(PlainWriter):
     def unsaved(self, value: Any) -> Plain:
         """The remainder of a value that has no form."""
         self.is_whole = False
-        return ["x", f"{value.text if isinstance(value, UnsavedValue) else value!r:.200}"]
+        return ["x", UnsavedValue.of(value).text]
 
     def argument(self, value: Any) -> Plain:
         """An argument, or its remainder."""

@@ -30,7 +30,7 @@ def _static(writer: GraphWriter, value: Any) -> Plain:
     try:
         return ["value", writer.jaxprs.value(value)]
     except NotPlainError:
-        return ["text", f"{value!r:.200}"]
+        return ["text", UnsavedValue.of(value).text]
 
 
 def _flat(writer: GraphWriter, flat: Flat, tensors: Sequence[Tensor]) -> Plain:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
+import re
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,11 @@ from codelet.tracing.hints import Hints, Issue
 from codelet.tracing.statics import Settings, static_key, trace_settings
 from codelet.tracing.traced_codelet import TracedCodelet
 
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+_LONGEST = 200
+"""Characters of a text that is left."""
+
 
 @dataclass(frozen=True)
 class UnsavedValue:
@@ -38,6 +44,13 @@ class UnsavedValue:
     """
 
     text: str
+
+    @classmethod
+    def of(cls, value: object) -> UnsavedValue:
+        """What is left of a value: its text, without where in memory it lies, which is not the same twice."""
+        if isinstance(value, cls):
+            return value
+        return cls(_ADDRESS.sub("", f"{value!r:.500}")[:_LONGEST])
 
     def __repr__(self) -> str:
         return self.text

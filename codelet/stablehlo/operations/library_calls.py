@@ -43,9 +43,12 @@ def _unread(operation: HloOperation, *results: int) -> None:
 
 
 def _cholesky(operation: HloOperation, x: Any) -> Any:
+    """The factor in one triangle; in the other, which LAPACK does not touch, what was there."""
     lower = _letter(operation, "uplo") == "L"
     result = lax.linalg.cholesky(x if lower else jnp.swapaxes(x, -1, -2).conj(), symmetrize_input=False)
-    return result if lower else jnp.swapaxes(result, -1, -2).conj(), _fine(x)
+    factor = result if lower else jnp.swapaxes(result, -1, -2).conj()
+    here = (jnp.tril if lower else jnp.triu)(jnp.ones(x.shape[-2:], bool))
+    return jnp.where(here, factor, x), _fine(x)
 
 
 def _solved(operation: HloOperation, a: Any, b: Any) -> Any:
