@@ -219,6 +219,83 @@ def test_a_factor_leaves_the_other_triangle_as_it_was(uplo):
     np.testing.assert_allclose(cl.stablehlo.load(exported)(values), expected, rtol=1e-5)
 
 
+SORT = """func.func public @main(%x: tensor<9xf32>, %k: tensor<9xi32>) -> (tensor<9xf32>, tensor<9xi32>) {{
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %two = stablehlo.constant dense<2> : tensor<i32>
+  %0:2 = "stablehlo.sort"(%x, %k) <{{dimension = 0 : i64, is_stable = true}}> ({{
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>, %i: tensor<i32>, %j: tensor<i32>):
+    {0}
+    stablehlo.return %less : tensor<i1>
+  }}) : (tensor<9xf32>, tensor<9xi32>) -> (tensor<9xf32>, tensor<9xi32>)
+  return %0#0, %0#1 : tensor<9xf32>, tensor<9xi32> }}"""
+
+_COMPARED = "{0} = stablehlo.compare {1}, {2}, {3}, {4} : (tensor<{5}>, tensor<{5}>) -> tensor<i1>"
+
+
+def _compared(result, how, a, b, kind="FLOAT", dtype="f32"):
+    return _COMPARED.format(result, how, a, b, kind, dtype)
+
+
+def _each(operation, dtype="f32"):
+    """An operation of both elements."""
+    a, b = ("%a", "%b") if dtype == "f32" else ("%i", "%j")
+    return "\n".join(f"{a}{k} = {operation.format(x)} : tensor<{dtype}>" for k, x in ((1, a), (2, b)))
+
+
+def _bits(x):
+    """An integer in the order of all bits of a number."""
+    bits = int(np.float32(x).view(np.int32))
+    return bits if bits >= 0 else bits ^ 0x7FFFFFFF
+
+
+_LESS_PLACE = _compared("%later", "LT", "%i", "%j", "SIGNED", "i32")
+_THEN = "%both = stablehlo.and %same, %later : tensor<i1>\n%less = stablehlo.or %first, %both : tensor<i1>"
+_EACH_REST = _each("stablehlo.remainder {0}, %two", "i32")
+
+COMPARISONS = {
+    "all bits": (_compared("%less", "LT", "%a", "%b", "TOTALORDER"), lambda x, k: _bits(x)),
+    "all bits falling": (_compared("%less", "GT", "%a", "%b", "TOTALORDER"), lambda x, k: -_bits(x)),
+    "exchanged": (_compared("%less", "LT", "%j", "%i", "SIGNED", "i32"), lambda x, k: -k),
+    "remainders": (_EACH_REST + _compared("\n%less", "LT", "%i1", "%i2", "SIGNED", "i32"), lambda x, k: k % 2),
+    "sizes": (_each("stablehlo.abs {0}") + _compared("\n%less", "GT", "%a1", "%a2", "TOTALORDER"), lambda x, k: -_bits(abs(x))),
+    "remainders, then places": (
+        "\n".join([
+            _EACH_REST, _LESS_PLACE, _compared("%first", "LT", "%i1", "%i2", "SIGNED", "i32"),
+            _compared("%same", "EQ", "%i2", "%i1", "SIGNED", "i32"), _THEN,
+        ]),
+        lambda x, k: (k % 2, k),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_a_sort_compares_as_its_block_does(name):
+    text, key = COMPARISONS[name]
+    x = np.array([3, -1, 0, 2, -0.0, np.inf, -2, np.nan, -np.nan], np.float32)
+    k = np.array([4, 1, 3, 0, 2, 5, 8, 7, 6], np.int32)
+    order = sorted(range(9), key=lambda n: key(x[n], int(k[n])))
+    values, places = cl.stablehlo.load(SORT.format(text))(x, k)
+    assert np.asarray(places).tolist() == k[order].tolist()
+    assert np.asarray(values).tobytes() == x[order].tobytes()
+
+
+ODD = {
+    "two functions": _each("stablehlo.abs {0}") + _compared("\n%less", "LT", "%a1", "%b", "FLOAT"),
+    "a tie of others": "\n".join([
+        _LESS_PLACE, _compared("%first", "LT", "%a", "%b"), _compared("%same", "EQ", "%i", "%j", "SIGNED", "i32"), _THEN,
+    ]),
+    "a number": _compared("%less", "LT", "%a", "%zero"),
+    "of both": "%s = stablehlo.subtract %a, %b : tensor<f32>\n" + _compared("%less", "LT", "%s", "%zero"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_sort_that_compares_otherwise_is_refused(name):
+    loaded = cl.stablehlo.load(SORT.format(ODD[name]))
+    with pytest.raises(cl.ModelError, match="compares in another way"):
+        loaded(np.zeros(9, np.float32), np.zeros(9, np.int32))
+
+
 def test_other_arguments_are_refused():
     loaded = cl.stablehlo.load(_exported(FUNCTIONS["softmax"], X))
     with pytest.raises(cl.ModelError, match="is of another type"):

@@ -151,6 +151,12 @@ def number(attribute: Any) -> int:
     return _flag(text.split(":")[0].strip())
 
 
+def by_name(attributes: Any) -> dict[str, Any]:
+    """The attributes of an operation, or of a dictionary: jaxlib's bindings give their names, or named ones."""
+    names = [own if isinstance(own, str) else own.name for own in attributes]
+    return {name: attributes[name] for name in sorted(names)}
+
+
 def direction_of(comparison: Any) -> str:
     """How a comparison compares, as MLIR has it: LT, say."""
     return word(comparison.attributes["comparison_direction"])

@@ -11,7 +11,10 @@ from codelet.errors import ModelError
 from codelet.stablehlo import attributes as read
 
 Region = Callable[..., list[Any]]
-"""A region as a function of the values of its arguments; it sees those around it."""
+"""A region as a function of the values of its arguments; it sees those around it.
+
+It returns what it ends with, or of `wanted=` what these values of it are.
+"""
 
 
 class HloOperation:

@@ -55,19 +55,20 @@ class ModuleRunner:
         run.__name__ = re.sub(r"_\d+$", "", name) or name
         return jax.jit(run)(*operands)
 
-    def block(self, block: Any, operands: Sequence[Any], outer: Mapping[Any, Any]) -> list[Any]:
+    def block(self, block: Any, operands: Sequence[Any], outer: Mapping[Any, Any], wanted: Any = None) -> list[Any]:
         """The results of a block.
 
         Args:
             block: its operations.
             operands: the values of its arguments.
             outer: values of the enclosing blocks.
+            wanted: other values of the block than those that it returns.
         """
         values = {**outer, **dict(zip(block.arguments, operands, strict=True))}
         for one in block.operations:
             item = one.operation
             if str(item.name) in ("func.return", "stablehlo.return"):
-                return [values[operand] for operand in item.operands]
+                return [values[own] for own in (item.operands if wanted is None else wanted)]
             results = self._results(item, values)
             values.update(zip(item.results, results, strict=True))
         raise ModelError(
@@ -97,7 +98,7 @@ class ModuleRunner:
         return result if isinstance(result, tuple) else (result,)
 
     def _region(self, region: Any, outer: Mapping[Any, Any]) -> Callable[..., list[Any]]:
-        return lambda *operands: self.block(region.blocks[0], operands, outer)
+        return lambda *operands, wanted=None: self.block(region.blocks[0], operands, outer, wanted)
 
 
 def _scope(operation: Any) -> str:

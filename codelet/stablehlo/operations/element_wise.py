@@ -121,11 +121,11 @@ _DIRECTIONS = {"EQ": lax.eq, "NE": lax.ne, "LT": lax.lt, "LE": lax.le, "GT": lax
 def compare(operation: HloOperation, a: Any, b: Any) -> Any:
     """Whether a relation holds."""
     if operation.word("compare_type") == "TOTALORDER" and jnp.issubdtype(a.dtype, jnp.floating):
-        a, b = map(_in_total_order, (a, b))
+        a, b = map(in_total_order, (a, b))
     return _DIRECTIONS[operation.word("comparison_direction")](a, b)
 
 
-def _in_total_order(x: Any) -> Any:
+def in_total_order(x: Any) -> Any:
     """Integers in the order that floating-point numbers have when their bits tell all of them apart."""
     bits = lax.bitcast_convert_type(x, np.dtype(f"int{x.dtype.itemsize * 8}"))
     return lax.select(bits < 0, lax.bitwise_xor(bits, jnp.full_like(bits, jnp.iinfo(bits.dtype).max)), bits)

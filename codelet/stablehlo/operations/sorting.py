@@ -2,82 +2,195 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-from codelet.stablehlo.attributes import direction_of
+from codelet.stablehlo.attributes import by_name, constant_of, direction_of, word
 from codelet.stablehlo.hlo_operation import HloOperation
 from codelet.stablehlo.operation_table import computes
+from codelet.stablehlo.operations.element_wise import in_total_order
 
 
 class SortKey(NamedTuple):
-    """The comparison: the number of an operand, and whether the greater comes first."""
+    """What elements are compared by.
 
-    operand: int
-    is_falling: bool
-
-
-def _number(value: Any, arguments: Any, makers: dict[Any, Any]) -> tuple[int, int] | None:
-    """The operand that a value is of, and which of the two that are compared; None where it is of several.
-
-    Numbers that JAX makes of floating-point ones before it compares them, as zero of both its signs, are the same key.
+    Attributes:
+        value: of the comparison's block, of the first of both elements or the second.
+        operand: the number of the operand that it is, where lax.sort compares that as the block does; else None.
+        is_falling: whether the greater comes first.
+        is_total: whether all bits count, so that -0 comes before 0 and NaNs are told apart by their sign.
     """
-    seen, todo = set(), [value]
-    while todo:
-        operation = todo.pop()
-        if operation in arguments:
-            seen.add(arguments.index(operation))
-        elif operation in makers:
-            todo += list(makers[operation].operands)
-    return divmod(seen.pop(), 2) if len(seen) == 1 else None
+
+    value: Any
+    operand: int | None
+    is_falling: bool
+    is_total: bool
+
+
+_NOTHING: frozenset[int] = frozenset()
+
+
+class _Comparison:
+    """The comparison of a sort: what each value of its block is a function of.
+
+    Args:
+        item: the sort.
+    """
+
+    def __init__(self, item: HloOperation):
+        self._item, self._arguments = item, item.arguments[0]
+        self.block = [one.operation for one in item.blocks[0]]
+        self._numbers: dict[Any, int] = {}
+        self._known: dict[Any, tuple[int, int, frozenset[int]]] = {}
+        for k, argument in enumerate(self._arguments):
+            number, side = divmod(k, 2)
+            self._known[argument] = (self._number(number, side), self._number(number, 1 - side), frozenset((side,)))
+        self.makers = {result: one for one in self.block for result in one.results}
+        for one in self.block[:-1]:
+            self._enter(one)
+
+    def _number(self, *what: Any) -> int:
+        return self._numbers.setdefault(what, len(self._numbers))
+
+    def _enter(self, one: Any) -> None:
+        has_regions = len(list(one.regions)) > 0  # such an operation is like no other
+        about = (
+            one if has_regions else str(one.name),
+            *((name, str(own)) for name, own in by_name(one.attributes).items()),
+            *(str(result.type) for result in one.results),
+        )
+        operands = [self._of(operand) for operand in one.operands]
+        sides = frozenset().union(*(own[2] for own in operands))
+        for k, result in enumerate(one.results):
+            here, there = (self._number(*about, k, *(own[side] for own in operands)) for side in (0, 1))
+            self._known[result] = here, there, sides
+
+    def _of(self, value: Any) -> tuple[int, int, frozenset[int]]:
+        """Numbers for the function that a value is, and for that with both elements exchanged; which it is of."""
+        if value not in self._known:  # of an outer block
+            number = self._number("outer", value)
+            self._known[value] = number, number, _NOTHING
+        return self._known[value]
+
+    def _constant(self, value: Any) -> Any:
+        one = self.makers.get(value)
+        if one is not None:
+            return constant_of(one) if str(one.name) == "stablehlo.constant" else None
+        found = self._item.value_of(value)
+        return found if isinstance(found, np.ndarray) else None
+
+    def _is_choice(self, value: Any, direction: str, operands: tuple[Any, Any], constant: float) -> Any:
+        """What is left where a comparison of operands chooses a constant; None of another value."""
+        one = self.makers.get(value)
+        if one is None or str(one.name) != "stablehlo.select":
+            return None
+        which, chosen, rest = one.operands
+        test, known = self.makers.get(which), self._constant(chosen)
+        if test is None or known is None or not np.array_equal(known, np.full_like(known, constant), equal_nan=True):
+            return None
+        if str(test.name) != "stablehlo.compare" or direction_of(test) != direction or _is_total(test):
+            return None
+        for given, expected in zip(test.operands, operands, strict=True):
+            if given != expected if expected is not None else not np.array_equal(self._constant(given), 0.0):
+                return None
+        return rest
+
+    def _made_canonical(self, value: Any) -> Any:
+        """The argument of which a value is that with one zero and one NaN, as JAX compares numbers; or None."""
+        for argument in self._arguments:
+            inner = self._is_choice(value, "NE", (argument, argument), np.nan)
+            if inner is not None and self._is_choice(inner, "EQ", (argument, None), 0.0) == argument:
+                return argument
+        return None
+
+    def key(self, one: Any, directions: tuple[str, ...]) -> SortKey | None:
+        """What a comparison compares, if that is the same function of one element and of the other."""
+        if one is None or str(one.name) != "stablehlo.compare" or direction_of(one) not in directions:
+            return None
+        left, right = map(self._of, one.operands)
+        if left[0] != right[1] or len(left[2]) != 1 or left[2] == right[2]:
+            return None
+        value, (side,) = one.operands[0], left[2]
+        is_falling, is_total = (direction_of(one) == "GT") != (side == 1), _is_total(one)
+        operand = value if value in self._arguments and not is_total else None
+        if operand is None and is_total and not is_falling:
+            operand = self._made_canonical(value)
+        return SortKey(value, None if operand is None else self._arguments.index(operand) // 2, is_falling, is_total)
+
+    def is_tie(self, value: Any, one: Any) -> bool:
+        """Whether a value says that both elements are the same to a comparison."""
+        same, numbers = self.makers.get(value), {self._of(operand)[0] for operand in one.operands}
+        if same is None or str(same.name) != "stablehlo.compare" or direction_of(same) != "EQ":
+            return False
+        return {self._of(operand)[0] for operand in same.operands} == numbers and _is_total(same) == _is_total(one)
+
+
+def _is_total(comparison: Any) -> bool:
+    kind = comparison.attributes.get("compare_type")
+    return kind is not None and word(kind) == "TOTALORDER" and "f" in str(comparison.operands[0].type).split("<")[1]
 
 
 def _keys(item: HloOperation) -> list[SortKey] | None:
     """The keys of a comparison, the first first; None where it is another one than of keys in order."""
-    arguments, block = item.arguments[0], [one.operation for one in item.blocks[0]]
-    makers = {result: one for one in block for result in one.results}
-
-    def compared(one: Any, directions: tuple[str, ...]) -> SortKey | None:
-        if str(one.name) != "stablehlo.compare":
-            return None
-        how = direction_of(one)
-        sides = [_number(side, arguments, makers) for side in one.operands]
-        if how not in directions or None in sides or sides[0][0] != sides[1][0] or sides[0][1] == sides[1][1]:  # type: ignore[index]
-            return None
-        return SortKey(sides[0][0], (how in ("GT", "GE")) != (sides[0][1] == 1))  # type: ignore[index]
+    own = _Comparison(item)
 
     def of(value: Any) -> list[SortKey] | None:
-        one = makers.get(value)
-        if one is None:
-            return None
-        first = compared(one, ("LT", "GT"))
+        one = own.makers.get(value)
+        first = own.key(one, ("LT", "GT"))
         if first is not None:
             return [first]
+        if one is None:
+            return None
         if str(one.name) == "stablehlo.select":  # equal: by the rest; else by this
-            same, rest, this = (makers.get(operand) for operand in one.operands)
-            if same is None or this is None or compared(same, ("EQ",)) is None:
-                return None
-            own_key, others_value = compared(this, ("LT", "GT")), of(one.operands[1])
-            return None if own_key is None or others_value is None else [own_key, *others_value]
+            same, rest, this = one.operands
+            return _followed(own, of, this, same, rest)
         if str(one.name) == "stablehlo.or":
             for this, both in (one.operands, list(one.operands)[::-1]):
-                own_key, inner = compared(makers[this], ("LT", "GT")) if this in makers else None, makers.get(both)
-                if own_key is None or inner is None or str(inner.name) != "stablehlo.and":
-                    continue
-                for same, rest in (inner.operands, list(inner.operands)[::-1]):
-                    others_value = of(rest)
-                    if same in makers and compared(makers[same], ("EQ",)) is not None and others_value is not None:
-                        return [own_key, *others_value]
+                inner = own.makers.get(both)
+                if inner is not None and str(inner.name) == "stablehlo.and":
+                    for same, rest in (inner.operands, list(inner.operands)[::-1]):
+                        found = _followed(own, of, this, same, rest)
+                        if found is not None:
+                            return found
         return None
 
-    return of(block[-1].operands[0])
+    return of(own.block[-1].operands[0])
+
+
+def _followed(
+    own: _Comparison, of: Callable[[Any], list[SortKey] | None], this: Any, same: Any, rest: Any
+) -> list[SortKey] | None:
+    """A key and those after it: `this` compares by it, `same` tells a tie, `rest` what decides then."""
+    maker = own.makers.get(this)
+    key = own.key(maker, ("LT", "GT"))
+    others = of(rest) if key is not None and own.is_tie(same, maker) else None
+    return None if key is None or others is None else [key, *others]
 
 
 def _falling(x: Any) -> Any:
     """Numbers in the opposite order."""
-    return -x if jnp.issubdtype(x.dtype, jnp.floating) else lax.bitwise_not(x)
+    return -x if jnp.issubdtype(x.dtype, jnp.inexact) else lax.bitwise_not(x)
+
+
+def _column(operation: HloOperation, key: SortKey, operands: Sequence[Any]) -> Any:
+    """What elements are sorted by, as lax.sort sorts."""
+    if key.operand is not None:
+        column = operands[key.operand]
+    else:
+
+        def of_element(*elements: Any) -> Any:
+            both = [element for element in elements for _ in range(2)]
+            return operation.regions[0](*both, wanted=[key.value])[0]  # type: ignore[call-arg]
+
+        flat = jax.vmap(of_element)(*(jnp.asarray(x).reshape(-1) for x in operands))
+        column = jnp.asarray(flat).reshape(jnp.shape(operands[0]))
+        column = in_total_order(column) if key.is_total else column
+    return _falling(column) if key.is_falling else column
 
 
 @computes("stablehlo.sort")
@@ -91,7 +204,7 @@ def sort(operation: HloOperation, *operands: Any) -> Any:
             expected="less, or greater, of one operand after another",
         )
     dimension = operation.number("dimension", -1) % operands[0].ndim
-    by = [_falling(operands[key.operand]) if key.is_falling else operands[key.operand] for key in keys]
+    by = [_column(operation, key, operands) for key in keys]
     output = lax.sort(
         (*by, *operands), dimension=dimension, is_stable=bool(operation.number("is_stable")), num_keys=len(by)
     )
