@@ -250,14 +250,16 @@ def _bits(x):
 
 _LESS_PLACE = _compared("%later", "LT", "%i", "%j", "SIGNED", "i32")
 _THEN = "%both = stablehlo.and %same, %later : tensor<i1>\n%less = stablehlo.or %first, %both : tensor<i1>"
+_SAME_PLACE = _compared("%same", "EQ", "%i", "%j", "SIGNED", "i32")
 _EACH_REST = _each("stablehlo.remainder {0}, %two", "i32")
+_EACH_SIZE = _each("stablehlo.abs {0}")
 
 COMPARISONS = {
     "all bits": (_compared("%less", "LT", "%a", "%b", "TOTALORDER"), lambda x, k: _bits(x)),
     "all bits falling": (_compared("%less", "GT", "%a", "%b", "TOTALORDER"), lambda x, k: -_bits(x)),
     "exchanged": (_compared("%less", "LT", "%j", "%i", "SIGNED", "i32"), lambda x, k: -k),
     "remainders": (_EACH_REST + _compared("\n%less", "LT", "%i1", "%i2", "SIGNED", "i32"), lambda x, k: k % 2),
-    "sizes": (_each("stablehlo.abs {0}") + _compared("\n%less", "GT", "%a1", "%a2", "TOTALORDER"), lambda x, k: -_bits(abs(x))),
+    "sizes": (_EACH_SIZE + _compared("\n%less", "GT", "%a1", "%a2", "TOTALORDER"), lambda x, k: -_bits(abs(x))),
     "remainders, then places": (
         "\n".join([
             _EACH_REST, _LESS_PLACE, _compared("%first", "LT", "%i1", "%i2", "SIGNED", "i32"),
@@ -280,10 +282,8 @@ def test_a_sort_compares_as_its_block_does(name):
 
 
 ODD = {
-    "two functions": _each("stablehlo.abs {0}") + _compared("\n%less", "LT", "%a1", "%b", "FLOAT"),
-    "a tie of others": "\n".join([
-        _LESS_PLACE, _compared("%first", "LT", "%a", "%b"), _compared("%same", "EQ", "%i", "%j", "SIGNED", "i32"), _THEN,
-    ]),
+    "two functions": _EACH_SIZE + _compared("\n%less", "LT", "%a1", "%b", "FLOAT"),
+    "a tie of others": "\n".join([_LESS_PLACE, _compared("%first", "LT", "%a", "%b"), _SAME_PLACE, _THEN]),
     "a number": _compared("%less", "LT", "%a", "%zero"),
     "of both": "%s = stablehlo.subtract %a, %b : tensor<f32>\n" + _compared("%less", "LT", "%s", "%zero"),
 }  # fmt: skip
