@@ -7,7 +7,9 @@ Source: D. Pisarchyk and J. Lee, "Efficient Memory Management for Deep Neural Ne
 greedy-by-size this is, with orders by duration and by start beside it.
 
 A range is compared with those alone that lie on its tile already and are live when it is, and an order is given up
-where it takes a tile as high as one before it has: the work grows with the pairs that are live at once on a tile.
+where it takes a tile as high as one before it has: the work grows with the pairs that are live at once on a tile. A
+tile with no more than the fullest one needs is done after one order: over ResNet-50's step tiles then take 0.04 % more
+in the mean, the fullest as much, in 0.4 of the time.
 """
 
 from __future__ import annotations
@@ -161,18 +163,18 @@ def assign_offsets(sizes: np.ndarray, moments: np.ndarray) -> np.ndarray:
     unit = max(1, int(np.gcd.reduce(pictures, axis=None)))
     span = int(pictures.sum(axis=1).max(initial=0)) // unit + 1
     step = _together(len(sizes), span)
-    needed = sums_at_moments(pictures.T, moments).max(axis=0, initial=0)
+    enough = int(sums_at_moments(pictures.T, moments).max(initial=0))  # what the fullest tile takes at least
     best = np.zeros(pictures.shape, np.int64)
 
     def plan(first: int) -> None:
         """The offsets of some tiles, those from the first on."""
-        own, least = pictures[first : first + step], needed[first : first + step]
+        own = pictures[first : first + step]
         (there,) = np.nonzero(own.any(axis=0))  # of tiles that hold nearly the same, mostly half of all
         own, lasts, begins, near = own[:, there], duration[there], start[there], overlap[np.ix_(there, there)]
         keys = -own * long - lasts, -lasts * large - own, -own * lasts, begins * large - own
         peak = np.full(len(own), np.iinfo(np.int64).max)
         for key in keys:
-            (todo,) = np.nonzero(peak > least)
+            (todo,) = np.nonzero(peak > enough)
             if not len(todo):
                 break
             # What takes nothing on a tile comes last there.
