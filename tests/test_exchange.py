@@ -227,8 +227,9 @@ def test_what_another_placement_leaves_where_it_is_moves_as_it_did(placement, da
     assert changes.variables == {own for own in variables if own.size}
     assert changes.families == {own for own in families if own.num_vertices}
     assert bool(changes) == bool(changes.variables or changes.families)
-    first, anew = plan_exchange(placement), plan_exchange(other)
-    found = plan_exchange_anew(first, other, changes)
+    third = replace(placement, element_tiles=elements)
+    first, second, anew = map(plan_exchange, (placement, third, other))
+    found = plan_exchange_anew(other, {first: changes, second: changes_between(third, other)})
     assert found.placement is other
     for moment in timeline(plan).moments:
         for own, expected in zip(

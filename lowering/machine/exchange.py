@@ -291,21 +291,19 @@ class Exchange:
         parts = _parts(step, self._touches, written=to_home)
         return _transfer(parts, self.placement, partial(touching, step), to_home=to_home)
 
-    def moved(self, placement: Placement, changes: Changes) -> Exchange:
-        """The exchange of another placement of the plan: what a step moves is known where it touches nothing changed.
+    def take(self, other: Exchange, changes: Changes) -> None:
+        """Take what steps move by another placement of the plan, where they touch nothing that changed.
 
         Args:
-            placement: the other.
-            changes: between them.
+            other: what moves by that one, as far as it is known.
+            changes: between the placements.
         """
-        found = Exchange(placement)
-        for moment in timeline(placement.plan).moments:
+        for moment in timeline(self.placement.plan).moments:
             key = _key(moment.step)
-            if key in self._planned and not changes.reach(moment.step):
-                own = self._planned[key]
-                before, after = (replace(transfer, placement=placement) for transfer in (own.before, own.after))
-                found._planned.setdefault(key, StepExchange(before, after, own.copied))
-        return found
+            if key in other._planned and key not in self._planned and not changes.reach(moment.step):
+                own = other._planned[key]
+                before, after = (replace(transfer, placement=self.placement) for transfer in (own.before, own.after))
+                self._planned[key] = StepExchange(before, after, own.copied)
 
     def of(self, step: Step | None) -> StepExchange:
         """What a step moves: nothing, where it has neither vertices nor a copy."""
@@ -347,9 +345,17 @@ def _plan_all(exchange: Exchange) -> Exchange:
     return exchange
 
 
-def plan_exchange_anew(exchange: Exchange, placement: Placement, changes: Changes) -> Exchange:
-    """What every step moves of a plan that is placed otherwise, as `Exchange.moved` takes it from what is known."""
-    return _plan_all(exchange.moved(placement, changes))
+def plan_exchange_anew(placement: Placement, known: Mapping[Exchange, Changes]) -> Exchange:
+    """What every step of a placed plan moves, where what moves by other placements is known.
+
+    Args:
+        placement: of the plan.
+        known: what moves by others, with the changes between each and this one.
+    """
+    found = Exchange(placement)
+    for other, changes in known.items():
+        found.take(other, changes)
+    return _plan_all(found)
 
 
 def plan_exchange(placement: Placement) -> Exchange:

@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal, TypeGuard, get_args
 
 import numpy as np
@@ -108,10 +109,14 @@ class _Tried:
 
 
 class _Compared:
-    """The best placement so far of a plan, and all that were compared with it."""
+    """The best placement so far of a plan, and all that were compared with it.
+
+    What moves by the best and by the first is known where it does not change, so that little is planned of a placement
+    that is like one of these.
+    """
 
     def __init__(self, plan: Plan):
-        self.best = _Tried("bytes", plan_exchange(place_by(plan, "bytes")))
+        self.best = self._first = _Tried("bytes", plan_exchange(place_by(plan, "bytes")))
         self.plan = plan
         self.candidates = [self.best.candidate()]
 
@@ -120,20 +125,24 @@ class _Compared:
 
     def compare(self, way: Way) -> None:
         """Try another way, unless it is seen to be no better."""
-        found, placement = self.best, self.best.exchange.placement
+        found = self.best
         if way == "rows" and found.is_beaten(way, least := least_of_rows(self.plan)):
             return self._beaten(way, least)
         other = place_by(self.plan, way)
         if found.fits and not fits(other):
             return None
-        changes = changes_between(placement, other)
+        known = {own.exchange: changes_between(own.exchange.placement, other) for own in (found, self._first)}
+        changes = known[found.exchange]
         if not changes:
+            return None
+        if not known[self._first.exchange]:
+            self.candidates.append(replace(self._first.candidate(), way=way))
             return None
         if found.fits and changes.families:
             least = least_cycles(self.plan, other.vertex_tiles)
             if found.is_beaten(way, least):
                 return self._beaten(way, least)
-        compared = _Tried(way, plan_exchange_anew(found.exchange, other, changes))
+        compared = _Tried(way, plan_exchange_anew(other, known))
         self.candidates.append(compared.candidate())
         self.best = min(found, compared, key=lambda own: (not own.fits, own.cycles, WAYS.index(own.way)))
         if way in OBVIOUS and found.fits and compared.cycles > WORTH * found.cycles:
