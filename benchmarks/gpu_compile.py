@@ -170,7 +170,8 @@ def _solvers() -> Path:
     folder.mkdir(exist_ok=True)
     link = folder / "jax_cuda12_plugin"
     if not link.exists():
-        link.symlink_to(wheels() / "jax_cuda12_plugin", target_is_directory=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(Path("..", "jax_cuda12_plugin"), target_is_directory=True)  # the folder may be moved
     return folder
 
 
