@@ -9,6 +9,7 @@ import numpy as np
 
 from codelet.graphs.family import Family, Field
 from codelet.graphs.vertices import has_same_steps, over_axes, starts_by_vertex, starts_of_runs
+from codelet.views.rows import Rows
 from codelet.views.sources import Variable, source_elements
 from codelet.views.tensor import Tensor
 
@@ -32,7 +33,7 @@ def edges_of_field(family: Family, field: Field) -> np.ndarray | int:
     if field.tensor is None or not math.prod(field.type.shape):
         return 0
     if field.tensor.rows is not None:
-        return _ragged_edges(family, field.tensor)
+        return _ragged_edges(family, field, field.tensor)
     is_element = not field.type.shape and isinstance(field.tensor.source, Variable)
     return 1 if is_element else _field_edges(family, field, field.tensor)
 
@@ -62,17 +63,25 @@ def _field_edges(family: Family, field: Field, tensor: Tensor) -> np.ndarray | i
     return over_axes(_KNOWN[field], axes, family.axes)
 
 
-def _ragged_edges(family: Family, tensor: Tensor) -> np.ndarray:
-    rows, axes = tensor.rows, tensor.index.axes
-    assert rows is not None
+def _ragged_edges(family: Family, field: Field, tensor: Tensor) -> np.ndarray:
+    assert tensor.rows is not None
+    if field not in _KNOWN:
+        _KNOWN[field] = _counts_of_rows(tensor, tensor.rows)
+    return over_axes(_KNOWN[field], (*tensor.index.axes, *tensor.rows.axes), family.axes)
+
+
+def _counts_of_rows(tensor: Tensor, rows: Rows) -> np.ndarray:
+    """The edges of each row of a ragged tensor, over the axes of its index and then of its rows."""
+    axes = tensor.index.axes
     elements = source_elements(tensor.source)[tensor.index.values(axes)]
     positions = math.prod(axis.extent for axis in axes)
-    # Sorted by vertex, the elements of each stay in the field's order.
     place = [1] * elements.ndim
     place[len(axes) + tensor.ragged_dimension] = rows.total
-    whose = np.arange(positions).reshape([axis.extent for axis in axes] + [1] * tensor.ndim) * rows.count
-    whose = np.broadcast_to(whose + rows.owners.reshape(place), elements.shape).reshape(-1)
-    order = np.argsort(whose, kind="stable")
-    whose, elements = whose[order], elements.reshape(-1)[order]
-    counts = np.bincount(whose[starts_by_vertex(elements, whose)], minlength=positions * rows.count)
-    return over_axes(counts, (*axes, *rows.axes), family.axes)
+    kind = np.int32 if positions * rows.count <= np.iinfo(np.int32).max else np.int64
+    first = np.arange(positions, dtype=kind).reshape([axis.extent for axis in axes] + [1] * tensor.ndim)
+    owners = first * kind(rows.count) + rows.owners.astype(kind).reshape(place)
+    whose, elements = np.broadcast_to(owners, elements.shape).reshape(-1), elements.reshape(-1)
+    if (whose[1:] < whose[:-1]).any():  # the elements of each vertex stay in the field's order
+        order = np.argsort(whose, kind="stable")
+        whose, elements = whose[order], elements[order]
+    return np.bincount(whose[starts_by_vertex(elements, whose)], minlength=positions * rows.count)
