@@ -151,14 +151,23 @@ CALLS_HOST = "it calls the host, to raise an error: that is not compiled without
 # --- counting -------------------------------------------------------------------------------------------
 
 
+def _kept(path: Path) -> Compiled | None:
+    """What was counted before; None where nothing was, or by another release in another form."""
+    try:
+        return _read(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
 def _compiled(side: str, gpu: str, comparison: Comparison, arguments: Sequence[Any], kept: Path | None) -> Any:
     """What one side would run, or why it is not compiled."""
     held = getattr(comparison, f"{side}_held")()
     try:
         lowered = lower_for(gpu, getattr(comparison, side), *held, *arguments)
         digest = hashlib.sha256("\0".join((*counted_by(gpu), lowered.as_text())).encode()).hexdigest()
-        if kept is not None and (kept / digest).exists():
-            return _read(json.loads((kept / digest).read_text()))
+        found = None if kept is None else _kept(kept / digest)
+        if found is not None:
+            return found
         made = compile_for(gpu, lowered)
     except Exception as error:  # of whatever kind: the row says why it is not compiled
         return (
