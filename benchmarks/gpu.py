@@ -151,7 +151,7 @@ CALLS_HOST = "it calls the host, to raise an error: that is not compiled without
 # --- counting -------------------------------------------------------------------------------------------
 
 
-def _kept(path: Path) -> Compiled | None:
+def _kept(path: Path) -> Compiled | str | None:
     """What was counted before; None where nothing was, or by another release in another form."""
     try:
         return _read(json.loads(path.read_text()))
