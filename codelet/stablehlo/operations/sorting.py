@@ -35,7 +35,7 @@ class SortKey(NamedTuple):
 _NOTHING: frozenset[int] = frozenset()
 
 
-class _Comparison:
+class _SortBlock:
     """The comparison of a sort: what each value of its block is a function of.
 
     Args:
@@ -44,30 +44,30 @@ class _Comparison:
 
     def __init__(self, item: HloOperation):
         self._item, self._arguments = item, item.arguments[0]
-        self.block = [one.operation for one in item.blocks[0]]
+        self.operations = [operation.operation for operation in item.blocks[0]]
         self._numbers: dict[Any, int] = {}
         self._known: dict[Any, tuple[int, int, frozenset[int]]] = {}
         for k, argument in enumerate(self._arguments):
             number, side = divmod(k, 2)
             self._known[argument] = (self._number(number, side), self._number(number, 1 - side), frozenset((side,)))
-        self.makers = {result: one for one in self.block for result in one.results}
-        for one in self.block[:-1]:
-            self._enter(one)
+        self.makers = {result: operation for operation in self.operations for result in operation.results}
+        for operation in self.operations[:-1]:
+            self._enter(operation)
 
     def _number(self, *what: Any) -> int:
         return self._numbers.setdefault(what, len(self._numbers))
 
-    def _enter(self, one: Any) -> None:
-        has_regions = len(list(one.regions)) > 0  # such an operation is like no other
+    def _enter(self, operation: Any) -> None:
+        has_regions = len(list(operation.regions)) > 0  # such an operation is like no other
         about = (
-            one if has_regions else str(one.name),
-            *((name, str(own)) for name, own in by_name(one.attributes).items()),
-            *(str(result.type) for result in one.results),
+            operation if has_regions else str(operation.name),
+            *((name, str(value)) for name, value in by_name(operation.attributes).items()),
+            *(str(result.type) for result in operation.results),
         )
-        operands = [self._of(operand) for operand in one.operands]
-        sides = frozenset().union(*(own[2] for own in operands))
-        for k, result in enumerate(one.results):
-            here, there = (self._number(*about, k, *(own[side] for own in operands)) for side in (0, 1))
+        operands = [self._of(operand) for operand in operation.operands]
+        sides = frozenset().union(*(operand[2] for operand in operands))
+        for k, result in enumerate(operation.results):
+            here, there = (self._number(*about, k, *(operand[side] for operand in operands)) for side in (0, 1))
             self._known[result] = here, there, sides
 
     def _of(self, value: Any) -> tuple[int, int, frozenset[int]]:
@@ -78,18 +78,18 @@ class _Comparison:
         return self._known[value]
 
     def _constant(self, value: Any) -> Any:
-        one = self.makers.get(value)
-        if one is not None:
-            return constant_of(one) if str(one.name) == "stablehlo.constant" else None
+        operation = self.makers.get(value)
+        if operation is not None:
+            return constant_of(operation) if str(operation.name) == "stablehlo.constant" else None
         found = self._item.value_of(value)
         return found if isinstance(found, np.ndarray) else None
 
     def _is_choice(self, value: Any, direction: str, operands: tuple[Any, Any], constant: float) -> Any:
         """What is left where a comparison of operands chooses a constant; None of another value."""
-        one = self.makers.get(value)
-        if one is None or str(one.name) != "stablehlo.select":
+        operation = self.makers.get(value)
+        if operation is None or str(operation.name) != "stablehlo.select":
             return None
-        which, chosen, rest = one.operands
+        which, chosen, rest = operation.operands
         test, known = self.makers.get(which), self._constant(chosen)
         if test is None or known is None or not np.array_equal(known, np.full_like(known, constant), equal_nan=True):
             return None
@@ -108,26 +108,31 @@ class _Comparison:
                 return argument
         return None
 
-    def key(self, one: Any, directions: tuple[str, ...]) -> SortKey | None:
+    def key(self, operation: Any, directions: tuple[str, ...]) -> SortKey | None:
         """What a comparison compares, if that is the same function of one element and of the other."""
-        if one is None or str(one.name) != "stablehlo.compare" or direction_of(one) not in directions:
+        if operation is None or str(operation.name) != "stablehlo.compare":
             return None
-        left, right = map(self._of, one.operands)
+        if direction_of(operation) not in directions:
+            return None
+        left, right = map(self._of, operation.operands)
         if left[0] != right[1] or len(left[2]) != 1 or left[2] == right[2]:
             return None
-        value, (side,) = one.operands[0], left[2]
-        is_falling, is_total = (direction_of(one) == "GT") != (side == 1), _is_total(one)
+        value, (side,) = operation.operands[0], left[2]
+        is_falling, is_total = (direction_of(operation) == "GT") != (side == 1), _is_total(operation)
         operand = value if value in self._arguments and not is_total else None
         if operand is None and is_total and not is_falling:
             operand = self._made_canonical(value)
         return SortKey(value, None if operand is None else self._arguments.index(operand) // 2, is_falling, is_total)
 
-    def is_tie(self, value: Any, one: Any) -> bool:
+    def _numbers_of(self, comparison: Any) -> set[int]:
+        return {self._of(operand)[0] for operand in comparison.operands}
+
+    def is_tie(self, value: Any, operation: Any) -> bool:
         """Whether a value says that both elements are the same to a comparison."""
-        same, numbers = self.makers.get(value), {self._of(operand)[0] for operand in one.operands}
+        same, numbers = self.makers.get(value), self._numbers_of(operation)
         if same is None or str(same.name) != "stablehlo.compare" or direction_of(same) != "EQ":
             return False
-        return {self._of(operand)[0] for operand in same.operands} == numbers and _is_total(same) == _is_total(one)
+        return self._numbers_of(same) == numbers and _is_total(same) == _is_total(operation)
 
 
 def _is_total(comparison: Any) -> bool:
@@ -137,38 +142,38 @@ def _is_total(comparison: Any) -> bool:
 
 def _keys(item: HloOperation) -> list[SortKey] | None:
     """The keys of a comparison, the first first; None where it is another one than of keys in order."""
-    own = _Comparison(item)
+    block = _SortBlock(item)
 
     def of(value: Any) -> list[SortKey] | None:
-        one = own.makers.get(value)
-        first = own.key(one, ("LT", "GT"))
+        operation = block.makers.get(value)
+        first = block.key(operation, ("LT", "GT"))
         if first is not None:
             return [first]
-        if one is None:
+        if operation is None:
             return None
-        if str(one.name) == "stablehlo.select":  # equal: by the rest; else by this
-            same, rest, this = one.operands
-            return _followed(own, of, this, same, rest)
-        if str(one.name) == "stablehlo.or":
-            for this, both in (one.operands, list(one.operands)[::-1]):
-                inner = own.makers.get(both)
+        if str(operation.name) == "stablehlo.select":  # equal: by the rest; else by this
+            same, rest, this = operation.operands
+            return _followed(block, of, this, same, rest)
+        if str(operation.name) == "stablehlo.or":
+            for this, both in (operation.operands, list(operation.operands)[::-1]):
+                inner = block.makers.get(both)
                 if inner is not None and str(inner.name) == "stablehlo.and":
                     for same, rest in (inner.operands, list(inner.operands)[::-1]):
-                        found = _followed(own, of, this, same, rest)
+                        found = _followed(block, of, this, same, rest)
                         if found is not None:
                             return found
         return None
 
-    return of(own.block[-1].operands[0])
+    return of(block.operations[-1].operands[0])
 
 
 def _followed(
-    own: _Comparison, of: Callable[[Any], list[SortKey] | None], this: Any, same: Any, rest: Any
+    block: _SortBlock, of: Callable[[Any], list[SortKey] | None], this: Any, same: Any, rest: Any
 ) -> list[SortKey] | None:
     """A key and those after it: `this` compares by it, `same` tells a tie, `rest` what decides then."""
-    maker = own.makers.get(this)
-    key = own.key(maker, ("LT", "GT"))
-    others = of(rest) if key is not None and own.is_tie(same, maker) else None
+    maker = block.makers.get(this)
+    key = block.key(maker, ("LT", "GT"))
+    others = of(rest) if key is not None and block.is_tie(same, maker) else None
     return None if key is None or others is None else [key, *others]
 
 
