@@ -127,9 +127,12 @@ def best_units(graph: Hypergraph, how: Partitioner) -> Refined:
         for tiles in _partitions(graph, how)
     ]
     most_bytes = tried[0].fullest
-    tried.sort(key=lambda own: (own.cycles, own.fullest))
-    few = 2 if len(graph.pin_nets) <= _SMALL else 1
-    found = [refined(model, own.tiles, int(_LESS * most_bytes)) for own in tried[:few]]
+    begun = sorted(tried, key=lambda own: (own.cycles, own.fullest))
+    is_small = len(graph.pin_nets) <= _SMALL
+    if is_small:  # refinement may not come from one with more memory to one with as little
+        within = min(tried, key=lambda own: own.rank(most_bytes))
+        begun = [within, *(own for own in begun if own is not within)]
+    found = [refined(model, own.tiles, int(_LESS * most_bytes)) for own in begun[: 3 if is_small else 1]]
     return min([*tried, *found], key=lambda own: own.rank(most_bytes))
 
 
