@@ -131,7 +131,8 @@ class _Compared:
         other = place_by(self.plan, way)
         if found.fits and not fits(other):
             return None
-        known = {own.exchange: changes_between(own.exchange.placement, other) for own in (found, self._first)}
+        before = dict.fromkeys((found.exchange, self._first.exchange))
+        known = {exchange: changes_between(exchange.placement, other) for exchange in before}
         changes = known[found.exchange]
         if not changes:
             return None
