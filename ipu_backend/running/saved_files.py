@@ -211,7 +211,8 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     def read() -> Any:
         result = _READERS[archive.contents](path, archive)
-        give_searches(_graph_of(result), archive)
+        if not isinstance(result, Engine):  # which has them since before it placed
+            give_searches(_graph_of(result), archive)
         return result
 
     return read_safely(path, read)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from codelet.errors import SavingError
@@ -108,9 +109,8 @@ def _is_large(plan: Plan) -> bool:
     return elements + sum(family.num_vertices for family in plan.families) >= _LARGE
 
 
-def _from_disk(key: str) -> Tried | None:
-    folder = cache_folder()
-    plain = None if folder is None else looked_up(folder, key)
+def _from_disk(folder: Path, key: str) -> Tried | None:
+    plain = looked_up(folder, key)
     try:
         return None if plain is None else _read(plain)
     except MalformedError:
@@ -128,12 +128,12 @@ class KnownSearch:
     """
 
     def __init__(self, plan: Plan):
-        self._is_kept = _is_large(plan) and cache_folder() is not None
+        self._folder = cache_folder() if _is_large(plan) else None
         given = _GIVEN.get(plan.graph, {})
-        self._key = search_key(plan) if given or self._is_kept else None
+        self._key = search_key(plan) if given or self._folder is not None else None
         self.tried: Tried | None = None
         if self._key is not None:
-            self.tried = given.get(self._key) or (_from_disk(self._key) if self._is_kept else None)
+            self.tried = given.get(self._key) or (_from_disk(self._folder, self._key) if self._folder else None)
 
     def holds(self, cycles: int, fits: bool) -> bool:
         """Whether it says of its chosen way what that takes."""
@@ -141,9 +141,8 @@ class KnownSearch:
 
     def keep(self, tried: Tried) -> None:
         """Keep an outcome on the disk, where its plan is large."""
-        folder = cache_folder()
-        if self._is_kept and self._key is not None and folder is not None:
-            keep(folder, self._key, _plain(tried))
+        if self._folder is not None and self._key is not None:
+            keep(self._folder, self._key, _plain(tried))
 
 
 def told(exchange: Exchange, tried: Tried) -> Exchange:
