@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codelet.stablehlo.attributes import by_name, constant_of, direction_of, word
+from codelet.stablehlo.attributes import by_name, constant_of, direction_of, element_of, word
 from codelet.stablehlo.hlo_operation import HloOperation
 from codelet.stablehlo.operation_table import computes
 from codelet.stablehlo.operations.element_wise import in_total_order
@@ -77,42 +77,42 @@ class _SortBlock:
             self._known[value] = number, number, _NOTHING
         return self._known[value]
 
-    def _constant(self, value: Any) -> Any:
+    def _is_constant(self, value: Any, constant: float) -> bool:
         operation = self.makers.get(value)
-        if operation is not None:
-            return constant_of(operation) if str(operation.name) == "stablehlo.constant" else None
-        found = self._item.value_of(value)
-        return found if isinstance(found, np.ndarray) else None
+        if operation is None:
+            found = self._item.value_of(value)
+        else:
+            found = constant_of(operation) if str(operation.name) == "stablehlo.constant" else None
+        return isinstance(found, np.ndarray) and np.array_equal(found, np.full_like(found, constant), equal_nan=True)
 
-    def _is_choice(self, value: Any, direction: str, operands: tuple[Any, Any], constant: float) -> Any:
-        """What is left where a comparison of operands chooses a constant; None of another value."""
+    def _choice(self, value: Any, direction: str, constant: float) -> tuple[Any, Any, Any] | None:
+        """What is compared where a value is a constant if that holds, and the value if not; None of any other value."""
         operation = self.makers.get(value)
         if operation is None or str(operation.name) != "stablehlo.select":
             return None
         which, chosen, rest = operation.operands
-        test, known = self.makers.get(which), self._constant(chosen)
-        if test is None or known is None or not np.array_equal(known, np.full_like(known, constant), equal_nan=True):
+        test = self.makers.get(which)
+        if test is None or str(test.name) != "stablehlo.compare" or not self._is_constant(chosen, constant):
             return None
-        if str(test.name) != "stablehlo.compare" or direction_of(test) != direction or _is_total(test):
+        if direction_of(test) != direction or _is_total(test):
             return None
-        for given, expected in zip(test.operands, operands, strict=True):
-            if given != expected if expected is not None else not np.array_equal(self._constant(given), 0.0):
-                return None
-        return rest
+        return *test.operands, rest
 
     def _made_canonical(self, value: Any) -> Any:
         """The argument of which a value is that with one zero and one NaN, as JAX compares numbers; or None."""
-        for argument in self._arguments:
-            inner = self._is_choice(value, "NE", (argument, argument), np.nan)
-            if inner is not None and self._is_choice(inner, "EQ", (argument, None), 0.0) == argument:
-                return argument
-        return None
+        outer = self._choice(value, "NE", np.nan)
+        inner = None if outer is None else self._choice(outer[2], "EQ", 0.0)
+        if outer is None or inner is None:
+            return None
+        (argument, again, _), (compared, zero, rest) = outer, inner
+        is_canonical = argument in self._arguments and argument == again == compared == rest
+        return argument if is_canonical and self._is_constant(zero, 0.0) else None
 
-    def key(self, operation: Any, directions: tuple[str, ...]) -> SortKey | None:
+    def key(self, operation: Any) -> SortKey | None:
         """What a comparison compares, if that is the same function of one element and of the other."""
         if operation is None or str(operation.name) != "stablehlo.compare":
             return None
-        if direction_of(operation) not in directions:
+        if direction_of(operation) not in ("LT", "GT"):
             return None
         left, right = map(self._of, operation.operands)
         if left[0] != right[1] or len(left[2]) != 1 or left[2] == right[2]:
@@ -137,7 +137,9 @@ class _SortBlock:
 
 def _is_total(comparison: Any) -> bool:
     kind = comparison.attributes.get("compare_type")
-    return kind is not None and word(kind) == "TOTALORDER" and "f" in str(comparison.operands[0].type).split("<")[1]
+    if kind is None or word(kind) != "TOTALORDER":
+        return False
+    return bool(jnp.issubdtype(element_of(comparison.operands[0].type), jnp.floating))
 
 
 def _keys(item: HloOperation) -> list[SortKey] | None:
@@ -146,7 +148,7 @@ def _keys(item: HloOperation) -> list[SortKey] | None:
 
     def of(value: Any) -> list[SortKey] | None:
         operation = block.makers.get(value)
-        first = block.key(operation, ("LT", "GT"))
+        first = block.key(operation)
         if first is not None:
             return [first]
         if operation is None:
@@ -172,7 +174,7 @@ def _followed(
 ) -> list[SortKey] | None:
     """A key and those after it: `this` compares by it, `same` tells a tie, `rest` what decides then."""
     maker = block.makers.get(this)
-    key = block.key(maker, ("LT", "GT"))
+    key = block.key(maker)
     others = of(rest) if key is not None and block.is_tie(same, maker) else None
     return None if key is None or others is None else [key, *others]
 
