@@ -54,6 +54,7 @@ def gathered(places):
 
 FORMS = {
     "graph": lambda graph: graph,
+    "irregular": lambda _: gathered(np.random.default_rng(0).permutation(600)),
     "program": lambda graph: (graph, graph.default_program),
     "engine": cl.Engine,
     "tiles": lambda graph: cl.Engine(graph, execution="tiles"),
@@ -86,16 +87,6 @@ def test_a_file_tells_what_was_found(form, path, ways):
     expected = placement_of(what)
     assert len(set(ways)) > 1
     cl.save(path, what, planned=True)
-    ways.clear()
-    assert placement_of(cl.load(path)) == expected
-    assert len(set(ways)) == 1
-
-
-def test_a_file_tells_what_was_found_of_an_irregular_graph(path, ways):
-    graph = gathered(np.random.default_rng(0).permutation(600))
-    expected = placement_of(graph)
-    assert len(set(ways)) > 1
-    cl.save(path, graph, planned=True)
     ways.clear()
     assert placement_of(cl.load(path)) == expected
     assert len(set(ways)) == 1
