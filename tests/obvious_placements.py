@@ -8,6 +8,7 @@ import numpy as np
 
 import codelet as cl
 from codelet.graphs.family import Family
+from lowering.machine.element_tiles import ElementTiles
 from lowering.machine.placement import Placement, num_elements
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CopyStep, ExecuteStep
@@ -67,7 +68,7 @@ def laid(plan: Plan, lay: Callable[[Family, int], np.ndarray]) -> Placement:
     for variable in plan.variables:
         own = elements[variable.first_element : variable.first_element + variable.size]
         own[own < 0] = (np.arange(variable.size) * tiles // max(1, variable.size))[own < 0]
-    return Placement(plan, tiles, elements, vertices)
+    return Placement(plan, tiles, ElementTiles.of(plan, elements), vertices)
 
 
 def obvious(plan: Plan) -> Iterator[tuple[str, Placement]]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import codelet as cl
 from codelet.graphs.family import Family
 from codelet.graphs.vertices import Vertex
+from lowering.machine.element_tiles import ElementTiles
 from lowering.machine.place import METHODS, place
 from lowering.machine.placement import Placement, num_elements
 from lowering.pipeline import plan_engine
@@ -57,7 +58,9 @@ def placements(draw: Any, max_iterations: int = 3, loops: bool = False) -> Place
     elements = np.full(num_elements(plan), -1, np.int32)
     for variable in plan.variables:
         elements[variable.first_element : variable.first_element + variable.size] = some(variable.size)
-    return Placement(plan, TILES, elements, {family: some(family.num_vertices) for family in plan.families})
+    return Placement(
+        plan, TILES, ElementTiles.of(plan, elements), {family: some(family.num_vertices) for family in plan.families}
+    )
 
 
 def touched(family: Family, number: int, *, written: bool) -> list[int]:
@@ -120,7 +123,7 @@ def chains(draw: Any) -> Placement:
         elements[variable.first_element : variable.first_element + size] = own
     near = draw(st.booleans())
     vertices = {family: (tiles if near else random.integers(0, 3, size)).astype(np.int32) for family in plan.families}
-    return Placement(plan, TILES, elements, vertices)
+    return Placement(plan, TILES, ElementTiles.of(plan, elements), vertices)
 
 
 @cl.codelet(cycles=lambda x, *, cycles: cycles)

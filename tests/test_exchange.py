@@ -12,6 +12,7 @@ import codelet as cl
 from benchmarks.fresh import in_fresh_process, peak_bytes
 from codelet.views.sources import source_variables
 from lowering.machine import region
+from lowering.machine.element_tiles import ElementTiles
 from lowering.machine.exchange import plan_exchange, plan_exchange_anew
 from lowering.machine.place import place
 from lowering.machine.placement import changes_between
@@ -116,7 +117,7 @@ def runs_counted(elements, are_joined):
 
 def counted_transfer(placement, pairs, to_home):
     """What moves, from all pairs of an element and a tile that is not its home, one element at a time."""
-    target, sizes, home = placement.plan.graph.target, {}, placement.element_tiles
+    target, sizes, home = placement.plan.graph.target, {}, np.asarray(placement.element_tiles)
     for variable in placement.plan.variables:
         for element in range(variable.first_element, variable.first_element + variable.size):
             sizes[element] = variable.dtype.itemsize
@@ -215,19 +216,20 @@ def both(exchange, step):
 @examples(8)
 @given(placements(), st.data())
 def test_what_another_placement_leaves_where_it_is_moves_as_it_did(placement, data):
-    plan, elements, vertices = placement.plan, placement.element_tiles.copy(), dict(placement.vertex_tiles)
+    plan, elements, vertices = placement.plan, np.array(placement.element_tiles), dict(placement.vertex_tiles)
     variables = data.draw(st.lists(st.sampled_from(plan.variables), max_size=2, unique=True))
     families = data.draw(st.lists(st.sampled_from(plan.families), max_size=1)) if plan.families else []
     for own in variables:
         elements[own.first_element :][: own.size] = (placement.tiles_of(own) + 1) % TILES
     for own in families:
         vertices[own] = (vertices[own] + 1) % TILES
-    other = replace(placement, element_tiles=elements, vertex_tiles=vertices)
+    homes = ElementTiles.of(plan, elements)
+    other = replace(placement, element_tiles=homes, vertex_tiles=vertices)
     changes = changes_between(placement, other)
     assert changes.variables == {own for own in variables if own.size}
     assert changes.families == {own for own in families if own.num_vertices}
     assert bool(changes) == bool(changes.variables or changes.families)
-    third = replace(placement, element_tiles=elements)
+    third = replace(placement, element_tiles=homes)
     first, second, anew = map(plan_exchange, (placement, third, other))
     found = plan_exchange_anew(other, {first: changes, second: changes_between(third, other)})
     assert found.placement is other

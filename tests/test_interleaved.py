@@ -26,7 +26,7 @@ def asks(family, target):
 
 def counted_one_by_one(placement, liveness):
     """What each tile needs at each moment."""
-    sizes, homes = {}, placement.element_tiles
+    sizes, homes = {}, np.asarray(placement.element_tiles)
     for variable in placement.plan.variables:
         sizes |= dict.fromkeys(range(variable.first_element, variable.first_element + variable.size), variable)
     always, at_home, at_times = np.zeros(TILES, int), set(), []

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import codelet as cl
+from lowering.machine.element_tiles import ElementTiles
 from lowering.machine.placement import Placement, num_elements
 from tests.strategies import total
 
@@ -228,13 +229,16 @@ def test_a_profile_is_of_where_the_engine_places():
     def on_tile_3(plan):
         seen.append(plan)
         return Placement(
-            plan, 8, np.full(num_elements(plan), 3, np.int32), {f: np.full(8, 3, np.int32) for f in plan.families}
+            plan,
+            8,
+            ElementTiles.of(plan, np.full(num_elements(plan), 3, np.int32)),
+            {f: np.full(8, 3, np.int32) for f in plan.families},
         )
 
     for execution in ("fused", "tiles"):
         engine = cl.Engine(graph, execution=execution, placement=on_tile_3)
         assert np.flatnonzero(engine.profile().compute_by_tile).tolist() == [3]
-        assert set(engine.machine().placement.element_tiles.tolist()) == {3}
+        assert {*engine.machine().placement.tiles_of(x.source).tolist()} == {3}
         assert np.flatnonzero(engine.profile(placement="linear").compute_by_tile).tolist() == [0]
     assert np.flatnonzero(cl.Engine(graph).profile(placement=on_tile_3).compute_by_tile).tolist() == [3]
     assert len(seen) >= 4
@@ -250,9 +254,15 @@ def test_a_profile_is_of_where_the_engine_places():
     ("how", "error", "said"),
     [
         (lambda plan: None, cl.ProgramError, "returns no placement\n  given:    NoneType"),
-        (lambda plan: Placement(plan, 8, np.zeros(80, np.int32), {}), cl.ProgramError, "without a tile"),
         (
-            lambda plan: Placement(plan, 8, np.full(80, 8), {f: np.zeros(8, np.int32) for f in plan.families}),
+            lambda plan: Placement(plan, 8, ElementTiles.of(plan, np.zeros(80, np.int32)), {}),
+            cl.ProgramError,
+            "without a tile",
+        ),
+        (
+            lambda plan: Placement(
+                plan, 8, ElementTiles.of(plan, np.full(80, 8)), {f: np.zeros(8, np.int32) for f in plan.families}
+            ),
             cl.TileError,
             "names a tile that does not exist\n  given:    8\n  expected: 0 to 7",
         ),

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from lowering.adjoint.added import variable_of
+from lowering.machine.element_tiles import ElementTiles, tile_dtype
 from lowering.machine.exchange import plan_exchange
 from lowering.machine.multicast import Multicast, leading_tiles, merged
 from lowering.machine.offsets import sums_at_moments
-from lowering.machine.placement import Placement, num_elements, tile_dtype
+from lowering.machine.placement import Placement, num_elements
 from lowering.plan.runs import runs_of
 from lowering.plan.steps import ExecuteStep
 from lowering.plan.timeline import timeline
@@ -115,7 +116,7 @@ def shared_reads(draw):
     blocks = np.arange(height)[:, None] // down * -(-width // across) + np.arange(width) // across
     tiles = random.permutation(TILES)[blocks % TILES].astype(np.int32)
     (family,) = plan.families
-    return Placement(plan, TILES, elements, {family: tiles.reshape(-1)})
+    return Placement(plan, TILES, ElementTiles.of(plan, elements), {family: tiles.reshape(-1)})
 
 
 @examples(60)

@@ -91,7 +91,7 @@ def test_everything_has_a_tile_and_always_the_same(case, method):
         assert tiles.shape == (variable.size,)
         assert ((tiles >= 0) & (tiles < TILES)).all()
         lived[variable.first_element : variable.first_element + variable.size] = True
-    assert (placement.element_tiles[~lived] == -1).all()
+    assert (np.asarray(placement.element_tiles)[~lived] == -1).all()
     assert placement.element_tiles.dtype == np.int16
     for family, tiles in placement.vertex_tiles.items():
         assert tiles.shape == (family.num_vertices,)

@@ -19,6 +19,7 @@ from ipu_backend.executions.tile_addresses import Addresses, compile_addresses
 from ipu_backend.executions.tile_array import TileArray, bring, compute
 from ipu_backend.executions.tile_layout import Layouts
 from ipu_backend.executions.tile_receiving import Bringing
+from lowering.machine.element_tiles import ElementTiles
 from lowering.machine.exchange import Exchange, plan_exchange
 from lowering.machine.place import place
 from lowering.machine.placement import Placement, num_elements
@@ -50,7 +51,12 @@ def at_random(seed: int, tiles: int = TILES, *, sorted_tiles: bool = False):
         elements = np.full(num_elements(plan), -1, np.int32)
         for variable in plan.variables:
             elements[variable.first_element : variable.first_element + variable.size] = some(variable.size)
-        return Placement(plan, TILES, elements, {family: some(family.num_vertices) for family in plan.families})
+        return Placement(
+            plan,
+            TILES,
+            ElementTiles.of(plan, elements),
+            {family: some(family.num_vertices) for family in plan.families},
+        )
 
     return placed
 

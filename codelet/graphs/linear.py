@@ -5,8 +5,6 @@ Source: `poputil::mapTensorLinearly` of Poplar's API reference, and `calcLinearT
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 
 GRAIN_BYTES = 8
@@ -16,20 +14,19 @@ MIN_BYTES = 128
 """A tile that holds any of a variable holds this much, where there is as much (PopLibs: minBytesPerTile)."""
 
 
-def linear_tiles(size: int, num_tiles: int, *, grain: int, least: int, out: np.ndarray | None = None) -> np.ndarray:
-    """The tiles of things in a row, in ranges of nearly equal length: int32 of shape (size,).
+def linear_stops(size: int, num_tiles: int, *, grain: int, least: int) -> list[int]:
+    """Where the ranges of things in a row on the tiles from 0 on end.
 
     Args:
         size: how many there are.
         num_tiles: tiles to use, from 0.
         grain: a range is a multiple of this, but for the last.
         least: a tile that has any has so many, where there are as many.
-        out: the tensor to write them to, if it is there already.
 
     Source: `calcLinearTileMapping` and `splitRegions` of the open PopLibs.
 
-    >>> linear_tiles(10, 4, grain=2, least=0).tolist()
-    [0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
+    >>> linear_stops(10, 4, grain=2, least=0)
+    [2, 6, 10]
     """
     grains = -(-size // grain)
     most = -(-grains // num_tiles)
@@ -37,8 +34,20 @@ def linear_tiles(size: int, num_tiles: int, *, grain: int, least: int, out: np.n
         ranges = max(1, grains // -(-least // grain))
         most = max(most, -(-grains // ranges))
     used = -(-grains // most) if grains else 0
-    ends = [min(size, (k + 1) * grains // used * grain) for k in range(used)]
-    tiles = np.empty(size, np.int32) if out is None else out
-    for tile, (start, stop) in enumerate(itertools.pairwise([0, *ends])):
-        tiles[start:stop] = tile
-    return tiles
+    return [min(size, (k + 1) * grains // used * grain) for k in range(used)]
+
+
+def linear_tiles(size: int, num_tiles: int, *, grain: int, least: int) -> np.ndarray:
+    """The tiles of things in a row, in ranges of nearly equal length: int32 of shape (size,).
+
+    Args:
+        size: how many there are.
+        num_tiles: tiles to use, from 0.
+        grain: as of `linear_stops`.
+        least: as of `linear_stops`.
+
+    >>> linear_tiles(10, 4, grain=2, least=0).tolist()
+    [0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
+    """
+    stops = np.array(linear_stops(size, num_tiles, grain=grain, least=least), np.int64)
+    return np.repeat(np.arange(len(stops), dtype=np.int32), np.diff(stops, prepend=0))

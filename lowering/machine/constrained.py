@@ -17,6 +17,7 @@ from codelet.graphs.family import Family
 from codelet.graphs.vertices import free_axes, vertex_numbers
 from codelet.views.tensor import Tensor
 from lowering.check.constraints import PlacedTogether, placement_groups
+from lowering.machine.element_tiles import ElementTiles
 from lowering.machine.placement import Placement
 
 _WRITTEN = 1 << 10
@@ -126,21 +127,23 @@ def constrained(placement: Placement) -> Placement:
     tiles = _with_tiles_of_their_own(placement, groups, _where_they_lie(placement, groups))
     tiles = _apart(placement, groups, tiles)
     lived = placement.element_tiles[groups.elements] >= 0
-    elements = placement.element_tiles.copy()
+    before = np.asarray(placement.element_tiles)
+    elements = before.copy()
     elements[groups.elements[lived]] = tiles[groups.group[lived]]
-    moved = elements != placement.element_tiles
+    moved = elements != before
     vertices = dict(placement.vertex_tiles)
-    for family, before in placement.vertex_tiles.items():
+    for family, laid in placement.vertex_tiles.items():
         if family.tile is not None:
             continue
         for field in family.fields:
             if field.is_written and field.tensor is not None and field.tensor.size:
                 written, numbers = _written(family, field.tensor)
                 if moved[written].any():
-                    own = before.copy()
+                    own = laid.copy()
                     chosen = moved[written]
                     own[numbers[chosen][::-1]] = elements[written[chosen]][::-1]
                     vertices[family] = own
                 break
     orders = {} if moved.any() else placement.orders
-    return replace(placement, element_tiles=elements, vertex_tiles=vertices, orders=orders)
+    homes = ElementTiles.of(placement.plan, elements)
+    return replace(placement, element_tiles=homes, vertex_tiles=vertices, orders=orders)

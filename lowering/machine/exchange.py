@@ -154,7 +154,7 @@ class _Moving:
         away = Messages(leaders, region.sizes(begins, ends), begins, self.target, self.leaders, homes)
         if not to_home:
             begins, ends = region.once(self.pieces.starts, self.pieces.stops, *parts)
-        at_home = Messages(region.element_tiles[begins], region.sizes(begins, ends), begins, self.target)
+        at_home = Messages(region.tiles_at(begins), region.sizes(begins, ends), begins, self.target)
         return (at_home, away) if to_home else (away, at_home)
 
     def bytes_between(self, *, to_home: bool) -> np.ndarray | None:

@@ -22,6 +22,7 @@ from codelet.graphs.vertex_cycles import family_cycles
 from codelet.target import Target
 from codelet.views.sources import Variable
 from lowering.machine.balance import load_of
+from lowering.machine.element_tiles import ElementTiles
 from lowering.machine.placement import Placement, num_elements
 from lowering.machine.placer import tiles_in_order
 from lowering.machine.touched import Touches
@@ -346,7 +347,7 @@ def hypergraph_of(plan: Plan, *, join: bool = True) -> Hypergraph | None:
         firsts[family] = count
         count += family.num_vertices
     numbers = {f: np.arange(first, first + f.num_vertices) for f, first in firsts.items()}
-    touches = Touches(Placement(plan, count, np.empty(total, np.int8), numbers))
+    touches = Touches(Placement(plan, count, ElementTiles(total, {}, np.int8), numbers))
     reads, writes = (
         [own for k, work in enumerate(works) for own in _touched(touches, k, work.families, written=written)]
         for written in (False, True)

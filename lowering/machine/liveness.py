@@ -191,7 +191,7 @@ def _share_places(
 
     def alike(old: Variable, new: Variable) -> bool:
         same_type = old.size == new.size and old.dtype.itemsize == new.dtype.itemsize
-        return same_type and np.array_equal(placement.tiles_of(old), placement.tiles_of(new))
+        return same_type and placement.element_tiles.of_variable(old).is_same(placement.element_tiles.of_variable(new))
 
     for k, (moment, before, after) in enumerate(zip(moments, flow.before, flow.after, strict=True)):
         ending = [v for v in moment.reads if v in number and not after & number[v] and v not in moment.writes]

@@ -46,10 +46,9 @@ def placed_by(how: Callable[[Plan], Placement], plan: Plan) -> Placement:
             given=f"{placement!r}, {len(placement.element_tiles):,} elements, {len(placement.vertex_tiles):,} families",
             expected=expected,
         )
-    tiles = [placement.element_tiles, *placement.vertex_tiles.values()]
-    most = max((int(own.max(initial=-1)) for own in tiles), default=-1)
-    own = [placement.tiles_of(variable) for variable in plan.variables]
-    if most >= plan.graph.target.num_tiles or any(part.min(initial=0) < 0 for part in own):
+    homes = [placement.element_tiles.of_variable(variable).tiles for variable in plan.variables]
+    most = max((int(own.max(initial=-1)) for own in (*homes, *placement.vertex_tiles.values())), default=-1)
+    if most >= plan.graph.target.num_tiles or any(own.min(initial=0) < 0 for own in homes):
         raise TileError(
             "a function that places a plan names a tile that does not exist",
             given=most if most >= plan.graph.target.num_tiles else -1,

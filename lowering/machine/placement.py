@@ -13,16 +13,11 @@ from codelet.graphs.family import Family, counted
 from codelet.schema import is_whole
 from codelet.target import Target
 from codelet.views.sources import Variable
+from lowering.machine.element_tiles import ElementTiles, VariableTiles
 from lowering.machine.words import Words, number_words
 from lowering.plan.pieces import Pieces, pieces_of, side_by_side
 from lowering.plan.plan import Plan
-from lowering.plan.runs import stretches
 from lowering.plan.steps import ExecuteStep, Step
-
-
-def tile_dtype(num_tiles: int) -> type[np.signedinteger]:
-    """Of numbers of tiles: a graph has hundreds of millions of elements, each with one."""
-    return np.int16 if num_tiles <= np.iinfo(np.int16).max else np.int32
 
 
 @dataclass(frozen=True)
@@ -53,8 +48,7 @@ class Placement:
     Attributes:
         plan: what was placed.
         num_tiles: tiles of the target; all tile numbers below are less.
-        element_tiles: the tile of each element, by the graph's number for it: of `tile_dtype`; -1 for the numbers
-            between variables, which are no elements.
+        element_tiles: the tile of each element, by the graph's number for it.
         vertex_tiles: for each family of the plan the tile of each vertex, int32 of shape (vertices,), in
             row-major order over the family's axes.
         tried: the placements that were compared, the chosen one first; empty where it was said how to place.
@@ -64,14 +58,14 @@ class Placement:
 
     plan: Plan
     num_tiles: int
-    element_tiles: np.ndarray
+    element_tiles: ElementTiles
     vertex_tiles: Mapping[Family, np.ndarray]
     tried: tuple[Candidate, ...] = ()
     orders: Mapping[Variable, Pieces] = field(default_factory=dict)
 
     def tiles_of(self, variable: Variable) -> np.ndarray:
         """The tile of each element of a variable, of shape (size,)."""
-        return self.element_tiles[variable.first_element : variable.first_element + variable.size]
+        return self.element_tiles.of_variable(variable).values()
 
     @functools.cached_property
     def laid(self) -> Pieces | None:
@@ -88,20 +82,28 @@ class Placement:
         return side_by_side(pieces)
 
     @functools.cached_property
-    def laid_tiles(self) -> np.ndarray:
-        """The tile of each element, by its place in the order in which elements lie."""
-        if self.laid is None:
-            return self.element_tiles
-        found = np.empty_like(self.element_tiles)
-        found[self.laid.at(np.arange(len(found)))] = self.element_tiles
-        return found
+    def _laid_tiles(self) -> dict[Variable, VariableTiles]:
+        return {}
+
+    def laid_tiles_of(self, variable: Variable) -> VariableTiles:
+        """The tile of each element of a variable, by its place in the order in which elements lie."""
+        own = self.element_tiles.of_variable(variable)
+        if variable not in self.orders:
+            return own
+        if variable not in self._laid_tiles:
+            tiles = np.empty(variable.size, self.element_tiles.dtype)
+            tiles[self.orders[variable].at(np.arange(variable.size))] = own.values()
+            self._laid_tiles[variable] = VariableTiles.of(tiles)
+        return self._laid_tiles[variable]
 
     @functools.cached_property
     def tiles(self) -> np.ndarray:
         """The tiles on which anything lives, rising: int32; the rows of an array of tiles by words of any variable."""
         living = np.zeros(self.num_tiles + 1, bool)  # what has no tile is at the end
-        for tiles in (self.element_tiles, *self.vertex_tiles.values()):
+        for tiles in self.vertex_tiles.values():
             living[tiles] = True
+        for variable in self.plan.variables:
+            living[self.element_tiles.of_variable(variable).tiles] = True
         return np.flatnonzero(living[:-1]).astype(np.int32)
 
     @functools.cached_property
@@ -111,11 +113,7 @@ class Placement:
     def counts_of(self, variable: Variable) -> np.ndarray:
         """How many elements of a variable each tile has, int64 of shape (num_tiles,)."""
         if variable not in self._counts:
-            runs, tiles = stretches(self.tiles_of(variable))
-            lived = tiles >= 0
-            # Sums of integers below 2**53, which floats hold exactly.
-            counts = np.bincount(tiles[lived], runs.lengths[lived], self.num_tiles)
-            self._counts[variable] = counts.astype(np.int64)
+            self._counts[variable] = self.element_tiles.of_variable(variable).counts(self.num_tiles)
         return self._counts[variable]
 
     @functools.cached_property
@@ -131,7 +129,7 @@ class Placement:
     def words_of(self, variable: Variable) -> Words:
         """Where on its tile each element of a variable lies."""
         if variable not in self._words:
-            self._words[variable] = number_words(self.tiles_of(variable), self.tiles, self.orders.get(variable))
+            self._words[variable] = number_words(self.laid_tiles_of(variable), self.tiles, self.orders.get(variable))
         return self._words[variable]
 
     def __repr__(self) -> str:
@@ -174,7 +172,8 @@ def changes_between(one: Placement, other: Placement) -> Changes:
     variables = (
         v
         for v in one.plan.variables
-        if one.orders.get(v) is not other.orders.get(v) or not np.array_equal(one.tiles_of(v), other.tiles_of(v))
+        if one.orders.get(v) is not other.orders.get(v)
+        or not one.element_tiles.of_variable(v).is_same(other.element_tiles.of_variable(v))
     )
     families = (own for own, tiles in one.vertex_tiles.items() if not np.array_equal(tiles, other.vertex_tiles[own]))
     return Changes(frozenset(variables), frozenset(families))

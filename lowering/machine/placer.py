@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 import numpy as np
 
@@ -21,13 +20,23 @@ from codelet.views.grids import Axis
 from codelet.views.sources import Source, Variable, source_variables
 from codelet.views.tensor import Tensor
 from lowering.machine.balance import balanced, least_bound, level_of, load_of
+from lowering.machine.element_tiles import (
+    ElementTiles,
+    VariableTiles,
+    elements_by_variable,
+    on_tiles_in_order,
+    tile_dtype,
+)
 from lowering.machine.footprint import middle_value
-from lowering.machine.placement import Placement, num_elements, tile_dtype
+from lowering.machine.placement import Placement, num_elements
 from lowering.machine.votes import wanted_tiles
 from lowering.plan.plan import Plan
 from lowering.plan.runs import Runs
 from lowering.plan.steps import CopyStep, ExecuteStep
 from lowering.plan.timeline import timeline
+
+_MOST_OPEN = 1 << 28
+"""Bytes of tiles of single elements, after which variables that have all of theirs are looked for."""
 
 
 def tiles_in_order(family: Family, target: Target) -> np.ndarray:
@@ -42,7 +51,6 @@ class Placer:
 
     Attributes:
         plan: what is placed, without calls.
-        elements: the tile of each element, -1 for none yet.
         vertices: the tiles of the vertices of the families that have them.
         known: the variables of which any element has a tile.
     """
@@ -51,42 +59,57 @@ class Placer:
         self.plan = plan
         self.num_tiles = plan.graph.target.num_tiles
         self.num_workers = plan.graph.target.num_workers
-        self.elements = np.empty(num_elements(plan), tile_dtype(self.num_tiles))
+        self._dtype = tile_dtype(self.num_tiles)
         self.known: set[Variable] = set()
-        self._placed: set[Variable] = set()
-        # A variable is set to -1 when it is first looked at: most are written at once, and may be large.
-        self._unset = set() if plan.graph.has_tile_mapping else set(plan.variables)
-        end = 0
-        for variable in sorted(plan.variables, key=lambda variable: variable.first_element):
-            self.elements[end : variable.first_element] = -1
-            end = variable.first_element + variable.size
-        self.elements[end:] = -1
+        # Variables that have all their tiles, and those that have some: a tile for each element, -1 for none yet.
+        self._placed: dict[Variable, VariableTiles] = {}
+        self._open: dict[Variable, np.ndarray] = {}
+        self._opened = 0
         if plan.graph.has_tile_mapping:
-            # The graph may have grown since; what is mapped is all that was there, or the check says so.
-            self.elements[:] = plan.graph.element_tiles[: len(self.elements)]
-            self.known = {v for v in plan.variables if self._of(v).max(initial=-1) >= 0}
+            tiles = plan.graph.element_tiles
+            for variable in plan.variables:
+                own = tiles[variable.first_element : variable.first_element + variable.size]
+                if own.max(initial=-1) >= 0:
+                    self._of(variable)[:] = own
+                    self.known.add(variable)
         self.vertices: dict[Family, np.ndarray] = {}
         for family in plan.families:
             if family.tile is not None:
                 self.put(family, tiles_in_order(family, plan.graph.target))
 
     def _of(self, variable: Variable) -> np.ndarray:
-        own = self.elements[variable.first_element :][: variable.size]
-        if variable in self._unset:
-            own[:] = -1
-            self._unset.discard(variable)
-        return own
+        """A tile for each element of a variable that has not all yet, to write to."""
+        assert variable not in self._placed
+        if variable not in self._open:
+            self._open[variable] = np.full(variable.size, -1, self._dtype)
+            self._opened += self._open[variable].nbytes
+        return self._open[variable]
 
-    def _set(self, source: Source) -> None:
-        """See that the elements of a source have a tile, or -1."""
-        for variable in source_variables(source):
-            self._of(variable)
+    def _held(self, variable: Variable) -> VariableTiles:
+        """The tiles that the elements of a variable have so far."""
+        if variable in self._placed:
+            return self._placed[variable]
+        if variable in self._open:
+            return VariableTiles(variable.size, self._open[variable])
+        return VariableTiles.nowhere(variable.size, self._dtype)
 
     def _is_placed(self, variable: Variable) -> bool:
-        """Whether all of a variable has a tile."""
-        if variable in self.known and variable not in self._placed and self._of(variable).min(initial=0) >= 0:
-            self._placed.add(variable)
+        """Whether all of a variable has a tile; then its tiles are held as they are from now on."""
+        if variable in self._open and self._open[variable].min(initial=0) >= 0:
+            self._placed[variable] = VariableTiles.of(self._open.pop(variable))
         return variable in self._placed
+
+    def _close(self) -> None:
+        """See that what has all its tiles is held in stretches, before what is open takes much memory."""
+        if self._opened > _MOST_OPEN:
+            for variable in list(self._open):
+                self._is_placed(variable)
+            self._opened = 0
+
+    def _tiles_of(self, sources: Iterable[Source]) -> ElementTiles:
+        """The tiles that the elements of some sources have so far."""
+        held = {variable: self._held(variable) for source in sources for variable in source_variables(source)}
+        return ElementTiles(num_elements(self.plan), held, self._dtype)
 
     def knows(self, tensor: Tensor) -> bool:
         """Whether what a view views has tiles, some of it at least."""
@@ -106,37 +129,40 @@ class Placer:
                 continue
             itemsize = variable.dtype.itemsize
             grain, least = (1, 1) if spread else (max(1, GRAIN_BYTES // itemsize), MIN_BYTES // itemsize)
-            lay = partial(linear_tiles, variable.size, self.num_tiles, grain=grain, least=least)
-            if variable in self.known:
-                own = self._of(variable)
-                np.copyto(own, lay(), where=own < 0)
-            else:
-                self._unset.discard(variable)
-                lay(out=self._of(variable))
+            laid = on_tiles_in_order(variable.size, self.num_tiles, grain=grain, least=least)
+            if variable in self._open:
+                own = self._open.pop(variable)
+                np.copyto(own, laid.values(), where=own < 0)
+                laid = VariableTiles.of(own)
             self.known.add(variable)
-            self._placed.add(variable)
+            self._placed[variable] = laid
 
     def _follow(self, tensor: Tensor, axes: Sequence[Axis], tiles: np.ndarray) -> None:
         """Put what a view names over some axes, and has no tile yet, on the tiles along them."""
         spread = tiles.reshape((*tiles.shape, *[1] * tensor.ndim))
-        known = self.knows(tensor)
-        self.known.update(source_variables(tensor.source))
-        if isinstance(tensor.source, Variable) and not tensor.index.tables:
+        if not isinstance(tensor.source, Variable) or tensor.index.tables:
+            elements = tensor.elements(axes)
+            self._put(tensor.source, elements, np.broadcast_to(spread, elements.shape))
+        elif not self._is_placed(tensor.source):
             view = tensor.index.strided_view(self._of(tensor.source), (*axes, *range(tensor.ndim)))
-            if known:
+            if tensor.source in self.known:
                 np.copyto(view, spread, where=view < 0)
             else:
                 view[...] = spread
-        else:
-            elements = tensor.elements(axes)
-            self._put(tensor.source, elements, np.broadcast_to(spread, elements.shape))
+            self.known.add(tensor.source)
+            if view.size >= tensor.source.size:
+                self._is_placed(tensor.source)
 
     def _put(self, source: Source, elements: np.ndarray, tiles: np.ndarray) -> None:
-        self._set(source)
         elements, tiles = elements.reshape(-1), np.broadcast_to(tiles, elements.shape).reshape(-1)
-        free = (elements >= 0) & (self.elements[elements] < 0)
-        # Of several that want an element the first has it.
-        self.elements[elements[free][::-1]] = tiles[free][::-1]
+        variables = source_variables(source)
+        for variable, chosen, positions in elements_by_variable(variables, elements):
+            if not self._is_placed(variable):
+                own = self._of(variable)
+                free = own[positions] < 0
+                # Of several that want an element the first has it.
+                own[positions[free][::-1]] = tiles[chosen][free][::-1]
+        self.known.update(variables)
 
     def follow_writer(self, family: Family) -> None:
         """Put what the vertices of a family write, and has no tile yet, on their tiles."""
@@ -148,7 +174,6 @@ class Placer:
             if tensor.rows is None:
                 self._follow(tensor, family.axes, tiles.reshape(family.extents))
             else:
-                self.known.update(source_variables(tensor.source))
                 elements = tensor.elements(free_axes(family, tensor))
                 own = np.broadcast_to(vertex_numbers(family, tensor), elements.shape)
                 self._put(tensor.source, elements, tiles[own])
@@ -198,20 +223,23 @@ class Placer:
             else:
                 elements = tensor.elements(free_axes(family, tensor))
                 own = self.vertices[family][np.broadcast_to(vertex_numbers(family, tensor), elements.shape)]
-            self.known.update(source_variables(tensor.source))
             self._put(tensor.source, elements, np.broadcast_to(own, elements.shape))
 
     def follow_copy(self, step: CopyStep) -> None:
         """Put what a copy writes, and has no tile yet, where what it copies lives."""
         if step.whole_variables is not None:
-            source, destination = map(self._of, step.whole_variables)
-            np.copyto(destination, source, where=destination < 0)
-            self.known.add(step.whole_variables[1])
+            source, destination = step.whole_variables
+            if not self._is_placed(destination):
+                held = self._held(source)
+                if destination in self._open or not self._is_placed(source):
+                    own = self._of(destination)
+                    np.copyto(own, held.values(), where=own < 0)
+                else:
+                    self._placed[destination] = held
+            self.known.add(destination)
         elif step.source.size:
             to, elements = step.destination.elements().reshape(-1), step.source.elements().reshape(-1)
-            self._set(step.source.source)
-            self._put(step.destination.source, to, np.where(elements < 0, -1, self.elements[elements]))
-            self.known.update(source_variables(step.destination.source))
+            self._put(step.destination.source, to, self._tiles_of([step.source.source])[elements])
 
     def follow_copies(self) -> None:
         """Put what copies write, and has no tile yet, where what they copy lives."""
@@ -221,12 +249,13 @@ class Placer:
 
     def put_runs(self, runs: Runs, tiles: np.ndarray) -> None:
         """Put stretches of elements, what of them has no tile yet, on the tile of each."""
-        for variable in self.plan.variables:
-            self._of(variable)
-        elements = runs.numbers()
-        free = self.elements[elements] < 0
-        self.elements[elements[free]] = np.repeat(tiles, runs.lengths)[free]
-        self.known.update(v for v in self.plan.variables if v not in self.known and self._of(v).max(initial=-1) >= 0)
+        elements, tiles = runs.numbers(), np.repeat(tiles, runs.lengths)
+        for variable, chosen, positions in elements_by_variable(self.plan.variables, elements):
+            if not self._is_placed(variable):
+                own = self._of(variable)
+                free = own[positions] < 0
+                own[positions[free]] = tiles[chosen][free]
+                self.known.add(variable)
 
     def fill(self, num_bytes: np.ndarray) -> None:
         """Lay what has no tile yet on the tiles with most room, in order.
@@ -235,9 +264,9 @@ class Placer:
             num_bytes: what each tile holds already, int64 of shape (num_tiles,).
         """
         for variable in self.plan.variables:
-            (free,) = np.nonzero(self._of(variable) < 0)
-            if not len(free):
+            if self._is_placed(variable):
                 continue
+            (free,) = np.nonzero(self._of(variable) < 0)
             itemsize = variable.dtype.itemsize
             room = np.maximum(level_of(num_bytes, len(free) * itemsize) - num_bytes, 0)
             to = np.searchsorted(np.cumsum(room), np.arange(len(free)) * itemsize, side="right")
@@ -252,6 +281,7 @@ class Placer:
         """Put the vertices of a family on tiles, and what they write with them."""
         self.vertices[family] = tiles
         self.follow_writer(family)
+        self._close()
 
     def follow_bytes(self, step: ExecuteStep, families: Iterable[Family], slack: float = 0.0) -> None:
         """Put the vertices of families of a step, those that have no tile, where most of their bytes live.
@@ -272,10 +302,8 @@ class Placer:
         bound = int((1 + slack) * least_bound(list(cycles.values()), counts, load, self.num_workers))
         for family in every:
             if family in families and family not in self.vertices:
-                for field in family.fields:
-                    if field.tensor is not None:
-                        self._set(field.tensor.source)
-                wanted = wanted_tiles(family, self.elements)
+                sources = [field.tensor.source for field in family.fields if field.tensor is not None]
+                wanted = wanted_tiles(family, self._tiles_of(sources))
                 spread = tiles_in_order(family, self.plan.graph.target)
                 wanted = np.where(wanted < 0, spread, wanted)
                 tiles = balanced(wanted, cycles[family], load, bound, self.num_workers).astype(np.int32)
@@ -289,5 +317,6 @@ class Placer:
             if family not in self.vertices:
                 self.vertices[family] = tiles_in_order(family, self.plan.graph.target)
         self.map_linearly(self.plan.variables)
+        elements = ElementTiles(num_elements(self.plan), self._placed, self._dtype)
         tiles = {family: self.vertices[family] for family in self.plan.families}
-        return Placement(self.plan, self.num_tiles, self.elements, tiles)
+        return Placement(self.plan, self.num_tiles, elements, tiles)

@@ -18,7 +18,7 @@ from codelet.views.sources import Variable
 from lowering.machine.chips import moves_between_chips
 from lowering.machine.placement import Placement
 from lowering.plan.pieces import Pieces
-from lowering.plan.runs import Runs, overlaps, stretches, union
+from lowering.plan.runs import NONE, Runs, overlaps, union
 
 _SHORT = 4
 """Runs that are shorter on average are cut and counted element by element, which is then faster."""
@@ -101,19 +101,34 @@ class Region:
         self.starts, self.stops = starts - self._origins[own], stops - self._origins[own]
 
     @functools.cached_property
-    def element_tiles(self) -> np.ndarray:
-        """The tile of each element, int32; -1 between variables."""
-        own = np.full(self.num_elements, -1, np.int32)
-        end = 0
-        for low, high in self._ends:
-            own[end : end + high - low] = self.placement.laid_tiles[low:high]
-            end += high - low + 1
-        return own
-
-    @functools.cached_property
     def stretches(self) -> tuple[Runs, np.ndarray]:
         """Stretches of elements that live on one tile, side by side, and the tile of each, -1 between variables."""
-        return stretches(self.element_tiles)
+        stops, tiles, end = [], [], 0
+        for variable, (low, high) in zip(self.variables, self._ends, strict=True):
+            runs, own = self.placement.laid_tiles_of(variable).stretches()
+            low, high = low - variable.first_element, high - variable.first_element
+            first = int(np.searchsorted(runs.stops, low, side="right"))
+            last = int(np.searchsorted(runs.starts, high, side="left"))
+            stops += [np.minimum(runs.stops[first:last], high) + (end - low), [end + high - low + 1]]
+            tiles += [own[first:last], [-1]]
+            end += high - low + 1
+        if not stops:
+            return NONE, np.zeros(0, np.int32)
+        ends = np.concatenate(stops)
+        return Runs(np.append(0, ends[:-1]), ends), np.concatenate(tiles).astype(np.int32)
+
+    @functools.cached_property
+    def element_tiles(self) -> np.ndarray:
+        """The tile of each element, int32; -1 between variables."""
+        runs, tiles = self.stretches
+        return np.repeat(tiles, runs.lengths)
+
+    def tiles_at(self, elements: np.ndarray) -> np.ndarray:
+        """The tiles of some elements, int32."""
+        runs, tiles = self.stretches
+        if self.is_full(elements) or _SHORT * len(tiles) >= self.num_elements:
+            return self.element_tiles[elements]
+        return tiles[np.searchsorted(runs.stops, elements, side="right")]
 
     def sizes(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
         """Bytes of stretches of elements, each of one variable."""
@@ -156,7 +171,7 @@ class Region:
             starts, stops, own, there = found.starts, found.stops, tiles[found.first], homes[found.second]
         else:
             starts = Runs(starts, stops).numbers()
-            stops, own, there = starts + 1, np.repeat(tiles, lengths), self.element_tiles[starts]
+            stops, own, there = starts + 1, np.repeat(tiles, lengths), self.tiles_at(starts)
         is_away = own != there
         if always is not None:
             is_away |= always[own]

@@ -16,6 +16,7 @@ from codelet.graphs.family import Family, Field
 from codelet.graphs.vertices import free_axes, over_axes
 from codelet.views.sources import Variable, source_elements
 from codelet.views.tensor import Tensor
+from lowering.machine.element_tiles import ElementTiles
 
 SAMPLES = 4
 """At how many places, evenly spaced, a field is asked where it lives: exact for fields no larger."""
@@ -27,16 +28,14 @@ _Vote = tuple[np.ndarray, float]
 """For each vertex a tile, over the family's axes or with extents of 1, or -1; and how many bytes speak for it."""
 
 
-def _element_tiles_at(positions: np.ndarray, tensor: Tensor, element_tiles: np.ndarray) -> np.ndarray:
+def _element_tiles_at(positions: np.ndarray, tensor: Tensor, element_tiles: ElementTiles) -> np.ndarray:
     """The tiles of elements at flat positions of a tensor's source; -1 for padding and what has none yet."""
     if isinstance(tensor.source, Variable):
-        first = tensor.source.first_element
-        return element_tiles[first : first + tensor.source.size][positions]
-    numbers = source_elements(tensor.source)[positions]
-    return np.where(numbers < 0, -1, element_tiles[numbers])
+        return element_tiles.of_variable(tensor.source).at(positions)
+    return element_tiles[source_elements(tensor.source)[positions]]
 
 
-def _votes_of_rows(family: Family, field: Field, tensor: Tensor, element_tiles: np.ndarray) -> list[_Vote]:
+def _votes_of_rows(family: Family, field: Field, tensor: Tensor, element_tiles: ElementTiles) -> list[_Vote]:
     """What a ragged field says: a few places of each row."""
     rows, free = tensor.rows, free_axes(family, tensor)
     assert rows is not None
@@ -56,7 +55,7 @@ def _votes_of_rows(family: Family, field: Field, tensor: Tensor, element_tiles: 
     return votes
 
 
-def _votes(family: Family, field: Field, element_tiles: np.ndarray) -> list[_Vote]:
+def _votes(family: Family, field: Field, element_tiles: ElementTiles) -> list[_Vote]:
     """What a field says about where the vertices of a family should be."""
     tensor = field.tensor
     assert tensor is not None
@@ -134,7 +133,7 @@ def majority(tiles: Sequence[np.ndarray], weights: np.ndarray, extents: tuple[in
     return best
 
 
-def wanted_tiles(family: Family, element_tiles: np.ndarray) -> np.ndarray:
+def wanted_tiles(family: Family, element_tiles: ElementTiles) -> np.ndarray:
     """The tile on which most of the bytes of each vertex live, int32 of shape (vertices,); -1 where none do.
 
     Of tiles with as many bytes the one wins whose elements fewest vertices share.

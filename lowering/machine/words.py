@@ -1,6 +1,6 @@
 """Words: where on its tile each element of a variable lies.
 
-In comes the tile of each element, out comes one numbering that whatever holds elements on tiles shares. There is a row
+In come the tiles of its elements, out comes one numbering that whatever holds elements on tiles shares. There is a row
 for every tile of a placement, the same for all variables, and on a tile the words of a variable are its elements there
 in their order, or in that of the placement. So what follows in that order and lives on one tile follows there too, and
 the numbering is held by such stretches.
@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lowering.machine.element_tiles import VariableTiles
 from lowering.plan.pieces import Pieces
-from lowering.plan.runs import overlaps, stretches
+from lowering.plan.runs import overlaps
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,22 +36,20 @@ class Words:
         return self.pieces.origins // max(1, self.shape[1])
 
 
-def number_words(tiles: np.ndarray, axis: np.ndarray, order: Pieces | None = None) -> Words:
+def number_words(tiles: VariableTiles, axis: np.ndarray, order: Pieces | None = None) -> Words:
     """The words of a variable.
 
     Args:
-        tiles: the tile of each element, of shape (size,).
+        tiles: of its elements, in the order in which they lie.
         axis: the tile of each row, rising, all of `tiles` among them.
-        order: the place of each position in the order in which the elements lie, if that is not their own.
+        order: the place of each position in that order, if it is not their own.
 
-    >>> words = number_words(np.array([3, 0, 3, 3]), np.array([0, 1, 3]))
+    >>> words = number_words(VariableTiles.of(np.array([3, 0, 3, 3])), np.array([0, 1, 3]))
     >>> words.shape, words.pieces.at(np.arange(4)).tolist()
     ((3, 3), [6, 0, 7, 8])
     """
     if order is not None:
-        laid = np.empty_like(tiles)
-        laid[order.at(np.arange(len(tiles)))] = tiles
-        words = number_words(laid, axis)
+        words = number_words(tiles, axis)
         # Not joined as `Pieces.then` would: each piece is in one row.
         found = overlaps(order.origins, order.origins + order.lengths, words.pieces.runs)
         starts = found.starts - order.moves[found.first]
@@ -58,7 +57,7 @@ def number_words(tiles: np.ndarray, axis: np.ndarray, order: Pieces | None = Non
         origins = (found.starts + words.pieces.moves[found.second])[by_start]
         lengths = (found.stops - found.starts)[by_start]
         return Words(words.shape, Pieces(starts[by_start], starts[by_start] + lengths, origins))
-    runs, homes = stretches(tiles)
+    runs, homes = tiles.stretches()
     rows = np.searchsorted(axis, homes)
     by_row = np.argsort(rows.astype(np.uint16 if len(axis) < 1 << 16 else np.int64), kind="stable")  # as for `balanced`
     lengths = runs.lengths[by_row]
