@@ -1,7 +1,6 @@
-"""Chips: what moves between the chips of a machine, over which links, and for how long.
+"""Chips: over which links of a machine of several what moves between them goes, and for how long.
 
-In come the elements that tiles have away from home. Out come the bytes that each chip sends to each other, an element
-once for each chip that it goes to, and the cycles of that: of the busiest link.
+In come the bytes that each chip sends to each other, out come the cycles of that: of the busiest link.
 
 Chips stand in pairs on a ladder. What goes to the other of a pair goes straight there. What goes further goes across
 the rung first, if the chip that it goes to is on the other side, and then up or down, a pair at a time. Each chip has
@@ -20,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 
 from codelet.target import Target
-from lowering.plan.runs import Runs, overlaps, union
 
 _LINKS = {"pair": 4, "across": 2, "up": 2, "down": 2}
 """How many links a chip has for what it sends."""
@@ -29,48 +27,6 @@ _LINKS = {"pair": 4, "across": 2, "up": 2, "down": 2}
 def tiles_per_chip(target: Target) -> int:
     """How many tiles a chip has, which have numbers one after another."""
     return target.num_tiles // target.num_chips
-
-
-# --- what moves -----------------------------------------------------------------------------------------
-
-
-class ChipMoves(NamedTuple):
-    """Elements that go from one chip to another, in stretches: arrays of one length.
-
-    Attributes:
-        starts: the graph's number of the first element of each.
-        stops: one more than that of the last.
-        pairs: `sender * num_chips + receiver`, by chips.
-    """
-
-    starts: np.ndarray
-    stops: np.ndarray
-    pairs: np.ndarray
-
-
-def moves_between_chips(
-    away: Runs, num_elements: int, homes: tuple[Runs, np.ndarray], target: Target, *, to_home: bool
-) -> ChipMoves:
-    """What moves between chips, each element once for each pair of chips that it moves between.
-
-    Args:
-        away: what tiles have and does not live there, as runs of `tile * num_elements + element`.
-        num_elements: more than the number of any element.
-        homes: stretches of elements that live on one tile, and the tile of each.
-        target: the machine.
-        to_home: whether it moves from those tiles to where it lives, rather than from there.
-    """
-    per_chip, space = tiles_per_chip(target), max(1, num_elements)
-    tiles = away.starts // space
-    shift = (tiles // per_chip - tiles) * space
-    touched = union(away.starts + shift, away.stops + shift)  # by chip
-    chips = touched.starts // space
-    found = overlaps(touched.starts - chips * space, touched.stops - chips * space, homes[0])
-    there, home = chips[found.first], homes[1][found.second].astype(np.int64) // per_chip
-    crossing = there != home
-    senders, receivers = (there, home) if to_home else (home, there)
-    pairs = senders * target.num_chips + receivers
-    return ChipMoves(found.starts[crossing], found.stops[crossing], pairs[crossing])
 
 
 # --- what that takes ------------------------------------------------------------------------------------

@@ -25,12 +25,13 @@ import numpy as np
 from codelet.graphs.family import counted
 from codelet.superstep import Copied, Traffic
 from codelet.views.sources import Variable
+from lowering.machine.chips import tiles_per_chip
 from lowering.machine.messages import Messages, sent_to_pairs
 from lowering.machine.multicast import members_of
 from lowering.machine.placement import Changes, Placement
 from lowering.machine.region import Region, Stretches
 from lowering.machine.touched import Touches
-from lowering.plan.runs import NONE, Runs, overlaps, stretches
+from lowering.plan.runs import NONE, Runs, each_once, overlaps, stretches, union
 from lowering.plan.steps import CopyStep, ExecuteStep, Step
 from lowering.plan.timeline import timeline
 
@@ -158,12 +159,27 @@ class _Moving:
         return (at_home, away) if to_home else (away, at_home)
 
     def bytes_between(self, *, to_home: bool) -> np.ndarray | None:
-        """What chips send to each other, int64; None for nothing."""
-        if self.target.num_chips == 1:
+        """What chips send to each other, int64 of shape (num_chips, num_chips); None for nothing.
+
+        A chip receives once what several of its tiles do, or sends it once.
+        """
+        count, per_chip = self.target.num_chips, tiles_per_chip(self.target)
+        if count == 1:
             return None
-        starts, stops, tiles, _ = self.by_tile(np.ones(len(self.pieces.starts), bool))
-        first = tiles * self.region.num_elements
-        return self.region.bytes_between(Runs(first + starts, first + stops), to_home=to_home)
+        keys = each_once(self.leaders * count + np.arange(self.target.num_tiles) // per_chip)
+        followed, chips = np.divmod(keys, count)
+        starts, stops, leaders, homes = self.pieces
+        own = Runs(np.searchsorted(followed, leaders), np.searchsorted(followed, leaders, side="right"))
+        which, away, home = np.repeat(np.arange(len(starts)), own.lengths), chips[own.numbers()], homes // per_chip
+        (crossing,) = np.nonzero(away != home[which])
+        which, away = which[crossing], away[crossing]
+        pairs = away * count + home[which] if to_home else home[which].astype(np.int64) * count + away
+        space = max(1, self.region.num_elements)
+        moved = union(pairs * space + starts[which], pairs * space + stops[which])
+        pairs = moved.starts // space
+        sizes = self.region.sizes(moved.starts - pairs * space, moved.stops - pairs * space)
+        num_bytes = np.bincount(pairs, sizes, count * count).astype(np.int64)
+        return num_bytes.reshape(count, count) if num_bytes.any() else None
 
 
 def _sum(arrays: Iterable[np.ndarray | None]) -> np.ndarray | None:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 
 from codelet.views.sources import Variable
-from lowering.machine.chips import moves_between_chips
 from lowering.machine.placement import Placement
 from lowering.plan.pieces import Pieces
 from lowering.plan.runs import NONE, Runs, overlaps, union
@@ -225,17 +224,3 @@ class Region:
         for own in parts:
             joined[own.starts] = False
         return np.flatnonzero(covered & ~joined), np.flatnonzero(covered & ~np.append(joined[1:], False)) + 1
-
-    def bytes_between(self, away: Runs, *, to_home: bool) -> np.ndarray | None:
-        """What chips send to each other of what tiles have away from home, int64; None for nothing.
-
-        Args:
-            away: what they have, as runs of `tile * num_elements + element`.
-            to_home: whether it goes home, rather than from there.
-        """
-        target = self.placement.plan.graph.target
-        if target.num_chips == 1:
-            return None
-        moves = moves_between_chips(away, self.num_elements, self.stretches, target, to_home=to_home)
-        num_bytes = np.bincount(moves.pairs, self.sizes(moves.starts, moves.stops), target.num_chips**2)
-        return num_bytes.astype(np.int64).reshape(target.num_chips, -1) if num_bytes.any() else None
