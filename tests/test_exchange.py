@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 import codelet as cl
 from benchmarks.fresh import in_fresh_process, peak_bytes
 from codelet.views.sources import source_variables
+from lowering.machine import exchange as exchange_module
 from lowering.machine import region
 from lowering.machine.element_tiles import ElementTiles
-from lowering.machine.exchange import plan_exchange, plan_exchange_anew
+from lowering.machine.exchange import Exchange, plan_exchange
 from lowering.machine.place import place
 from lowering.machine.placement import changes_between
 from lowering.machine.touched import tile_pattern, touched_runs
@@ -22,7 +23,7 @@ from lowering.plan.runs import Runs, difference, intersection, overlaps, stretch
 from lowering.plan.steps import CopyStep, ExecuteStep
 from lowering.plan.timeline import timeline
 from tests.examples import examples
-from tests.placements import TILES, built, placements, touched, vertices_of
+from tests.placements import TILES, built, chains, placements, touched, vertices_of
 from tests.test_place import double, engine_plan, gathered, total
 from tests.test_scale import N, add_three, in_out, six_axes, stencil, wrapped
 
@@ -230,8 +231,8 @@ def test_what_another_placement_leaves_where_it_is_moves_as_it_did(placement, da
     assert changes.families == {own for own in families if own.num_vertices}
     assert bool(changes) == bool(changes.variables or changes.families)
     third = replace(placement, element_tiles=homes)
-    first, second, anew = map(plan_exchange, (placement, third, other))
-    found = plan_exchange_anew(other, {first: changes, second: changes_between(third, other)})
+    anew, second = plan_exchange(other), plan_exchange(third, plan_exchange(placement))
+    found = plan_exchange(other, second)
     assert found.placement is other
     for moment in timeline(plan).moments:
         for own, expected in zip(
@@ -240,6 +241,36 @@ def test_what_another_placement_leaves_where_it_is_moves_as_it_did(placement, da
             for a, b in zip(own, expected, strict=True):
                 assert (a is None) == (b is None)
                 assert a is None or np.array_equal(a, b)
+
+
+@examples(30)
+@given(chains())
+def test_what_is_known_of_steps_that_are_alike_is_what_moves_in_each(placement):
+    exchange = plan_exchange(placement)
+    for moment in timeline(placement.plan).moments:
+        alone = map(facts, both(Exchange(placement), moment.step))
+        for own, expected in zip(map(facts, both(exchange, moment.step)), alone, strict=True):
+            for a, b in zip(own, expected, strict=True):
+                assert (a is None) == (b is None)
+                assert a is None or np.array_equal(a, b)
+
+
+def test_layers_that_lie_alike_are_planned_once():
+    graph = built()
+    x = graph.add_variable("x", (8,))
+    for k in range(4):
+        i = cl.grid(8)
+        y = graph.add_vertex(graph.add_compute_set(f"layer{k}"), double, x=x[7 - i], tile=i)
+        graph.set_tile_mapping(x[i], i)
+        x = y
+    placement = place(engine_plan(graph))
+    counted = []
+    with pytest.MonkeyPatch.context() as patch:
+        moved = exchange_module._moved
+        patch.setattr(exchange_module, "_moved", lambda *own, **given: counted.append(own) or moved(*own, **given))
+        exchange = plan_exchange(placement)
+    assert len(counted) == 1 + 2  # of nothing; and before and after
+    assert len({id(exchange.of(moment.step)) for moment in timeline(placement.plan).moments}) == 4
 
 
 # --- rules, one by one --------------------------------------------------------------------------------

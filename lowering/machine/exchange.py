@@ -15,8 +15,8 @@ Microbenchmarking" (2019), chapter 4.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,10 +28,11 @@ from codelet.views.sources import Variable
 from lowering.machine.chips import tiles_per_chip
 from lowering.machine.messages import Messages, sent_to_pairs
 from lowering.machine.multicast import members_of
-from lowering.machine.placement import Changes, Placement
+from lowering.machine.placement import Placement
 from lowering.machine.region import Region, Stretches
+from lowering.machine.step_forms import StepForms
 from lowering.machine.touched import Touches
-from lowering.plan.runs import NONE, Runs, each_once, overlaps, stretches, union
+from lowering.plan.runs import NONE, Runs, overlaps, stretches, union
 from lowering.plan.steps import CopyStep, ExecuteStep, Step
 from lowering.plan.timeline import timeline
 
@@ -166,20 +167,19 @@ class _Moving:
         count, per_chip = self.target.num_chips, tiles_per_chip(self.target)
         if count == 1:
             return None
-        keys = each_once(self.leaders * count + np.arange(self.target.num_tiles) // per_chip)
-        followed, chips = np.divmod(keys, count)
+        has = np.zeros((count, self.target.num_tiles), bool)
+        has[np.arange(self.target.num_tiles) // per_chip, self.leaders] = True
         starts, stops, leaders, homes = self.pieces
-        own = Runs(np.searchsorted(followed, leaders), np.searchsorted(followed, leaders, side="right"))
-        which, away, home = np.repeat(np.arange(len(starts)), own.lengths), chips[own.numbers()], homes // per_chip
-        (crossing,) = np.nonzero(away != home[which])
-        which, away = which[crossing], away[crossing]
-        pairs = away * count + home[which] if to_home else home[which].astype(np.int64) * count + away
-        space = max(1, self.region.num_elements)
-        moved = union(pairs * space + starts[which], pairs * space + stops[which])
-        pairs = moved.starts // space
-        sizes = self.region.sizes(moved.starts - pairs * space, moved.stops - pairs * space)
-        num_bytes = np.bincount(pairs, sizes, count * count).astype(np.int64)
-        return num_bytes.reshape(count, count) if num_bytes.any() else None
+        home, space = homes.astype(np.int64) // per_chip, max(1, self.region.num_elements)
+        num_bytes = np.zeros((count, count), np.int64)
+        for chip in range(count):
+            (away,) = np.nonzero(has[chip][leaders] & (home != chip))
+            first = home[away] * space
+            moved = union(first + starts[away], first + stops[away])
+            others = moved.starts // space
+            sizes = self.region.sizes(moved.starts - others * space, moved.stops - others * space)
+            num_bytes[chip] = np.bincount(others, sizes, count)
+        return (num_bytes if to_home else num_bytes.T) if num_bytes.any() else None
 
 
 def _sum(arrays: Iterable[np.ndarray | None]) -> np.ndarray | None:
@@ -187,9 +187,17 @@ def _sum(arrays: Iterable[np.ndarray | None]) -> np.ndarray | None:
     return functools.reduce(lambda one, other: other if one is None else one if other is None else one + other, arrays)
 
 
-def _transfer(
-    parts: Sequence[_Moving], placement: Placement, touching: Callable[[Touches], Region], *, to_home: bool
-) -> Transfer:
+class _Moved(NamedTuple):
+    """How much moves at one time: the first attributes of `Transfer`."""
+
+    received_bytes: np.ndarray
+    sent_bytes: np.ndarray
+    traffic: Traffic
+    received_messages: np.ndarray
+    sent_messages: np.ndarray
+
+
+def _moved(parts: Sequence[_Moving], placement: Placement, *, to_home: bool) -> _Moved:
     """What moves of parts that have no variable in common: its bytes, words and messages."""
     target = placement.plan.graph.target
     none = np.zeros(target.num_tiles, np.int64)
@@ -212,7 +220,7 @@ def _transfer(
     )
     between = _sum([None, *(own.bytes_between(to_home=to_home) for own in parts)])
     traffic = Traffic(words[0], words[1], _sum([None, *at_twice[0]]), _sum([None, *at_twice[1]]), between)
-    return Transfer(num_bytes[0], num_bytes[1], traffic, counts[0], counts[1], to_home, placement, touching)
+    return _Moved(num_bytes[0], num_bytes[1], traffic, counts[0], counts[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,9 +289,6 @@ def _copied(step: CopyStep, placement: Placement) -> Copied:
     return Copied(count(tiles[in_row]) * step.destination.dtype.itemsize, count(tiles[~in_row]))
 
 
-_Touching = Callable[[Any, Touches], Region]
-
-
 def _nowhere(touches: Touches) -> Region:
     """What nothing touches."""
     return Region(NONE, (), touches.placement)
@@ -294,32 +299,32 @@ class Exchange:
 
     Args:
         placement: where everything lives.
+        like: what moves by other placements of the plan, which tells what moves in steps of the same forms.
     """
 
-    def __init__(self, placement: Placement):
+    def __init__(self, placement: Placement, like: Exchange | None = None):
         self.placement = placement
+        self._forms = StepForms(placement)
+        self._of_form: dict[Hashable, tuple[_Moved, _Moved, Copied | None]] = {} if like is None else like._of_form
         self._touches = Touches(placement)
-        self._none = _transfer([], placement, _nowhere, to_home=False)
-        self._nothing = StepExchange(self._none, self._none)
+        self._none = _moved([], placement, to_home=False)
+        nothing = Transfer(*self._none, False, placement, _nowhere)
+        self._nothing = StepExchange(nothing, nothing)
         self._planned: dict[Any, StepExchange] = {}
 
-    def _transfer(self, step: ExecuteStep | CopyStep, touching: _Touching, *, to_home: bool) -> Transfer:
-        parts = _parts(step, self._touches, written=to_home)
-        return _transfer(parts, self.placement, partial(touching, step), to_home=to_home)
-
-    def take(self, other: Exchange, changes: Changes) -> None:
-        """Take what steps move by another placement of the plan, where they touch nothing that changed.
-
-        Args:
-            other: what moves by that one, as far as it is known.
-            changes: between the placements.
-        """
-        for moment in timeline(self.placement.plan).moments:
-            key = _key(moment.step)
-            if key in other._planned and key not in self._planned and not changes.reach(moment.step):
-                own = other._planned[key]
-                before, after = (replace(transfer, placement=self.placement) for transfer in (own.before, own.after))
-                self._planned[key] = StepExchange(before, after, own.copied)
+    def _moved(self, step: ExecuteStep | CopyStep) -> tuple[_Moved, _Moved, Copied | None]:
+        """What a step moves before and after, and what it copies."""
+        form = self._forms.of(step)
+        if form not in self._of_form:
+            before, after = (
+                _moved(_parts(step, self._touches, written=written), self.placement, to_home=written)
+                if not written or isinstance(step, ExecuteStep)
+                else self._none
+                for written in (False, True)
+            )
+            copied = _copied(step, self.placement) if isinstance(step, CopyStep) else None
+            self._of_form[form] = before, after, copied
+        return self._of_form[form]
 
     def of(self, step: Step | None) -> StepExchange:
         """What a step moves: nothing, where it has neither vertices nor a copy."""
@@ -327,11 +332,13 @@ class Exchange:
             return self._nothing
         key = _key(step)
         if key not in self._planned:
-            before, after = self._transfer(step, _read, to_home=False), self._none
-            if isinstance(step, ExecuteStep):
-                after = self._transfer(step, _written, to_home=True)
-            copied = _copied(step, self.placement) if isinstance(step, CopyStep) else None
-            self._planned[key] = StepExchange(before, after, copied)
+            before, after, copied = self._moved(step)
+            written = partial(_written, step) if isinstance(step, ExecuteStep) else _nowhere
+            self._planned[key] = StepExchange(
+                Transfer(*before, False, self.placement, partial(_read, step)),
+                Transfer(*after, True, self.placement, written),
+                copied,
+            )
         return self._planned[key]
 
     @functools.cached_property
@@ -355,30 +362,12 @@ class Exchange:
         return "\n".join(rows)
 
 
-def _plan_all(exchange: Exchange) -> Exchange:
-    for moment in timeline(exchange.placement.plan).moments:
-        exchange.of(moment.step)
-    return exchange
-
-
-def plan_exchange_anew(placement: Placement, known: Mapping[Exchange, Changes]) -> Exchange:
-    """What every step of a placed plan moves, where what moves by other placements is known.
-
-    Args:
-        placement: of the plan.
-        known: what moves by others, with the changes between each and this one.
-    """
-    found = Exchange(placement)
-    for other, changes in known.items():
-        found.take(other, changes)
-    return _plan_all(found)
-
-
-def plan_exchange(placement: Placement) -> Exchange:
+def plan_exchange(placement: Placement, like: Exchange | None = None) -> Exchange:
     """What every step of a placed plan moves between tiles.
 
     Args:
         placement: where the elements and vertices of a checked plan live.
+        like: what moves by another placement of it, which tells what moves in steps that are alike.
 
     >>> import codelet as cl
     >>> from lowering.pipeline import plan_engine
@@ -398,4 +387,7 @@ def plan_exchange(placement: Placement) -> Exchange:
           before: 96 bytes received, at most 32 by tile 1; 32 sent, at most 32 by tile 0
           after: 12 bytes received, at most 12 by tile 3; 12 sent, at most 4 by tile 0
     """
-    return _plan_all(Exchange(placement))
+    exchange = Exchange(placement, like)
+    for moment in timeline(placement.plan).moments:
+        exchange.of(moment.step)
+    return exchange

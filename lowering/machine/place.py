@@ -39,14 +39,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Literal, TypeGuard, get_args
 
 import numpy as np
 
 from codelet.errors import ProgramError
 from lowering.machine.candidates import OBVIOUS, PARTITIONS, WAYS, Way, least_in_order, least_of_rows, place_by, ways_of
-from lowering.machine.exchange import Exchange, plan_exchange, plan_exchange_anew
+from lowering.machine.exchange import Exchange, plan_exchange
 from lowering.machine.hypergraph import is_irregular
 from lowering.machine.irregular import partitioner, warn_without_partitioner
 from lowering.machine.partitioners import has_metis
@@ -111,12 +110,11 @@ class _Tried:
 class _Compared:
     """The best placement so far of a plan, and all that were compared with it.
 
-    What moves by the best and by the first is known where it does not change, so that little is planned of a placement
-    that is like one of these.
+    What moves by one is known for the others where they are alike, so that little is planned of those.
     """
 
     def __init__(self, plan: Plan):
-        self.best = self._first = _Tried("bytes", plan_exchange(place_by(plan, "bytes")))
+        self.best = _Tried("bytes", plan_exchange(place_by(plan, "bytes")))
         self.plan = plan
         self.candidates = [self.best.candidate()]
 
@@ -131,19 +129,14 @@ class _Compared:
         other = place_by(self.plan, way)
         if found.fits and not fits(other):
             return None
-        before = dict.fromkeys((found.exchange, self._first.exchange))
-        known = {exchange: changes_between(exchange.placement, other) for exchange in before}
-        changes = known[found.exchange]
+        changes = changes_between(found.exchange.placement, other)
         if not changes:
-            return None
-        if not known[self._first.exchange]:
-            self.candidates.append(replace(self._first.candidate(), way=way))
             return None
         if found.fits and changes.families:
             least = least_cycles(self.plan, other.vertex_tiles)
             if found.is_beaten(way, least):
                 return self._beaten(way, least)
-        compared = _Tried(way, plan_exchange_anew(other, known))
+        compared = _Tried(way, plan_exchange(other, found.exchange))
         self.candidates.append(compared.candidate())
         self.best = min(found, compared, key=lambda own: (not own.fits, own.cycles, WAYS.index(own.way)))
         if way in OBVIOUS and found.fits and compared.cycles > WORTH * found.cycles:

@@ -17,7 +17,6 @@ from lowering.machine.element_tiles import ElementTiles, VariableTiles
 from lowering.machine.words import Words, number_words
 from lowering.plan.pieces import Pieces, pieces_of, side_by_side
 from lowering.plan.plan import Plan
-from lowering.plan.steps import ExecuteStep, Step
 
 
 @dataclass(frozen=True)
@@ -159,11 +158,6 @@ class Changes:
 
     def __bool__(self) -> bool:
         return bool(self.variables or self.families)
-
-    def reach(self, step: Step) -> bool:
-        """Whether anything that a step touches or runs is on other tiles."""
-        families = step.families if isinstance(step, ExecuteStep) else ()
-        return not (self.families.isdisjoint(families) and self.variables.isdisjoint((*step.reads, *step.writes)))
 
 
 def changes_between(one: Placement, other: Placement) -> Changes:

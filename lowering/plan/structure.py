@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -20,7 +20,8 @@ from lowering.plan.plan import Plan
 from lowering.plan.steps import ExecuteStep, FunctionBody
 
 
-def _array_key(array: np.ndarray | None) -> Hashable:
+def array_key(array: np.ndarray | None) -> Hashable:
+    """What two arrays have in common that are the same: shape, dtype and a digest."""
     if array is None:
         return None
     numbers = np.ascontiguousarray(array).reshape(-1).view(np.uint8)  # not `tobytes`, which would copy
@@ -33,26 +34,39 @@ def _index_key(index: Index | None, axes: tuple[Axis, ...]) -> Hashable:
         return None
     name = lambda key: key if isinstance(key, int) else f"axis {axes.index(key)}"  # noqa: E731
     symbols = tuple((axes.index(axis), coefficient) for axis, coefficient in index.symbols)
-    tables = tuple((tuple(map(name, t.keys)), _array_key(t.values), t.scale) for t in index.tables)
+    tables = tuple((tuple(map(name, t.keys)), array_key(t.values), t.scale) for t in index.tables)
     return index.offset, index.shape, index.strides, symbols, tables
 
 
-def _source_key(source: Source) -> Hashable:
+def _number(variable: Variable) -> Hashable:
+    return variable.number
+
+
+def _source_key(source: Source, name: Callable[[Variable], Hashable]) -> Hashable:
     if isinstance(source, Variable):
-        return source.number
+        return name(source)
     # Values as bytes, since a NaN is not equal to itself.
     return source.shape, tuple(
-        (p.variable.number if p.variable else p.value.tobytes(), _index_key(p.index, ()), _index_key(p.places, ()))
+        (name(p.variable) if p.variable else p.value.tobytes(), _index_key(p.index, ()), _index_key(p.places, ()))
         for p in source.patches
     )
 
 
-def _tensor_key(tensor: Tensor | None, axes: tuple[Axis, ...]) -> Hashable:
+def tensor_key(
+    tensor: Tensor | None, axes: tuple[Axis, ...], name: Callable[[Variable], Hashable] = _number
+) -> Hashable:
+    """What two views have in common that name the same elements.
+
+    Args:
+        tensor: a view; None for none.
+        axes: the axes of the grid, which are told apart by their places.
+        name: of a variable. Default: its number, by which it is this one of its graph.
+    """
     if tensor is None:
         return None
     rows = tensor.rows
     ragged = rows and (tensor.ragged_dimension, tuple(map(axes.index, rows.axes)), rows.count, rows.digest)
-    return _source_key(tensor.source), _index_key(tensor.index, axes), ragged
+    return _source_key(tensor.source, name), _index_key(tensor.index, axes), ragged
 
 
 def family_key(family: Family) -> Hashable:
@@ -61,8 +75,8 @@ def family_key(family: Family) -> Hashable:
             field.name,
             field.kind,
             field.type,
-            _tensor_key(field.tensor, family.axes),
-            field.state and (_index_key(field.state.index, family.axes), _array_key(field.state.array)),
+            tensor_key(field.tensor, family.axes),
+            field.state and (_index_key(field.state.index, family.axes), array_key(field.state.array)),
         )
         for field in family.fields
     )
@@ -83,7 +97,7 @@ class _StepKeys:
         """What two steps, or parts of them, have in common that do the same."""
         match own:
             case Tensor():
-                return _tensor_key(own, ())
+                return tensor_key(own, ())
             case Variable():
                 return "variable", own.number  # a number may stand where a variable may
             case Stream():
@@ -107,11 +121,11 @@ class _StepKeys:
 
 def structure(plan: Plan) -> Hashable:
     """What two plans have in common when they compute the same thing from the same inputs in the same way."""
-    variables = tuple((v.name, v.shape, v.dtype.name, _array_key(v.value)) for v in plan.variables)
+    variables = tuple((v.name, v.shape, v.dtype.name, array_key(v.value)) for v in plan.variables)
     return (
         variables,
         tuple(variable.number for variable in plan.inputs),
-        tuple(_tensor_key(tensor, ()) for tensor in plan.outputs),
+        tuple(tensor_key(tensor, ()) for tensor in plan.outputs),
         tuple(map(_StepKeys().of, plan.steps)),
         plan.messages,
         tuple((stream.name, stream.shape, stream.dtype.name) for stream in plan.streams),
