@@ -36,7 +36,7 @@ UNCOUNTED = (
 """Benchmarks that measure something other than how fast a program runs."""
 
 SLOW = (
-    *("adjoint_gather", "alexnet_step", "loops", "npbench", "ops_conv", "resnet18_step", "resnet34_step"),
+    *("adjoint_gather", "alexnet_step", "gpt2", "loops", "npbench", "ops_conv", "resnet18_step", "resnet34_step"),
     *("resnet50_step", "strain_step"),
 )
 """Those that take longer than a few seconds to trace and lower."""

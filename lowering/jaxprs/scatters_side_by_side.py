@@ -19,11 +19,12 @@ from jax.extend import core as jax_core
 from codelet.jaxprs.equations import Atomic, Makers
 from codelet.jaxprs.primitives import SCATTERS, is_understood
 from codelet.views.digits import merged, row_major_digits
+from lowering.arrays import transpose
 from lowering.jaxprs.blocks_of_rows import known_value
 from lowering.jaxprs.rearrangement import rearrange, rearrangement
 from lowering.jaxprs.remade import Remade
 from lowering.jaxprs.summed import dtype_of, shape_of
-from lowering.jaxprs.tables_of_updates import is_zero
+from lowering.jaxprs.tables_of_updates import is_zero, repeated
 
 _DROPS = lax.GatherScatterMode.FILL_OR_DROP
 
@@ -36,7 +37,9 @@ class _RowUpdates(NamedTuple):
         digits: by which what is concatenated is a rearrangement of what it makes.
         first: the number of its first row.
         batches: for each dimension of what is concatenated the dimension of the indices that goes with it, counted
-            without those of one element; None for the rows, and where there is one element.
+            without those of one element; None for the rows and windows, and where there is one element.
+        windows: the dimensions of what is concatenated that updates have whole.
+        order: the dimensions of the updates: those that the indices have, in order, and those of the windows.
         updates: what tells its indices, but for the first row, and its updates from others.
     """
 
@@ -44,6 +47,8 @@ class _RowUpdates(NamedTuple):
     digits: tuple[Any, ...]
     first: int
     batches: tuple[int | None, ...]
+    windows: tuple[int, ...]
+    order: tuple[int, ...]
     updates: Any
 
 
@@ -52,10 +57,15 @@ def _longer(shape: Sequence[int]) -> list[int]:
     return [d for d, n in enumerate(shape) if n > 1]
 
 
-def _kind(atom: Atomic, makers: Makers) -> Any:
-    """What two values have in common that are equal but for dimensions of one element."""
+def _kind(atom: Atomic, makers: Makers, order: Sequence[int] | None = None) -> Any:
+    """What two values have in common that are equal but for dimensions of one element, their others in some order."""
     view, shape = rearrangement(atom, makers, stop=lambda _: False), shape_of(atom)
-    return view.root, tuple(merged(view.digits)), tuple(shape[d] for d in _longer(shape))
+    chosen = [d for d in (range(len(shape)) if order is None else order) if shape[d] > 1]
+    number = repeated(atom, makers)
+    if number is not None:
+        return number.tobytes(), (), tuple(shape[d] for d in chosen)
+    digits = merged(digit for d in chosen for digit in view.dims[d])
+    return view.root, tuple(digits), tuple(shape[d] for d in chosen)
 
 
 def _counted(indices: Atomic, makers: Makers, constants: dict[Any, Any]) -> tuple[Any, int]:
@@ -85,12 +95,13 @@ def _rows(
     rows, batch = list(map(int, numbers.scatter_dims_to_operand_dims)), list(map(int, numbers.operand_batching_dims))
     if any(isinstance(own, jax_core.Literal) or 0 in shape_of(own) for own in given):
         return None
-    if len(rows) != 1 or numbers.update_window_dims or rows[0] in batch:
+    if len(rows) != 1 or rows != list(map(int, numbers.inserted_window_dims)):
         return None
     if eqn.primitive.name == "scatter" and eqn.params["update_jaxpr"] is not None:
         return None  # of `lax.scatter_apply`: each may be another function of what is there
     digits, extents = row_major_digits(shape_of(view.root)), shape_of(view.root)
-    longer, batches = _longer(shape_of(given[1])[:-1]), []
+    longer, batches, windows = _longer(shape_of(given[1])[:-1]), [], []
+    of_window = [k for k in range(len(extents)) if k not in rows and k not in batch]
     for d, n in enumerate(shape):
         own = digits.index(view.dims[d][0]) if n > 1 and len(view.dims[d]) == 1 and view.dims[d][0] in digits else None
         if d == along:
@@ -99,12 +110,18 @@ def _rows(
             batches.append(None)
         elif n == 1:
             batches.append(None)
+        elif own in of_window and shape_of(given[2])[numbers.update_window_dims[of_window.index(own)]] == n:
+            batches.append(None)
+            windows.append((d, int(numbers.update_window_dims[of_window.index(own)])))
         elif own is None or own not in batch:
             return None
         else:
             batches.append(longer.index(int(numbers.scatter_indices_batching_dims[batch.index(own)])))
     counted, first = _counted(given[1], makers, constants)
-    return _RowUpdates(eqn, view.digits, first, tuple(batches), (counted, _kind(given[2], makers)))
+    of_indices = [d for d in range(len(shape_of(given[2]))) if d not in numbers.update_window_dims]
+    over, places = tuple(d for d, _ in windows), (*of_indices, *(place for _, place in windows))
+    updates = counted, _kind(given[2], makers, places)
+    return _RowUpdates(eqn, view.digits, first, tuple(batches), over, places, updates)
 
 
 def one_of_all_rows(
@@ -120,15 +137,19 @@ def one_of_all_rows(
     firsts = np.cumsum([0, *(shape[along] for shape in shapes[:-1])])
     if [own.first for own in found] != firsts.tolist():
         return None
-    kinds = [(own.eqn.primitive, own.batches, own.updates, dtype_of(own.eqn.outvars[0])) for own in found]
+    kinds = [(own.eqn.primitive, own.batches, own.windows, own.updates, dtype_of(own.eqn.outvars[0])) for own in found]
     if any(kind != kinds[0] for kind in kinds):
         return None
-    (scatter, _, _, batches, _), shape = found[0], shape_of(eqn.outvars[0])
+    (scatter, _, _, batches, windows, order, _), shape = found[0], shape_of(eqn.outvars[0])
     _, indices, updates = scatter.invars
     longer = _longer(shape_of(indices)[:-1])
     of_indices = {d: longer[at] for d, at in enumerate(batches) if at is not None}
-    alone = tuple(d for d in range(len(shape)) if d not in of_indices)
-    numbers = lax.ScatterDimensionNumbers((), alone, (along,), tuple(of_indices), tuple(of_indices.values()))
+    alone = tuple(d for d in range(len(shape)) if d not in of_indices and d not in windows)
+    lead = len(order) - len(windows)
+    numbers = lax.ScatterDimensionNumbers(
+        tuple(range(lead, len(order))), alone, (along,), tuple(of_indices), tuple(of_indices.values())
+    )
+    ones = [d for d in range(len(shape_of(updates))) if d not in order]
     promises = ("indices_are_sorted", "unique_indices")
     promised = {name: all(own.eqn.params[name] for own in found) for name in promises}
     params = {**scatter.params, **promised, "dimension_numbers": numbers}
@@ -137,6 +158,7 @@ def one_of_all_rows(
     def run(indices: Any, updates: Any, *tables: Any) -> list[Any]:
         lying = [rearrange(table, own.digits, n) for table, own, n in zip(tables, found, shapes, strict=False)]
         table = lax.concatenate(lying, along) if lying else jnp.zeros(shape, dtype_of(scatter.outvars[0]))
-        return [scatter.primitive.bind(table, indices, updates, **params)]
+        given = transpose(lax.squeeze(updates, ones), [d - sum(one < d for one in ones) for d in order])
+        return [scatter.primitive.bind(table, indices, given, **params)]
 
     return Remade((indices, updates, *tables), run)

@@ -59,7 +59,7 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     products = _after(emitted, repeat_less, contract, dots_in_memory_order, contract_in_order)
     tables = _after(products, join_tables)
     if tables is not products:  # what blocks of rows looked up, or updated, may be one row of all
-        tables = _after(tables, within_bounds, as_one_slice)
+        tables = _after(tables, slices_in_order, within_bounds, as_one_slice)
     shaped = _after(tables, drop_single_dimensions, reshape_once, make_in_shape, reduce_in_shape)
     dots = _after(shaped, dots_in_memory_order, reshape_once, join_side_by_side)
     scanned = _after(dots, slice_before_loops, columns_as_rows, scan_rows)

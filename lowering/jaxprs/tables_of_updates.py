@@ -27,14 +27,24 @@ from lowering.jaxprs.remade import Remade
 from lowering.jaxprs.summed import Sum, dtype_of, shape_of
 
 
-def is_zero(atom: Atomic, makers: Makers) -> bool:
-    """Whether an array is one zero, repeated."""
+_OF_SAME = ("broadcast_in_dim", "reshape", "squeeze", "transpose", "split", "slice")
+"""Primitives whose results have no elements but those of their operand."""
+
+
+def repeated(atom: Atomic, makers: Makers) -> np.ndarray | None:
+    """The number that an array has everywhere; None where it is not known to."""
     while not isinstance(atom, jax_core.Literal):
         maker = makers.of(atom)
-        if maker is None or not is_understood(maker, "broadcast_in_dim", "reshape", "squeeze", "transpose"):
-            return False
+        if maker is None or not is_understood(maker, *_OF_SAME):
+            return None
         atom = maker.invars[0]
-    return not np.any(atom.val)  # type: ignore[union-attr]
+    return np.asarray(atom.val)  # type: ignore[union-attr]
+
+
+def is_zero(atom: Atomic, makers: Makers) -> bool:
+    """Whether an array is one zero, repeated."""
+    number = repeated(atom, makers)
+    return number is not None and not number.any()
 
 
 def _renumbered(dimensions: Sequence[int], places: dict[int, int]) -> tuple[int, ...]:
