@@ -13,9 +13,10 @@ from codelet.views.sources import Variable
 from lowering.host_memory import bytes_text, check_host_memory
 from lowering.plan.plan import Plan
 
-ELEMENT_BYTES = 4
-"""What planning takes of this computer's memory for each element of a variable: a step of GPT-2 takes 3 in all on four
-chips, of 1,540 million elements and 29 million vertices."""
+ELEMENT_BYTES = 6
+"""What planning takes of this computer's memory for each element of a variable: its tile by two placements that are
+compared, and by one that is made, where neighbours lie apart. A step of GPT-2 takes 3 in all on four chips, of 1,540
+million elements and 29 million vertices."""
 
 VERTEX_BYTES = 40
 """The same for each vertex: the tiles that it may go to, and what speaks for them."""

@@ -95,13 +95,14 @@ def _rows(
     rows, batch = list(map(int, numbers.scatter_dims_to_operand_dims)), list(map(int, numbers.operand_batching_dims))
     if any(isinstance(own, jax_core.Literal) or 0 in shape_of(own) for own in given):
         return None
-    if len(rows) != 1 or rows != list(map(int, numbers.inserted_window_dims)):
+    inserted = set(map(int, numbers.inserted_window_dims))
+    if len(rows) != 1 or rows[0] not in inserted:
         return None
     if eqn.primitive.name == "scatter" and eqn.params["update_jaxpr"] is not None:
         return None  # of `lax.scatter_apply`: each may be another function of what is there
     digits, extents = row_major_digits(shape_of(view.root)), shape_of(view.root)
     longer, batches, windows = _longer(shape_of(given[1])[:-1]), [], []
-    of_window = [k for k in range(len(extents)) if k not in rows and k not in batch]
+    of_window = [k for k in range(len(extents)) if k not in inserted and k not in batch]
     for d, n in enumerate(shape):
         own = digits.index(view.dims[d][0]) if n > 1 and len(view.dims[d]) == 1 and view.dims[d][0] in digits else None
         if d == along:

@@ -26,7 +26,6 @@ from lowering.jaxprs.rearrangement import Rearrangement, rearrange, rearrangemen
 from lowering.jaxprs.remade import Remade
 from lowering.jaxprs.summed import Sum, dtype_of, shape_of
 
-
 _OF_SAME = ("broadcast_in_dim", "reshape", "squeeze", "transpose", "split", "slice")
 """Primitives whose results have no elements but those of their operand."""
 

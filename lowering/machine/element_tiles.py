@@ -163,8 +163,9 @@ class ElementTiles:
 
         Args:
             plan: of which.
-            tiles: of each number of an element.
+            tiles: of each number of an element; the array is copied.
         """
+        tiles = np.array(tiles)
         cut = {v: VariableTiles.of(tiles[v.first_element : v.first_element + v.size]) for v in plan.variables}
         return cls(len(tiles), cut, tiles.dtype)
 
