@@ -116,7 +116,7 @@ def test_what_this_computer_cannot_hold_is_told_first():
         cl.SizeError, match=r"plan of 2,199,023,255,552 elements and 1,099,511,627,776 vertices"
     ) as caught:
         cl.Engine(graph).machine(allow_out_of_memory=True)
-    assert "72.0 TiB would be needed" in str(caught.value)
+    assert "52.0 TiB would be needed" in str(caught.value)
     for make in (
         lambda: cl.Engine(graph, execution="tiles"),
         lambda: cl.Engine(graph).machine(placement="linear", allow_out_of_memory=True),

@@ -21,7 +21,7 @@ from codelet.jaxprs.primitives import SCATTERS, is_understood
 from codelet.views.digits import merged, row_major_digits
 from lowering.arrays import transpose
 from lowering.jaxprs.blocks_of_rows import known_value
-from lowering.jaxprs.rearrangement import rearrange, rearrangement
+from lowering.jaxprs.rearrangement import Rearrangement, rearrange, rearrangement
 from lowering.jaxprs.remade import Remade
 from lowering.jaxprs.summed import dtype_of, shape_of
 from lowering.jaxprs.tables_of_updates import is_zero, repeated
@@ -81,48 +81,62 @@ def _counted(indices: Atomic, makers: Makers, constants: dict[Any, Any]) -> tupl
     return _kind(indices, makers), 0
 
 
+def _updates_rows(eqn: jax_core.JaxprEqn) -> bool:
+    """Whether an equation is a scatter of rows, or of parts of them, along one dimension that drops what is for others.
+
+    One of `lax.scatter_apply` is not: each may be another function of what is there.
+    """
+    if not is_understood(eqn, *SCATTERS) or eqn.params["mode"] != _DROPS:
+        return False
+    if any(isinstance(own, jax_core.Literal) or 0 in shape_of(own) for own in eqn.invars):
+        return False
+    numbers = eqn.params["dimension_numbers"]
+    along, inserted = set(map(int, numbers.scatter_dims_to_operand_dims)), set(map(int, numbers.inserted_window_dims))
+    is_applied = eqn.primitive.name == "scatter" and eqn.params["update_jaxpr"] is not None
+    return len(along) == 1 and along <= inserted and not is_applied
+
+
+def _place(view: Rearrangement, d: int, extent: int) -> int:
+    """Which dimension of its root a dimension of a value is, -1 for none and where there is one element."""
+    digits = row_major_digits(shape_of(view.root))
+    own = view.dims[d]
+    return digits.index(own[0]) if extent > 1 and len(own) == 1 and own[0] in digits else -1
+
+
 def _rows(
     atom: Atomic, along: int, makers: Makers, constants: dict[Any, Any], uses: Counter[Any]
 ) -> _RowUpdates | None:
-    """What is concatenated along a dimension, as rows that a scatter of single elements makes; None where it is not."""
+    """What is concatenated along a dimension, as rows that a scatter makes; None where it is not."""
     if isinstance(atom, jax_core.Literal) or uses[atom] > 1:
         return None
     view, shape = rearrangement(atom, makers, stop=lambda own: uses[own] > 1), shape_of(atom)
     eqn = makers.of(view.root)
-    if eqn is None or uses[view.root] > 1 or not is_understood(eqn, *SCATTERS) or eqn.params["mode"] != _DROPS:
+    if eqn is None or uses[view.root] > 1 or not _updates_rows(eqn):
         return None
     numbers, given = eqn.params["dimension_numbers"], eqn.invars
     rows, batch = list(map(int, numbers.scatter_dims_to_operand_dims)), list(map(int, numbers.operand_batching_dims))
-    if any(isinstance(own, jax_core.Literal) or 0 in shape_of(own) for own in given):
-        return None
     inserted = set(map(int, numbers.inserted_window_dims))
-    if len(rows) != 1 or rows[0] not in inserted:
-        return None
-    if eqn.primitive.name == "scatter" and eqn.params["update_jaxpr"] is not None:
-        return None  # of `lax.scatter_apply`: each may be another function of what is there
-    digits, extents = row_major_digits(shape_of(view.root)), shape_of(view.root)
-    longer, batches, windows = _longer(shape_of(given[1])[:-1]), [], []
+    extents = shape_of(view.root)
     of_window = [k for k in range(len(extents)) if k not in inserted and k not in batch]
-    for d, n in enumerate(shape):
-        own = digits.index(view.dims[d][0]) if n > 1 and len(view.dims[d]) == 1 and view.dims[d][0] in digits else None
-        if d == along:
-            if n != extents[rows[0]] or (n > 1 and own != rows[0]):
-                return None
-            batches.append(None)
-        elif n == 1:
-            batches.append(None)
-        elif own in of_window and shape_of(given[2])[numbers.update_window_dims[of_window.index(own)]] == n:
-            batches.append(None)
-            windows.append((d, int(numbers.update_window_dims[of_window.index(own)])))
-        elif own is None or own not in batch:
+    windows = dict(zip(of_window, map(int, numbers.update_window_dims), strict=True))
+    longer = _longer(shape_of(given[1])[:-1])
+    places = [_place(view, d, n) for d, n in enumerate(shape)]
+    batches, whole = list[int | None](), list[int]()
+    for d, (n, own) in enumerate(zip(shape, places, strict=True)):
+        in_batch = n > 1 and d != along and own in batch
+        in_window = n > 1 and own in windows and shape_of(given[2])[windows[own]] == n
+        is_row = d == along and n == extents[rows[0]] and (n == 1 or own == rows[0])
+        if not (is_row if d == along else n == 1 or in_batch or in_window):
             return None
-        else:
-            batches.append(longer.index(int(numbers.scatter_indices_batching_dims[batch.index(own)])))
+        if in_window:
+            whole.append(d)
+        index = int(numbers.scatter_indices_batching_dims[batch.index(own)]) if in_batch else None
+        batches.append(None if index is None else longer.index(index))
     counted, first = _counted(given[1], makers, constants)
     of_indices = [d for d in range(len(shape_of(given[2]))) if d not in numbers.update_window_dims]
-    over, places = tuple(d for d, _ in windows), (*of_indices, *(place for _, place in windows))
-    updates = counted, _kind(given[2], makers, places)
-    return _RowUpdates(eqn, view.digits, first, tuple(batches), over, places, updates)
+    order = (*of_indices, *(windows[places[d]] for d in whole))
+    updates = counted, _kind(given[2], makers, order)
+    return _RowUpdates(eqn, view.digits, first, tuple(batches), tuple(whole), order, updates)
 
 
 def one_of_all_rows(

@@ -187,7 +187,7 @@ def _sum(arrays: Iterable[np.ndarray | None]) -> np.ndarray | None:
     return functools.reduce(lambda one, other: other if one is None else one if other is None else one + other, arrays)
 
 
-class _Moved(NamedTuple):
+class _Amounts(NamedTuple):
     """How much moves at one time: the first attributes of `Transfer`."""
 
     received_bytes: np.ndarray
@@ -197,7 +197,7 @@ class _Moved(NamedTuple):
     sent_messages: np.ndarray
 
 
-def _moved(parts: Sequence[_Moving], placement: Placement, *, to_home: bool) -> _Moved:
+def _moved(parts: Sequence[_Moving], placement: Placement, *, to_home: bool) -> _Amounts:
     """What moves of parts that have no variable in common: its bytes, words and messages."""
     target = placement.plan.graph.target
     none = np.zeros(target.num_tiles, np.int64)
@@ -220,7 +220,7 @@ def _moved(parts: Sequence[_Moving], placement: Placement, *, to_home: bool) -> 
     )
     between = _sum([None, *(own.bytes_between(to_home=to_home) for own in parts)])
     traffic = Traffic(words[0], words[1], _sum([None, *at_twice[0]]), _sum([None, *at_twice[1]]), between)
-    return _Moved(num_bytes[0], num_bytes[1], traffic, counts[0], counts[1])
+    return _Amounts(num_bytes[0], num_bytes[1], traffic, counts[0], counts[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,14 +305,14 @@ class Exchange:
     def __init__(self, placement: Placement, like: Exchange | None = None):
         self.placement = placement
         self._forms = StepForms(placement)
-        self._of_form: dict[Hashable, tuple[_Moved, _Moved, Copied | None]] = {} if like is None else like._of_form
+        self._of_form: dict[Hashable, tuple[_Amounts, _Amounts, Copied | None]] = {} if like is None else like._of_form
         self._touches = Touches(placement)
         self._none = _moved([], placement, to_home=False)
         nothing = Transfer(*self._none, False, placement, _nowhere)
         self._nothing = StepExchange(nothing, nothing)
         self._planned: dict[Any, StepExchange] = {}
 
-    def _moved(self, step: ExecuteStep | CopyStep) -> tuple[_Moved, _Moved, Copied | None]:
+    def _moved(self, step: ExecuteStep | CopyStep) -> tuple[_Amounts, _Amounts, Copied | None]:
         """What a step moves before and after, and what it copies."""
         form = self._forms.of(step)
         if form not in self._of_form:
