@@ -209,6 +209,14 @@ def facts(transfer):
     return [*own, *transfer.traffic, *transfer.touched, *transfer.away, *transfer.moves()]
 
 
+def see_same(found, expected):
+    """Whether transfers are the same in all that is known of them."""
+    for own, other in zip(found, expected, strict=True):
+        for a, b in zip(facts(own), facts(other), strict=True):
+            assert (a is None) == (b is None)
+            assert a is None or np.array_equal(a, b)
+
+
 def both(exchange, step):
     """What moves before a step and after it."""
     return exchange.of(step).before, exchange.of(step).after
@@ -235,12 +243,7 @@ def test_what_another_placement_leaves_where_it_is_moves_as_it_did(placement, da
     found = plan_exchange(other, second)
     assert found.placement is other
     for moment in timeline(plan).moments:
-        for own, expected in zip(
-            map(facts, both(found, moment.step)), map(facts, both(anew, moment.step)), strict=True
-        ):
-            for a, b in zip(own, expected, strict=True):
-                assert (a is None) == (b is None)
-                assert a is None or np.array_equal(a, b)
+        see_same(both(found, moment.step), both(anew, moment.step))
 
 
 @examples(30)
@@ -248,11 +251,7 @@ def test_what_another_placement_leaves_where_it_is_moves_as_it_did(placement, da
 def test_what_is_known_of_steps_that_are_alike_is_what_moves_in_each(placement):
     exchange = plan_exchange(placement)
     for moment in timeline(placement.plan).moments:
-        alone = map(facts, both(Exchange(placement), moment.step))
-        for own, expected in zip(map(facts, both(exchange, moment.step)), alone, strict=True):
-            for a, b in zip(own, expected, strict=True):
-                assert (a is None) == (b is None)
-                assert a is None or np.array_equal(a, b)
+        see_same(both(exchange, moment.step), both(Exchange(placement), moment.step))
 
 
 def test_layers_that_lie_alike_are_planned_once():

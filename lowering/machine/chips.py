@@ -29,9 +29,6 @@ def tiles_per_chip(target: Target) -> int:
     return target.num_tiles // target.num_chips
 
 
-# --- what that takes ------------------------------------------------------------------------------------
-
-
 class _ChipLinks(NamedTuple):
     """The links that what goes from chip to chip takes: `pairs` and `links` side by side; `widths` of each link."""
 

@@ -6,8 +6,11 @@ is held by its stretches, where these are long, and by a tile for each of its el
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import functools
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,8 @@ from codelet.graphs.linear import linear_stops
 from codelet.views.sources import Variable
 from lowering.plan.plan import Plan
 from lowering.plan.runs import NONE, Runs, stretches
+
+_FIRST = attrgetter("first_element")
 
 _LONG = 8
 """Stretches of so many elements in the mean are held as such."""
@@ -102,15 +107,11 @@ class VariableTiles:
 
     def is_same(self, other: VariableTiles) -> bool:
         """Whether all elements are on the same tiles."""
-        if (self.stops is None) != (other.stops is None) or self.size != other.size:
-            return False  # how they are held depends on the tiles alone
         if self.tiles is other.tiles and self.stops is other.stops:
             return True
-        return np.array_equal(self.tiles, other.tiles) and (self.stops is None or _equal(self.stops, other.stops))
-
-
-def _equal(one: np.ndarray, other: np.ndarray | None) -> bool:
-    return other is not None and np.array_equal(one, other)
+        if self.stops is None or other.stops is None:  # how they are held depends on the tiles alone
+            return self.stops is other.stops and np.array_equal(self.tiles, other.tiles)
+        return np.array_equal(self.tiles, other.tiles) and np.array_equal(self.stops, other.stops)
 
 
 def on_tiles_in_order(size: int, num_tiles: int, *, grain: int, least: int) -> VariableTiles:
@@ -119,28 +120,36 @@ def on_tiles_in_order(size: int, num_tiles: int, *, grain: int, least: int) -> V
     return VariableTiles.of_stretches(stops, np.arange(len(stops), dtype=tile_dtype(num_tiles)))
 
 
+def in_order(variables: Iterable[Variable]) -> list[Variable]:
+    """Variables in the order of their elements."""
+    return sorted(variables, key=_FIRST)
+
+
 def elements_by_variable(
-    variables: Iterable[Variable], elements: np.ndarray
+    variables: Sequence[Variable], elements: np.ndarray
 ) -> Iterator[tuple[Variable, np.ndarray | slice, np.ndarray]]:
-    """Elements by their variables: which of them, and their positions there; those of no variable are left out.
+    """Elements by their variables: which of them, in order, and their positions there; not those of no variable.
 
     Args:
-        variables: of which.
+        variables: of which, in the order of their elements.
         elements: by the graph's numbers, of shape (elements,).
     """
-    ordered = sorted((own for own in variables if own.size), key=lambda own: own.first_element)
-    if not len(elements) or not ordered:
+    if not len(elements):
         return
     least, most = int(elements.min()), int(elements.max())
-    near = [own for own in ordered if own.first_element <= most and least < own.first_element + own.size]
+    near = variables[max(0, bisect_right(variables, least, key=_FIRST) - 1) : bisect_right(variables, most, key=_FIRST)]
     if len(near) == 1 and near[0].first_element <= least and most < near[0].first_element + near[0].size:
         yield near[0], slice(None), elements - near[0].first_element
     elif near:
         owners = np.searchsorted([own.first_element for own in near], elements, side="right") - 1
-        for k in np.unique(owners).tolist():
-            positions = elements - near[k].first_element
-            (chosen,) = np.nonzero((owners == k) & (positions >= 0) & (positions < near[k].size))
-            yield near[k], chosen, positions[chosen]
+        by_owner = np.argsort(owners, kind="stable")
+        ends = np.searchsorted(owners[by_owner], np.arange(len(near) + 1))
+        for variable, start, stop in zip(near, ends[:-1], ends[1:], strict=True):
+            chosen = by_owner[start:stop]
+            positions = elements[chosen] - variable.first_element
+            inside = positions < variable.size
+            if inside.any():
+                yield variable, chosen[inside], positions[inside]
 
 
 class ElementTiles:
@@ -156,6 +165,10 @@ class ElementTiles:
 
     def __init__(self, count: int, by_variable: Mapping[Variable, VariableTiles], dtype: Any):
         self._count, self._by_variable, self.dtype = count, by_variable, np.dtype(dtype)
+
+    @functools.cached_property
+    def _variables(self) -> list[Variable]:
+        return in_order(self._by_variable)
 
     @classmethod
     def of(cls, plan: Plan, tiles: np.ndarray) -> ElementTiles:
@@ -182,7 +195,7 @@ class ElementTiles:
         numbers = np.asarray(elements)
         flat = numbers.reshape(-1)
         found = np.full(len(flat), -1, self.dtype)
-        for variable, chosen, positions in elements_by_variable(self._by_variable, flat):
+        for variable, chosen, positions in elements_by_variable(self._variables, flat):
             found[chosen] = self._by_variable[variable].at(positions)
         return found.reshape(numbers.shape)
 

@@ -315,16 +315,16 @@ class Exchange:
     def _moved(self, step: ExecuteStep | CopyStep) -> tuple[_Amounts, _Amounts, Copied | None]:
         """What a step moves before and after, and what it copies."""
         form = self._forms.of(step)
-        if form not in self._of_form:
-            before, after = (
-                _moved(_parts(step, self._touches, written=written), self.placement, to_home=written)
-                if not written or isinstance(step, ExecuteStep)
-                else self._none
-                for written in (False, True)
-            )
-            copied = _copied(step, self.placement) if isinstance(step, CopyStep) else None
-            self._of_form[form] = before, after, copied
-        return self._of_form[form]
+        found = self._of_form.get(form)
+        if found is None:
+            before = _moved(_parts(step, self._touches, written=False), self.placement, to_home=False)
+            if isinstance(step, CopyStep):
+                found = before, self._none, _copied(step, self.placement)
+            else:
+                after = _moved(_parts(step, self._touches, written=True), self.placement, to_home=True)
+                found = before, after, None
+            self._of_form[form] = found
+        return found
 
     def of(self, step: Step | None) -> StepExchange:
         """What a step moves: nothing, where it has neither vertices nor a copy."""

@@ -20,9 +20,8 @@ import numpy as np
 from codelet.graphs.family import Family
 from codelet.graphs.vertex_cycles import family_cycles
 from codelet.target import Target
-from codelet.views.sources import Variable
 from lowering.machine.balance import load_of
-from lowering.machine.element_tiles import ElementTiles
+from lowering.machine.element_tiles import ElementTiles, in_order
 from lowering.machine.placement import Placement, num_elements
 from lowering.machine.placer import tiles_in_order
 from lowering.machine.touched import Touches
@@ -276,7 +275,7 @@ def _works(plan: Plan) -> tuple[RepeatedSet, ...]:
 
 
 def _net_sizes(plan: Plan, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-    variables: list[Variable] = sorted(plan.variables, key=lambda own: own.first_element)
+    variables = in_order(plan.variables)
     firsts = np.array([own.first_element for own in variables], np.int64)
     sizes = np.array([own.dtype.itemsize for own in variables], np.int64)
     return (stops - starts) * sizes[np.maximum(np.searchsorted(firsts, starts, side="right") - 1, 0)]

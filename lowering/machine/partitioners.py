@@ -22,6 +22,7 @@ import numpy as np
 
 from codelet.errors import MissingExtraError
 from codelet.views.sources import Variable
+from lowering.machine.element_tiles import in_order
 from lowering.machine.hypergraph import Hypergraph
 from lowering.plan.components import components
 from lowering.plan.runs import Runs, each_once
@@ -130,7 +131,7 @@ def net_centres(graph: Hypergraph, *, alike: bool = True) -> tuple[np.ndarray, i
     """
     centres, pins = graph.homes.copy(), np.bincount(graph.pin_nets, minlength=len(graph.homes))
     if alike:
-        variables = sorted(graph.plan.variables, key=lambda own: own.first_element)
+        variables = in_order(graph.plan.variables)
         firsts = np.array([own.first_element for own in variables], np.int64)
         which = np.searchsorted(firsts, graph.net_starts, side="right") - 1
         written: dict[int, Variable] = {}

@@ -13,7 +13,7 @@ from codelet.graphs.family import Family, counted
 from codelet.schema import is_whole
 from codelet.target import Target
 from codelet.views.sources import Variable
-from lowering.machine.element_tiles import ElementTiles, VariableTiles
+from lowering.machine.element_tiles import ElementTiles, VariableTiles, in_order
 from lowering.machine.words import Words, number_words
 from lowering.plan.pieces import Pieces, pieces_of, side_by_side
 from lowering.plan.plan import Plan
@@ -72,7 +72,7 @@ class Placement:
         if not self.orders:
             return None
         pieces, end = [], 0
-        for variable in sorted(self.orders, key=lambda own: own.first_element):
+        for variable in in_order(self.orders):
             first = variable.first_element
             pieces.append(pieces_of(end, end, first - end))
             pieces.append(self.orders[variable].moved(first, first))

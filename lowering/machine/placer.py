@@ -24,6 +24,7 @@ from lowering.machine.element_tiles import (
     ElementTiles,
     VariableTiles,
     elements_by_variable,
+    in_order,
     on_tiles_in_order,
     tile_dtype,
 )
@@ -156,7 +157,7 @@ class Placer:
     def _put(self, source: Source, elements: np.ndarray, tiles: np.ndarray) -> None:
         elements, tiles = elements.reshape(-1), np.broadcast_to(tiles, elements.shape).reshape(-1)
         variables = source_variables(source)
-        for variable, chosen, positions in elements_by_variable(variables, elements):
+        for variable, chosen, positions in elements_by_variable(in_order(variables), elements):
             if not self._is_placed(variable):
                 own = self._of(variable)
                 free = own[positions] < 0
@@ -230,12 +231,11 @@ class Placer:
         if step.whole_variables is not None:
             source, destination = step.whole_variables
             if not self._is_placed(destination):
-                held = self._held(source)
-                if destination in self._open or not self._is_placed(source):
-                    own = self._of(destination)
-                    np.copyto(own, held.values(), where=own < 0)
+                if self._is_placed(source) and destination not in self._open:
+                    self._placed[destination] = self._placed[source]
                 else:
-                    self._placed[destination] = held
+                    own = self._of(destination)
+                    np.copyto(own, self._held(source).values(), where=own < 0)
             self.known.add(destination)
         elif step.source.size:
             to, elements = step.destination.elements().reshape(-1), step.source.elements().reshape(-1)
@@ -250,7 +250,7 @@ class Placer:
     def put_runs(self, runs: Runs, tiles: np.ndarray) -> None:
         """Put stretches of elements, what of them has no tile yet, on the tile of each."""
         elements, tiles = runs.numbers(), np.repeat(tiles, runs.lengths)
-        for variable, chosen, positions in elements_by_variable(self.plan.variables, elements):
+        for variable, chosen, positions in elements_by_variable(in_order(self.plan.variables), elements):
             if not self._is_placed(variable):
                 own = self._of(variable)
                 free = own[positions] < 0

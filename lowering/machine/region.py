@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from codelet.views.sources import Variable
+from lowering.machine.element_tiles import in_order
 from lowering.machine.placement import Placement
 from lowering.plan.pieces import Pieces
 from lowering.plan.runs import NONE, Runs, overlaps, union
@@ -78,7 +79,7 @@ class Region:
         self.tiles = touched.starts // count
         origins = self.tiles * count
         starts, stops = touched.starts - origins, touched.stops - origins
-        chosen = sorted(variables, key=lambda own: own.first_element) if len(starts) else []
+        chosen = in_order(variables) if len(starts) else []
         firsts = np.array([own.first_element for own in chosen], np.int64)
         own = np.searchsorted(firsts, starts, side="right") - 1 if len(chosen) > 1 else np.zeros(len(starts), np.intp)
         low, high = np.full(len(chosen), count), np.zeros(len(chosen), np.int64)
