@@ -15,7 +15,7 @@ from lowering.machine.blocks import block_tiles, chosen_parts, has_blocks, row_t
 from lowering.machine.constrained import constrained
 from lowering.machine.irregular import Partitioner, place_by_partition
 from lowering.machine.placement import Placement
-from lowering.machine.placer import Placer, tiles_in_order
+from lowering.machine.placer import GivenTiles, Placer, tiles_in_order
 from lowering.machine.step_cycles import least_cycles
 from lowering.machine.votes import sharing
 from lowering.plan.plan import Plan
@@ -168,12 +168,13 @@ def least_in_order(plan: Plan) -> int:
     return min(least, least_cycles(plan, alone)) if differs else least
 
 
-def place_by(plan: Plan, way: Way) -> Placement:
+def place_by(plan: Plan, way: Way, given: GivenTiles | None = None) -> Placement:
     """Where everything lives by one way alone.
 
     Args:
         plan: without calls.
         way: which.
+        given: the tiles that its graph gives elements, if they are known already.
 
     Raises:
         SizeError: it would take more memory than this computer has.
@@ -183,7 +184,7 @@ def place_by(plan: Plan, way: Way) -> Placement:
     check_host_size(plan)
     if way in PARTITIONS and (found := place_by_partition(plan, way)) is not None:
         return constrained(found)
-    placer = Placer(plan)
+    placer = Placer(plan, given)
     if way in OBVIOUS:
         _lay_obviously(placer, way)
     if way in ("rows", "blocks"):

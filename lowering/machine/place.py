@@ -50,6 +50,7 @@ from lowering.machine.hypergraph import is_irregular
 from lowering.machine.irregular import partitioner, warn_without_partitioner
 from lowering.machine.partitioners import has_metis
 from lowering.machine.placement import Candidate, Placement, changes_between
+from lowering.machine.placer import given_tiles
 from lowering.machine.searches import KnownSearch, told
 from lowering.machine.step_cycles import least_cycles, total_cycles
 from lowering.plan.plan import Plan
@@ -114,7 +115,8 @@ class _Compared:
     """
 
     def __init__(self, plan: Plan):
-        self.best = _Tried("bytes", plan_exchange(place_by(plan, "bytes")))
+        self._given = given_tiles(plan)
+        self.best = _Tried("bytes", plan_exchange(place_by(plan, "bytes", self._given)))
         self.plan = plan
         self.candidates = [self.best.candidate()]
 
@@ -126,7 +128,7 @@ class _Compared:
         found = self.best
         if way == "rows" and found.is_beaten(way, least := least_of_rows(self.plan)):
             return self._beaten(way, least)
-        other = place_by(self.plan, way)
+        other = place_by(self.plan, way, self._given)
         if found.fits and not fits(other):
             return None
         changes = changes_between(found.exchange.placement, other)

@@ -7,7 +7,7 @@ copies go where what they copy lives; the rest is laid on the tiles in order.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -47,8 +47,28 @@ def tiles_in_order(family: Family, target: Target) -> np.ndarray:
     return np.ascontiguousarray(family.tile.values_over(family.axes, np.int32)).reshape(-1)
 
 
+GivenTiles = Mapping[Variable, VariableTiles]
+"""The tiles of the variables of which any element was given one by hand."""
+
+
+def given_tiles(plan: Plan) -> GivenTiles:
+    """The tiles that the graph of a plan gives elements."""
+    if not plan.graph.has_tile_mapping:
+        return {}
+    tiles, found = plan.graph.element_tiles, {}
+    for variable in plan.variables:
+        own = tiles[variable.first_element : variable.first_element + variable.size]
+        if own.max(initial=-1) >= 0:
+            found[variable] = VariableTiles.of(own.astype(tile_dtype(plan.graph.target.num_tiles)))
+    return found
+
+
 class Placer:
     """The tiles known so far.
+
+    Args:
+        plan: what is placed, without calls.
+        given: the tiles that its graph gives elements, if they are known already.
 
     Attributes:
         plan: what is placed, without calls.
@@ -56,23 +76,17 @@ class Placer:
         known: the variables of which any element has a tile.
     """
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: Plan, given: GivenTiles | None = None):
         self.plan = plan
         self.num_tiles = plan.graph.target.num_tiles
         self.num_workers = plan.graph.target.num_workers
         self._dtype = tile_dtype(self.num_tiles)
-        self.known: set[Variable] = set()
+        given = given_tiles(plan) if given is None else given
+        self.known: set[Variable] = set(given)
         # Variables that have all their tiles, and those that have some: a tile for each element, -1 for none yet.
-        self._placed: dict[Variable, VariableTiles] = {}
-        self._open: dict[Variable, np.ndarray] = {}
+        self._placed = {variable: own for variable, own in given.items() if own.tiles.min() >= 0}
+        self._open = {variable: own.values().copy() for variable, own in given.items() if variable not in self._placed}
         self._opened = 0
-        if plan.graph.has_tile_mapping:
-            tiles = plan.graph.element_tiles
-            for variable in plan.variables:
-                own = tiles[variable.first_element : variable.first_element + variable.size]
-                if own.max(initial=-1) >= 0:
-                    self._of(variable)[:] = own
-                    self.known.add(variable)
         self.vertices: dict[Family, np.ndarray] = {}
         for family in plan.families:
             if family.tile is not None:
