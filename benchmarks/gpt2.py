@@ -48,17 +48,18 @@ class Size(NamedTuple):
 SMALL = Size()
 
 
-def init_parameters(size: Size, dtype: str, random: np.random.Generator) -> Parameters:
+def init_parameters(size: Size, dtype: str, key: jax.Array) -> Parameters:
     """Arrays, drawn as GPT-2's are."""
+    keys = iter(jax.random.split(key, 2 + 4 * size.layers))
 
-    def draw(*shape: int, deviation: float = 0.02) -> np.ndarray:
-        return (deviation * random.standard_normal(shape, np.float32)).astype(dtype)
+    def draw(*shape: int, deviation: float = 0.02) -> jax.Array:
+        return (deviation * jax.random.normal(next(keys), shape)).astype(dtype)
 
     def norm() -> Parameters:
-        return {"scale": np.ones(size.width, dtype), "bias": np.zeros(size.width, dtype)}
+        return {"scale": jnp.ones(size.width, dtype), "bias": jnp.zeros(size.width, dtype)}
 
     def dense(inputs: int, outputs: int, deviation: float = 0.02) -> Parameters:
-        return {"w": draw(inputs, outputs, deviation=deviation), "b": np.zeros(outputs, dtype)}
+        return {"w": draw(inputs, outputs, deviation=deviation), "b": jnp.zeros(outputs, dtype)}
 
     def layer() -> Parameters:
         deep = 0.02 / math.sqrt(2 * size.layers)
@@ -125,16 +126,22 @@ def train_step(
     return jax.tree.map(lambda own, velocity: own - RATE * velocity, parameters, velocities), velocities, value
 
 
-def draw_arguments(size: Size, dtype: str, random: np.random.Generator) -> tuple[Any, ...]:
+def step_arguments(size: Size, dtype: str, key: jax.Array) -> tuple[Any, ...]:
     """Parameters, velocities and a sequence of tokens."""
-    parameters = init_parameters(size, dtype, random)
-    sequence = random.integers(0, size.vocabulary, size.tokens + 1).astype(np.int32)
-    return parameters, jax.tree.map(np.zeros_like, parameters), sequence
+    of_parameters, of_tokens = jax.random.split(key)
+    parameters = init_parameters(size, dtype, of_parameters)
+    sequence = jax.random.randint(of_tokens, (size.tokens + 1,), 0, size.vocabulary)
+    return parameters, jax.tree.map(jnp.zeros_like, parameters), sequence
+
+
+def draw_arguments(size: Size, dtype: str, random: np.random.Generator) -> tuple[Any, ...]:
+    """What a step takes."""
+    return step_arguments(size, dtype, jax.random.key(int(random.integers(2**31))))
 
 
 def traced_step(size: Size, dtype: str, num_chips: int) -> cl.Traced:
     """The training step as a graph of vertices; new parameters take the place of the old ones."""
-    examples = jax.eval_shape(lambda: draw_arguments(size, dtype, np.random.default_rng(0)))
+    examples = jax.eval_shape(partial(step_arguments, size, dtype), jax.random.key(0))
     step = partial(train_step, heads=size.heads)
     return cl.trace(step, *examples, target=cl.IPU(num_chips=num_chips), donate_argnums=(0, 1))
 
