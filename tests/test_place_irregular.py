@@ -235,14 +235,26 @@ def test_bisection_halves_a_chain_in_two_pieces():
 # --- regular programs, and others ---------------------------------------------------------------------------------
 
 
-def test_regular_programs_are_not_partitioned():
+WHERE = {
+    "stencil": (False, lambda i: slice(i, i + 3)),
+    "around": (False, lambda i: (i + 5) % 64),
+    "clipped": (False, lambda i: cl.table(np.clip(np.arange(64) - 2, 0, 60))[i]),
+    "reflected": (False, lambda i: cl.table(np.abs(np.arange(64) - 9))[i]),
+    "in pairs": (False, lambda i: cl.table(np.arange(64) ^ 1)[i]),
+    "scattered": (True, lambda i: cl.table(np.random.default_rng(0).permutation(64))[i]),
+    "scattered late": (True, lambda i: cl.table(np.append(np.arange(54), [60, 54, 63, 57, 61, 55, 62, 56, 59, 58]))[i]),
+}
+
+
+@pytest.mark.parametrize(("irregular", "where"), WHERE.values(), ids=WHERE.keys())
+def test_only_what_reads_through_scattered_tables_is_partitioned(irregular, where):
     graph = cl.Graph(cl.IPU(num_tiles=8))
     x, i = graph.add_variable("x", (66,)), cl.grid(64)
-    graph.add_vertex("stencil", cl.codelet(lambda x: x.sum()), x=x[i : i + 3])
+    graph.add_vertex("read", cl.codelet(lambda x: x.sum()), x=x[where(i)])
     plan = without_calls(plan_engine(graph, graph.default_program))
-    assert not is_irregular(plan)
-    assert hypergraph_of(plan) is None
-    assert place_by_partition(plan, "breadth_first") is None
+    assert is_irregular(plan) == irregular
+    assert (hypergraph_of(plan) is not None) == irregular
+    assert (place_by_partition(plan, "breadth_first") is not None) == irregular
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])

@@ -20,6 +20,7 @@ import numpy as np
 from codelet.graphs.family import Family
 from codelet.graphs.vertex_cycles import family_cycles
 from codelet.target import Target
+from codelet.views.affine import Table
 from lowering.machine.balance import load_of
 from lowering.machine.element_tiles import ElementTiles, in_order
 from lowering.machine.placement import Placement, num_elements
@@ -35,7 +36,10 @@ MOST_PINS = 1 << 25
 """A plan with more reads than this is not partitioned: it would take minutes and gigabytes."""
 
 _SHARE = 0.1
-"""A plan is irregular where this share of what its vertices read is read through tables."""
+"""A plan is irregular where this share of what its vertices read is read through scattered tables."""
+
+_BENDS = 4
+"""How often the slope of a table changes that is not scattered: each wrap around changes it twice."""
 
 _JOINED = 0.125
 """What is joined to one unit takes at most this share of an even tile's cycles."""
@@ -117,8 +121,15 @@ class Hypergraph:
 # --- which plans are irregular --------------------------------------------------------------------------
 
 
+def _is_scattered(table: Table) -> bool:
+    """True if a table is more than a few stretches that rise evenly: what wraps around, or stops at an edge, is not."""
+    values = table.values.reshape(-1)
+    bends = (np.count_nonzero(np.diff(own.astype(np.int64), 2)) for own in (values[:4096], values))
+    return any(count > _BENDS for count in bends)
+
+
 def _reads(family: Family) -> tuple[int, int]:
-    """About how many stretches the vertices of a family read: in all, and through tables or ragged rows."""
+    """About how many stretches the vertices of a family read: in all, and through scattered tables or ragged rows."""
     every = tabled = 0
     for field in family.fields:
         tensor = field.tensor
@@ -130,7 +141,7 @@ def _reads(family: Family) -> tuple[int, int]:
         else:
             keys = {key for table in tensor.index.tables for key in table.keys if isinstance(key, int)}
             inner = tensor.index.shape[-1] if tensor.ndim and tensor.index.strides[-1] == 1 else 1
-            is_tabled = bool(tensor.index.tables)
+            is_tabled = any(map(_is_scattered, tensor.index.tables))
             strided = tensor.size // max(1, inner)
             count = family.num_vertices * max(1, strided if keys or not is_tabled else 1)
             tabled += count * is_tabled
@@ -139,7 +150,7 @@ def _reads(family: Family) -> tuple[int, int]:
 
 
 def is_irregular(plan: Plan) -> bool:
-    """True if the vertices of a plan read through tables, and few enough for it to be partitioned."""
+    """True if the vertices of a plan read through scattered tables, and few enough for it to be partitioned."""
     counts = [_reads(family) for family in plan.families]
     every, tabled = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
     return 0 < every <= MOST_PINS and tabled >= _SHARE * every

@@ -36,7 +36,7 @@ from lowering.machine.placer import Placer
 from lowering.machine.unit_model import UnitModel
 from lowering.machine.unit_moves import Refined, measured, refined
 from lowering.plan.plan import Plan
-from lowering.plan.runs import Runs
+from lowering.plan.runs import Runs, sums_of
 
 Partitioner = Literal["partition", "hypergraph", "breadth_first"]
 """What parts units: METIS, Mt-KaHyPar, or what needs no library."""
@@ -82,8 +82,7 @@ def _on_fixed(graph: Hypergraph, tiles: np.ndarray) -> np.ndarray:
     parts = np.concatenate([tiles[given], tiles[graph.pin_units[pins]]])
     wanted = np.concatenate([graph.fixed[given], graph.home_tiles[graph.pin_nets[pins]]])
     weights = np.concatenate([np.maximum(graph.unit_loads[given], 1), graph.pin_weights[pins]])
-    keys, inverse = np.unique(parts.astype(np.int64) * num_tiles + wanted, return_inverse=True)
-    sums = np.bincount(inverse.reshape(-1), weights, len(keys))
+    keys, sums = sums_of(parts.astype(np.int64) * num_tiles + wanted, weights)
     name, taken = np.full(num_tiles, -1), np.zeros(num_tiles, bool)
     for k in np.argsort(-sums, kind="stable").tolist():
         part, tile = divmod(int(keys[k]), num_tiles)

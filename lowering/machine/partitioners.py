@@ -25,7 +25,7 @@ from codelet.views.sources import Variable
 from lowering.machine.element_tiles import in_order
 from lowering.machine.hypergraph import Hypergraph
 from lowering.plan.components import components
-from lowering.plan.runs import Runs, each_once
+from lowering.plan.runs import Runs, each_once, sums_of
 
 _MOST_WEIGHT = 1 << 29
 """METIS counts weights in 32 bits."""
@@ -41,6 +41,11 @@ _SMOOTHED = 20
 
 _MOST_LINKED = 1 << 12
 """Nets with more pins than this join nothing: wherever their units are, many tiles receive them."""
+
+
+_LARGE, _PASSES = 1 << 22, 3
+"""Of graphs with more ends of links than this METIS refines each level in so many passes in place of ten. On a power
+law of 10^7 links that halves its time for 0.7 % more links cut and 0.8 % more cycles."""
 
 
 def has_metis() -> bool:
@@ -76,8 +81,8 @@ class LinkedNodes:
 
     Attributes:
         offsets: where the neighbours of each node begin, int64 of shape (nodes + 1,).
-        neighbours: of all nodes.
-        weights: of each link, int64 above 0.
+        neighbours: of all nodes, int32.
+        weights: of each link, int32 above 0.
         loads: of each node, int64.
     """
 
@@ -117,9 +122,9 @@ class LinkedNodes:
 
 
 def _scaled(weights: np.ndarray) -> np.ndarray:
-    """Weights as integers above 0 whose sum 32 bits hold."""
+    """Weights as integers above 0 whose sum 32 bits hold: int32."""
     scale = max(1.0, float(weights.sum()) / _MOST_WEIGHT)
-    return np.maximum(1, np.rint(weights / scale)).astype(np.int64)
+    return np.maximum(1, np.rint(weights / scale)).astype(np.int32)
 
 
 def net_centres(graph: Hypergraph, *, alike: bool = True) -> tuple[np.ndarray, int]:
@@ -165,14 +170,17 @@ def links_of(graph: Hypergraph, *, weighted: bool = True, alike: bool = True) ->
     kept = (hubs >= 0) & (hubs != units) & (pins[graph.pin_nets] <= _MOST_LINKED)
     hubs, units, weights = hubs[kept], units[kept], graph.pin_weights[kept]
     keys = np.concatenate([hubs * num_nodes + units, units * num_nodes + hubs])
-    keys, inverse = np.unique(keys, return_inverse=True)
-    sums = np.bincount(inverse.reshape(-1), np.tile(weights, 2), len(keys)) if weighted else np.ones(len(keys))
+    if weighted:
+        keys, sums = sums_of(keys, np.tile(weights, 2))
+    else:
+        keys = each_once(keys)
+        sums = np.ones(len(keys))
     owners, neighbours = np.divmod(keys, num_nodes)
     offsets = np.append(0, np.cumsum(np.bincount(owners, minlength=num_nodes)))
     loads = np.zeros(num_nodes, np.int64)
     units = graph.unit_loads if weighted else np.bincount(graph.pin_units, minlength=graph.num_units) + _ALONE
     loads[: graph.num_units] = _scaled(units)
-    return LinkedNodes(offsets, neighbours, _scaled(sums), loads)
+    return LinkedNodes(offsets, neighbours.astype(np.int32), _scaled(sums), loads)
 
 
 # --- libraries ----------------------------------------------------------------------------------------------
@@ -189,7 +197,8 @@ def metis_parts(links: LinkedNodes, parts: int, *, imbalance: float = 0.03) -> n
     metis = _library("pymetis")
     if parts <= 1 or not links.num_nodes:
         return np.zeros(links.num_nodes, np.int32)
-    options = metis.Options(ufactor=max(1, round(1000 * imbalance)))
+    passes = {"niter": _PASSES} if len(links.neighbours) > _LARGE else {}
+    options = metis.Options(ufactor=max(1, round(1000 * imbalance)), **passes)
     # No part can be lighter than a node: what is heavier than an even part only misleads the search.
     loads = np.minimum(links.loads, max(1, int(links.loads.sum()) // parts))
     narrow = lambda values: np.ascontiguousarray(values, np.int32)  # noqa: E731
@@ -315,7 +324,9 @@ def breadth_first_order(links: LinkedNodes) -> np.ndarray:
 
 
 def _component_labels(links: LinkedNodes) -> np.ndarray:
-    return components(links.owners, links.neighbours, links.num_nodes)
+    owners = links.owners
+    (once,) = np.nonzero(owners < links.neighbours)
+    return components(owners[once], links.neighbours[once], links.num_nodes)
 
 
 def component_parts(links: LinkedNodes, parts: int) -> np.ndarray | None:

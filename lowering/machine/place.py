@@ -22,9 +22,9 @@ Five more are those that anyone would try by hand, with what a vertex writes, an
 tile: `spread`, in order over all tiles; `rounds`, the same in rounds of as many as a tile has workers; `dealt`, to the
 tiles in turn; `columns`, by the last axis first; `before`, as the compute set before that has as many vertices.
 
-Programs whose vertices read through tables are partitioned as well (`irregular.py`): `partition` by METIS, `hypergraph`
-by Mt-KaHyPar, `breadth_first` without a library. The best of these is refined by modelled cycles (`unit_moves.py`), and
-elements lie in an order in which messages are long (`orders.py`).
+Programs whose vertices read through scattered tables are partitioned as well (`irregular.py`): `partition` by METIS,
+`hypergraph` by Mt-KaHyPar, `breadth_first` without a library. The best of these is refined by modelled cycles
+(`unit_moves.py`), and elements lie in an order in which messages are long (`orders.py`).
 
 `balanced`, the default, is the one of all that takes the fewest cycles, of compute, exchange and sync together, as
 `step_cycles.py` counts them: of those whose variables fit the memory of the tiles, where any do. Of equals it is the

@@ -19,7 +19,7 @@ from lowering.machine.balance import load_of
 from lowering.machine.chips import external_exchange_cycles, external_sync_cycles, tiles_per_chip
 from lowering.machine.hypergraph import Hypergraph
 from lowering.machine.memory import EDGE_BYTES, VERTEX_BYTES
-from lowering.plan.runs import Runs, each_once
+from lowering.plan.runs import Runs, each_once, sums_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class Grouping:
     """Entries in the order of what they belong to.
 
     Attributes:
-        order: the entries.
+        order: the entries, in 32 bits where these hold their numbers.
         offsets: where those of each begin.
     """
 
@@ -38,12 +38,13 @@ class Grouping:
     def by(cls, keys: np.ndarray, count: int) -> Grouping:
         """Entries by their keys."""
         counts = np.bincount(keys, minlength=count)
-        return cls(np.argsort(keys, kind="stable"), np.append(0, np.cumsum(counts)))
+        order = np.argsort(keys, kind="stable").astype(np.int32 if len(keys) < 2**31 else np.int64)
+        return cls(order, np.append(0, np.cumsum(counts)))
 
     def of(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """All entries of some keys, and the place among these keys of each."""
         runs = Runs(self.offsets[keys], self.offsets[keys + 1])
-        return self.order[runs.numbers()], np.repeat(np.arange(len(keys)), runs.lengths)
+        return self.order[runs.numbers()].astype(np.int64), np.repeat(np.arange(len(keys)), runs.lengths)
 
 
 @dataclass(eq=False)
@@ -70,14 +71,33 @@ class UnitModel:
         self.num_tiles, self.num_works = self.target.num_tiles, len(graph.works)
         self.words = -(-graph.net_bytes // self.target.word_bytes)
         self._arrival = self.target.arrival_cycles()
-        self.pins_of_net = Grouping.by(graph.pin_nets, len(graph.homes))
-        self.pins_of_unit = Grouping.by(graph.pin_units, graph.num_units)
-        (written,) = np.nonzero(graph.homes >= 0)
-        nets = Grouping.by(graph.homes[written], graph.num_units)
-        self.nets_of_unit = Grouping(written[nets.order], nets.offsets)
-        self._vertices = [self._vertices_of(k) for k in range(self.num_works)]
-        self._rows = [Grouping.by(units, graph.num_units) for units, _ in self._vertices]
-        self.fixed_bytes = self._unit_bytes()
+
+    # What refinement alone asks for is not held beside a partitioner's own.
+
+    @functools.cached_property
+    def pins_of_net(self) -> Grouping:
+        """Pins by their nets."""
+        return Grouping.by(self.graph.pin_nets, len(self.graph.homes))
+
+    @functools.cached_property
+    def pins_of_unit(self) -> Grouping:
+        """Pins by their units."""
+        return Grouping.by(self.graph.pin_units, self.graph.num_units)
+
+    @functools.cached_property
+    def nets_of_unit(self) -> Grouping:
+        """Nets by the units that write them."""
+        (written,) = np.nonzero(self.graph.homes >= 0)
+        nets = Grouping.by(self.graph.homes[written], self.graph.num_units)
+        return Grouping(written[nets.order], nets.offsets)
+
+    @functools.cached_property
+    def _vertices(self) -> list[tuple[np.ndarray, FamilyCycles]]:
+        return [self._vertices_of(k) for k in range(self.num_works)]
+
+    @functools.cached_property
+    def _rows(self) -> list[Grouping]:
+        return [Grouping.by(units, self.graph.num_units) for units, _ in self._vertices]
 
     def _vertices_of(self, work: int) -> tuple[np.ndarray, FamilyCycles]:
         """The units and the cycles of all vertices of a compute set."""
@@ -94,7 +114,8 @@ class UnitModel:
             return np.zeros(0, np.int64), FamilyCycles(kinds, np.zeros(0, np.int64))
         return np.concatenate(units), FamilyCycles(kinds, np.concatenate(numbers))
 
-    def _unit_bytes(self) -> np.ndarray:
+    @functools.cached_property
+    def fixed_bytes(self) -> np.ndarray:
         """Bytes that each unit takes wherever it is: what it writes, its vertices and their pointers."""
         graph = self.graph
         written = graph.homes >= 0
@@ -222,8 +243,7 @@ class UnitModel:
         if not is_open.any():
             return homes
         nets, tiles_of, weights = nets[is_open], tiles_of[is_open], weights[is_open]
-        pairs, inverse = np.unique(nets * self.num_tiles + tiles_of, return_inverse=True)
-        sums = np.bincount(inverse.reshape(-1), weights, len(pairs))
+        pairs, sums = sums_of(nets * self.num_tiles + tiles_of, weights)
         nets, tiles_of = np.divmod(pairs, self.num_tiles)
         # As if it came from elsewhere; then each net is taken from what one of its readers receives.
         lead = np.bincount(tiles_of, sums, self.num_tiles)

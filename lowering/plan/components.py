@@ -18,7 +18,8 @@ def components(ends: np.ndarray, others: np.ndarray, count: int) -> np.ndarray:
         apart = one != other
         if not apart.any():
             return labels
-        np.minimum.at(labels, one[apart], least[apart])
-        np.minimum.at(labels, other[apart], least[apart])
+        ends, others, least = ends[apart], others[apart], least[apart]
+        np.minimum.at(labels, one[apart], least)
+        np.minimum.at(labels, other[apart], least)
         while not np.array_equal(labels, labels[labels]):
             labels = labels[labels]

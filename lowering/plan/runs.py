@@ -105,6 +105,20 @@ def each_once(numbers: np.ndarray) -> np.ndarray:
     return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
 
 
+def sums_of(keys: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The different numbers of some, rising, and of each the sum of the weights.
+
+    >>> sums_of(np.array([3, 1, 3]), np.array([10, 20, 30]))
+    (array([1, 3]), array([20, 40]))
+    """
+    order = np.argsort(keys, kind="stable")
+    keys, weights = keys[order], weights[order]
+    if not len(keys):
+        return keys, weights
+    (first,) = np.nonzero(np.append(True, keys[1:] != keys[:-1]))
+    return keys[first], np.add.reduceat(weights, first)
+
+
 def union_of(sets: Sequence[Runs]) -> Runs:
     """The integers of any of several sets."""
     if len(sets) < 2:
