@@ -84,6 +84,9 @@ MEANT: dict[str, Meant] = {
     "segments": Meant(_ALL, "one scatter for rows of any lengths: `messages`"),
     "buckets": Meant(_ALL, "a codelet of rows has no other way"),
     "a convolution": Meant(_ALL, "windows are not copied: `conv`"),
+    "windows of one element": Meant(
+        ("gpu",), "a convolution strides as it reads: `ops_conv/resnet50/shortcut3`, one kernel for two on an A100"
+    ),
     "windows reduced": Meant(_ALL, "a window is reduced a dimension at a time: `correlate/1024`"),
     "a pooling": Meant(_ALL, "the same: `ops_pool`"),
     "windows element by element": Meant(

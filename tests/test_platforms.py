@@ -33,7 +33,7 @@ def doubled():
 
 
 def test_every_rule_and_kernel_has_a_line_and_no_line_is_of_nothing():
-    assert set(MEANT) == {*kernels.RULES, *ON_JAXPRS, *OF_SLOPES}
+    assert set(MEANT) == {*kernels.RULES, *ON_JAXPRS, *OF_SLOPES, "windows of one element"}
     assert all(hasattr(slopes, name) for name in OF_SLOPES)
     assert all(meant.why and meant.on and {*meant.on} <= {*PLATFORMS} for meant in MEANT.values())
 
@@ -86,6 +86,28 @@ def test_a_kernel_that_is_not_meant_is_refused_and_says_why(monkeypatch):
     plans = {own: str(cl.lower(graph, inputs=x, outputs=y, platform=own).plan) for own in ("cpu", "gpu")}
     assert "element by element" in plans["cpu"]
     assert f"not {name}: on a gpu it is not meant: a row" in plans["gpu"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides"),
+    [((2, 3, 8, 6), (2, 2)), ((1, 5, 7, 9), (3, 2)), ((1, 3, 6, 6), (1, 2)), ((2, 3, 7, 5), (1, 1))],
+)
+def test_a_convolution_of_single_elements_strides_by_itself_on_a_gpu(shape, strides):
+    x, w = (np.random.default_rng(0).normal(size=own).astype(np.float32) for own in (shape, (4, shape[1])))
+    plain = lambda x, w: jax.lax.conv_general_dilated(x, w[..., None, None], strides, "VALID")  # noqa: E731
+    graph = cl.Graph()
+    image, kernel = graph.add_variable("x", x.shape), graph.add_variable("w", w.shape)
+    sizes = jax.eval_shape(plain, x, w).shape
+    b, o, i, j = cl.grid(*sizes)
+    held = {"x": x, "w": w}
+    own = image[b, :, strides[0] * i, strides[1] * j]
+    out = graph.add_vertex("conv", cl.codelet(lambda x, w: jnp.dot(x, w)), x=own, w=kernel[o, :])
+    for name in ("cpu", "gpu"):
+        run = cl.lower(graph, inputs=[image, kernel], outputs=out, platform=name)
+        assert ("as a convolution" in str(run.plan)) == (name == "gpu" and min(strides) > 1)
+        np.testing.assert_allclose(jax.jit(run)(held)["conv/out"], plain(x, w), rtol=1e-5, atol=1e-5)
+        ours = jax.grad(lambda own: (run(own)["conv/out"] ** 2).sum())(held)
+        assert_close(ours, jax.grad(lambda own: (plain(**own) ** 2).sum())(held), 1e-4)
 
 
 @examples(5)

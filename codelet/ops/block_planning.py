@@ -163,6 +163,7 @@ def _offers(
         estimates[place],
         [told(codelet) for codelet in work.pair],
         which,
+        sum(ways.stretches(own.axes) for own in (*work.fields, *work.results)),
         later_cycles(target, work, ways),
         finish=lambda some, steps: _finished(target, work, [ways.at(k) for k in some], steps),
         least_to_finish=_least_of_sums(target, work, ways),

@@ -69,6 +69,16 @@ class Ways:
         """How many vertices there are."""
         return self.vertices.prod(axis=0)
 
+    def stretches(self, axes: Sequence[int]) -> np.ndarray:
+        """In how many stretches the block of a tile lies, of an array whose dimensions are these: all that follow the
+        last one that is cut are in one.
+        """
+        found, is_whole = np.ones(len(self), np.int64), np.ones(len(self), bool)
+        for a in reversed(axes):
+            found = np.where(is_whole, found, found * self.blocks[a])
+            is_whole = is_whole & (self.parts[a] == 1)
+        return found
+
     def __len__(self) -> int:
         return self.blocks.shape[1]
 

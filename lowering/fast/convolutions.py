@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from jax import lax
 
 from codelet.graphs.family import Family, Field
 from codelet.refused import Refused
-from codelet.views.grids import Axis
+from codelet.views.grids import Axis, Key
 from codelet.views.line import Line, Part
 from lowering.arrays import Array, Arrays, reshape, slice_, transpose
 from lowering.fast.inputs import Input, Inputs
@@ -31,6 +31,7 @@ from lowering.fast.result_order import steps_of_results
 from lowering.fast.small_windows import overlaps
 from lowering.fast.sources import Viewed, plan_among_zeros, steps_among_zeros
 from lowering.jaxprs.reduced_maps import ReducedMap, as_inner_product
+from lowering.platforms import is_meant
 
 # --- families that are convolutions ---------------------------------------------------------------------
 
@@ -150,6 +151,17 @@ def _is_tiled(along: Line) -> bool:
     return all(step == inner * part.extent for (_, step), (part, inner) in itertools.pairwise(own))
 
 
+def _strided_dimensions(dimensions: Sequence[Line], kernel_axes: Set[Key]) -> set[int]:
+    """The dimensions of which every few elements are read one by one, where that is no copy: along several of them."""
+    if not is_meant("windows of one element"):
+        return set()
+    own = {d: along.steps[0] for d, along in enumerate(dimensions) if len(along.steps) == 1}
+    found = {
+        d for d, (part, step) in own.items() if step > 1 and isinstance(part.key, Axis) and part.key not in kernel_axes
+    }
+    return found if len(found) > 1 else set()
+
+
 def _order_of_results(family: Family, parts: Sequence[Part]) -> list[Part]:
     """Parts of the axes of a family as its results lie in memory; in the order given where that is unknown."""
     steps = steps_of_results(family) or {}
@@ -173,11 +185,12 @@ def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, product:
         return "its windows move by a table, run backwards or across dimensions"
     kernel_axes, spread = set(kernel.tensor.index.axes), steps_among_zeros(source)
     windows, batch, groups, channels = [], [], [], []
+    strided = _strided_dimensions(dimensions, kernel_axes)
     for d, along in enumerate(dimensions):
         axes = [own for own in along.steps if isinstance(own[0].key, Axis)]
         inside = [own for own in along.steps if isinstance(own[0].key, int)]
         is_kernels = any(part.key in kernel_axes for part, _ in axes)
-        if len(axes) == 1 and not is_kernels and (len(inside) == 1 or (not inside and spread[d] > 1)):
+        if len(axes) == 1 and not is_kernels and (len(inside) == 1 or (not inside and (spread[d] > 1 or d in strided))):
             key, dilation = inside[0] if inside else (None, 1)
             windows.append(Window(d, *axes[0], key, dilation))
         elif _is_tiled(along):
@@ -187,7 +200,7 @@ def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, product:
         else:
             return f"{kernel.name} moves with it" if is_kernels else "its windows move by several symbols"
     dilated = any(spread[window.dimension] > 1 for window in windows)
-    if not dilated and not any(window.overlaps for window in windows):
+    if not dilated and not strided and not any(window.overlaps for window in windows):
         return "its windows do not overlap"
     alone = kernel_axes - {part.key for part in groups}
     filters = [Part(axis, 1, 0, axis.extent) for axis in family.axes if axis in alone]
