@@ -5,7 +5,7 @@ the array with one of these, and goes by its shape: the gradient of softmax took
 dimensions of which the rows were summed as two. In comes a jaxpr, out comes one whose reductions of a reshaped array
 are of the array itself, where dimensions stay together that are reduced, and where something else reads the array as it
 is, or all that reads the result reads it in the shape that it has then; and those of a transposed array of what lies in
-memory.
+memory, as gradients of biases are: in float16 they are converted in between.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import Atomic, Makers, variables
@@ -51,8 +52,13 @@ def _reduced(eqn: jax_core.JaxprEqn, root: Any, axes: tuple[int, ...]) -> Remade
 
 
 def _as_it_lies(eqn: jax_core.JaxprEqn, makers: Makers) -> Remade | None:
-    """A reduction of what is transposed, as one of what lies in memory; None where nothing is, or it is repeated."""
-    view = rearrangement(eqn.invars[0], makers, stop=lambda _: False)
+    """A reduction of what is transposed, and perhaps converted, as one of what lies in memory.
+
+    None where nothing is transposed, or it is repeated.
+    """
+    maker = makers.of(eqn.invars[0])
+    converted = maker if maker is not None and is_understood(maker, "convert_element_type") else None
+    view = rearrangement(eqn.invars[0] if converted is None else converted.invars[0], makers, stop=lambda _: False)
     if view.is_in_order or not all(digit.step for digit in view.digits):
         return None
     axes = set(map(int, eqn.params["axes"]))
@@ -70,6 +76,7 @@ def _as_it_lies(eqn: jax_core.JaxprEqn, makers: Makers) -> Remade | None:
     def run(root: Any) -> list[Any]:
         primitive: Any = eqn.primitive
         array = reshape(root, [math.prod(digit.extent for digit in group) for group in groups])
+        array = array if converted is None else lax.convert_element_type(array, converted.params["new_dtype"])
         made = primitive.bind(array, **{**eqn.params, "axes": along})
         order = sorted(range(len(kept)), key=lambda k: left.index(kept[k]))
         return [reshape(transpose(made, order), eqn.outvars[0].aval.shape)]  # type: ignore[attr-defined]

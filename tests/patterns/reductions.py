@@ -35,13 +35,18 @@ def reshapes(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 @st.composite
 def reductions_of_reshaped(draw: Any) -> Program:
-    """A reduction of a reshaped array that something reads as it is, in a loop or not."""
+    """A reduction of an array that something reads as it is, reshaped, transposed and converted, in a loop or not."""
     was, shape = draw(reshapes())
     axes = tuple(sorted(draw(st.sets(st.integers(0, len(shape) - 1), min_size=1))))
     name, looped = draw(st.sampled_from(("sum", "max", "min", "prod"))), draw(st.booleans())
+    order = draw(st.none() | st.permutations(range(len(shape))))
+    stored, kind = draw(st.sampled_from((np.float32, np.float16))), draw(st.sampled_from((None, np.float32, np.int32)))
 
     def function(x: Any) -> Any:
-        return getattr(x.reshape(shape), name)(axes), jnp.sin(x)
+        own = x.astype(stored).reshape(shape)
+        own = own if order is None else own.transpose(order)
+        own = own if kind is None else own.astype(kind)
+        return getattr(own, name)(axes).astype(np.float32), jnp.sin(x)
 
     def in_a_loop(x: Any) -> Any:
         return lax.fori_loop(0, 2, lambda _, x: jnp.sin(x) + jnp.sum(function(x)[0]), x)

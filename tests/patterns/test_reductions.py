@@ -68,6 +68,17 @@ def test_rows_are_reduced_as_the_array_lies():
         assert reduce_in_shape(closed) is closed
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.int32, np.bool_])
+def test_columns_are_reduced_as_they_lie_though_they_are_converted(kind):
+    rows = jnp.arange(12, dtype=np.float16).reshape(3, 4) - 6
+    made = changed(reduce_in_shape, lambda x: x.T.astype(kind).max(1), rows)
+    [converted, reduced] = made.jaxpr.eqns[-2:]
+    assert (converted.primitive.name, reduced.primitive.name) == ("convert_element_type", "reduce_max")
+    assert reduced.invars[0].aval.shape == (3, 4)
+    assert reduced.params["axes"] == (0,)
+    assert reduced.invars[0].aval.dtype == kind
+
+
 def test_transposes_that_undo_each_other_are_none():
     made = changed(reshape_once, lambda x: jnp.sin(x.transpose(1, 2, 0).transpose(2, 0, 1)), X)
     assert names(made) == ["sin"]
