@@ -234,6 +234,25 @@ def test_a_run_ends_at_padding_and_starts_at_the_first_element():
     assert [e.field for e in graph.vertex("nothing", 0).iter_edges()] == ["out"]
 
 
+@pytest.mark.parametrize("edge", [0, 1, 2])
+def test_edges_through_padding_are_those_of_each_vertex(edge):
+    """Rows that begin, end or lie in padding, that go on in the next row, and blocks of one array of several shapes."""
+    graph = cl.Graph()
+    x, z = graph.add_variable("x", (7, 6)), graph.add_variable("z", (2, 6))
+    sums = cl.codelet(lambda x: x.sum())
+    padded = x.pad([(edge, edge), (edge, 0)])
+    rows, columns = padded.shape
+    for k, (top, left) in enumerate([(0, 0), (3, 2), (rows - 3, columns - 3), (1, 0)]):
+        graph.add_vertex(f"corner{k}", sums, x=padded[top : top + 3, left : left + 3])
+    i, j = cl.grid(rows - 1, columns - 2)
+    graph.add_vertex("window", sums, x=padded[i : i + 2, j : j + 3])
+    joined = cl.concatenate([x, z, x[3:5]])
+    k = cl.grid(joined.shape[0] - 2)
+    graph.add_vertex("joined", sums, x=joined[k : k + 3])
+    graph.add_vertex("every other", sums, x=joined[k : k + 3, ::2])
+    assert graph.num_edges == sum(1 for _ in graph.iter_edges())
+
+
 def test_padding_needs_no_value_and_has_no_tile():
     graph = convolved()
     graph.set_tile_mapping(graph.variable("x").pad(1)[1:-1, 1:-1, 1:-1], 3)

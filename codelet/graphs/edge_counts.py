@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
+from collections.abc import Iterable
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from codelet.graphs.family import Family, Field
 from codelet.graphs.vertices import has_same_steps, over_axes, starts_by_vertex, starts_of_runs
+from codelet.views.index import Index
 from codelet.views.rows import Rows
-from codelet.views.sources import Variable, source_elements
+from codelet.views.sources import Patchwork, Source, Variable, source_elements
 from codelet.views.tensor import Tensor
 
 _KNOWN: WeakKeyDictionary[Field, np.ndarray] = WeakKeyDictionary()
@@ -44,6 +48,53 @@ def count_edges(family: Family) -> int:
     return int(each.sum()) * (family.num_vertices // max(1, each.size))
 
 
+def counted_together(families: Iterable[Family]) -> list[Family]:
+    """Families, the edges of whose fields that read one padded or joined tensor are counted at once, and then known."""
+    found = list(families)
+    by_source: dict[Patchwork, list[Field]] = {}
+    for field in (field for family in found for field in family.fields):
+        tensor = field.tensor
+        if tensor is None or tensor.rows is not None or not isinstance(tensor.source, Patchwork) or field in _KNOWN:
+            continue
+        if math.prod(field.type.shape):
+            by_source.setdefault(tensor.source, []).append(field)
+    for source, fields in by_source.items():
+        elements = _Elements(source)
+        _KNOWN.update((field, elements.counts(field.tensor.index)) for field in fields if field.tensor is not None)
+    return found
+
+
+class _Elements:
+    """The elements at the positions of a source, and how many runs of them begin up to each."""
+
+    def __init__(self, source: Source):
+        self.at = source_elements(source)
+
+    @functools.cached_property
+    def begun(self) -> np.ndarray:
+        """Of a patchwork, for each position."""
+        kind = np.int32 if len(self.at) < 2**31 else np.int64
+        return np.cumsum(starts_of_runs(self.at[None])[0], dtype=kind)
+
+    def counts(self, index: Index) -> np.ndarray:
+        """The number of edges of a view of the source, for each position of its axes, in order."""
+        last = index.ndim - 1
+        is_rows = index.ndim and index.strides[-1] == 1 and not any(last in table.keys for table in index.tables)
+        if not is_rows or not isinstance(self.at, np.ndarray):
+            listed = (self.at[block].reshape(len(block), -1) for _, block in index.blocks(index.axes))
+            return np.concatenate([starts_of_runs(each).sum(axis=1) for each in listed])
+        firsts = dataclasses.replace(index, shape=index.shape[:-1], strides=index.strides[:-1])
+        rows = (own.reshape(len(own), -1) for _, own in firsts.blocks(index.axes, limit=1 << 18))
+        return np.concatenate([self._counts_of_rows(first, first + index.shape[-1] - 1) for first in rows])
+
+    def _counts_of_rows(self, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+        """Of rows of positions, of shape (vertices, rows of each), by the first and the last position of each."""
+        begin, end = self.at[first], self.at[last]
+        inside = (begin >= 0) + self.begun[last] - self.begun[first]
+        goes_on = (end[:, :-1] >= 0) & (begin[:, 1:] == end[:, :-1] + 1)
+        return inside.sum(axis=1) - goes_on.sum(axis=1)
+
+
 def _field_edges(family: Family, field: Field, tensor: Tensor) -> np.ndarray | int:
     index = tensor.index
     if has_same_steps(tensor):
@@ -57,9 +108,7 @@ def _field_edges(family: Family, field: Field, tensor: Tensor) -> np.ndarray | i
         return runs
     axes = index.axes
     if field not in _KNOWN:
-        elements = source_elements(tensor.source)
-        listed = (elements[block].reshape(len(block), -1) for _, block in index.blocks(axes))
-        _KNOWN[field] = np.concatenate([starts_of_runs(each).sum(axis=1) for each in listed])
+        _KNOWN[field] = _Elements(tensor.source).counts(index)
     return over_axes(_KNOWN[field], axes, family.axes)
 
 

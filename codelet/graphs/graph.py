@@ -24,7 +24,7 @@ from codelet.graphs.connect import own_tensor
 from codelet.graphs.declared import checked_constant, checked_depth, checked_dtype, checked_shape
 from codelet.graphs.drawn import Drawn
 from codelet.graphs.edge_blocks import EdgeBlock, edge_blocks
-from codelet.graphs.edge_counts import count_edges
+from codelet.graphs.edge_counts import count_edges, counted_together
 from codelet.graphs.family import Family
 from codelet.graphs.graph_text import graph_html, graph_text
 from codelet.graphs.names import Names
@@ -784,7 +784,7 @@ class Graph(Drawn):
         >>> graph.num_vertices, graph.num_edges
         (1, 4)
         """
-        return sum(count_edges(family) for family in self.families)
+        return sum(map(count_edges, counted_together(self.families)))
 
     # --- tiles ----------------------------------------------------------------------------------------
 

@@ -231,8 +231,8 @@ def beyond(target: Target, steps: Iterable[StepCost], memory_fraction: float = M
 def best_of(operation: str, target: Target, offers: Offers, memory_fraction: float = MEMORY_FRACTION) -> Plan:
     """The plan of the fewest cycles among those that fit the memory; where none does, of those that take least of it.
 
-    Of equals it is the one of the least memory, then whose parts lie in fewer stretches, so that other operations find
-    them where they want them, then on fewer tiles, of fewer vertices, of the least estimate, the first.
+    Of equals it is the one whose parts lie in fewer stretches, so that other operations find them where they want them,
+    then on fewer tiles, of fewer vertices, of the least estimate, the first.
 
     Args:
         operation: the operation to plan, for print.
@@ -242,12 +242,9 @@ def best_of(operation: str, target: Target, offers: Offers, memory_fraction: flo
     """
     ways, count = offers.ways, len(offers.ways)
     least = offers.cycles + offers.least_to_finish
-    tile_bytes = functools.reduce(np.maximum, (step.tile_bytes for step in offers.steps), np.int64(0))
-    places = np.empty((6, count))
+    places = np.empty((5, count))
     over = beyond(target, offers.steps, memory_fraction)
-    places[:] = [
-        own + 0 * least for own in (over, least, tile_bytes, offers.stretches, ways.num_tiles, ways.num_vertices)
-    ]
+    places[:] = [own + 0 * least for own in (over, least, offers.stretches, ways.num_tiles, ways.num_vertices)]
     later = np.zeros(count, np.int64) + offers.later_cycles
     best: list[tuple[tuple[float, ...], Plan]] = []  # the two best so far
     order = np.lexsort((offers.estimates, *places[::-1]))

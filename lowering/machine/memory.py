@@ -36,7 +36,7 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.errors import OutOfInterleavedMemoryError, OutOfTileMemoryError
-from codelet.graphs.edge_counts import edges_of_field
+from codelet.graphs.edge_counts import counted_together, edges_of_field
 from codelet.graphs.family import Family, counted
 from codelet.jaxprs.equations import inner_jaxprs
 from codelet.views.sources import Variable
@@ -280,7 +280,8 @@ def _fixed(liveness: Liveness) -> Iterator[tuple[str, str, np.ndarray]]:
     placement, exchange = liveness.placement, liveness.exchange
     num_tiles, target = placement.num_tiles, placement.plan.graph.target
     control = np.full(num_tiles, target.control_code_bytes)
-    for family, tiles in placement.vertex_tiles.items():
+    for family in counted_together(placement.vertex_tiles):
+        tiles = placement.vertex_tiles[family]
         name = f"{family.compute_set.name} / {family.codelet.name}"
         counts = np.bincount(tiles, minlength=num_tiles)
         constants = [field.type for field in family.fields if field.state is not None]
