@@ -19,6 +19,7 @@ from codelet.views.tensor import Tensor
 from lowering.check.constraints import PlacedTogether, placement_groups
 from lowering.machine.element_tiles import ElementTiles
 from lowering.machine.placement import Placement
+from lowering.plan.runs import sums_of
 
 _WRITTEN = 1 << 10
 """An element that vertices write says more than so many others of where a group lies: vertices are even on tiles."""
@@ -47,8 +48,7 @@ def _where_they_lie(placement: Placement, groups: PlacedTogether) -> np.ndarray:
                 weights[_written(family, field.tensor)[0]] = _WRITTEN
     tiles = placement.element_tiles[groups.elements].astype(np.int64)
     lived = tiles >= 0
-    keys, inverse = np.unique(groups.group[lived] * num_tiles + tiles[lived], return_inverse=True)
-    sums = np.bincount(inverse.reshape(-1), weights[groups.elements[lived]], len(keys))
+    keys, sums = sums_of(groups.group[lived] * num_tiles + tiles[lived], weights[groups.elements[lived]])
     found = np.zeros(count, np.int64)
     for k in np.lexsort((-keys, sums)):  # the last that is written is the heaviest, the first of equals
         found[keys[k] // num_tiles] = keys[k] % num_tiles
