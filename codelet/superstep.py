@@ -177,14 +177,17 @@ def few_kinds_cycles(kinds: Sequence[tuple[VertexCycles, np.ndarray]], num_worke
         if not vertex.shared:
             of_worker.append(np.broadcast_to(vertex.worker, total.shape))
             counts.append(count)
-    if len(of_worker) == 1:
-        return total + -(-counts[0] // num_workers) * num_workers * of_worker[0]
-    loads = np.zeros((len(total), num_workers), np.int64)
-    order = np.argsort(-np.array(of_worker), axis=0, kind="stable") if of_worker else np.zeros((0, 1), np.int64)
-    for place in order:
-        cycles, count = (np.take_along_axis(np.array(every), place[None], 0)[0] for every in (of_worker, counts))
-        loads = _deal(loads, np.maximum(cycles, 1)[:, None], np.where(cycles > 0, count, 0))
-    return total + num_workers * loads.max(axis=1)
+    if not of_worker:
+        return total
+    worker, dealt = np.array(of_worker), np.array([np.broadcast_to(count, total.shape) for count in counts])
+    longest = (-(-dealt // num_workers) * worker).sum(axis=0)
+    if (several := np.flatnonzero((dealt > 0).sum(axis=0) > 1)).size:  # kinds on a tile: only these need to be dealt
+        loads = np.zeros((len(several), num_workers), np.int64)
+        for place in np.argsort(-worker[:, several], axis=0, kind="stable"):
+            cycles, count = worker[place, several], dealt[place, several]
+            loads = _deal(loads, np.maximum(cycles, 1)[:, None], np.where(cycles > 0, count, 0))
+        longest[several] = loads.max(axis=1)
+    return total + num_workers * longest
 
 
 def exchange_cycles(traffic: Traffic, target: Target, arrival: np.ndarray) -> np.ndarray:

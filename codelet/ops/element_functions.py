@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Literal
+from jax.extend import core as jax_core
 
 from codelet.errors import CodeletError, OperationError, SavingError
+from codelet.jaxprs.lifted import lifted
 from codelet.ops.pairs import Pair, both
 from codelet.ops.saved_functions import SavedFunction, saved_function
 from codelet.tracing.captured import Captured, captured
@@ -188,11 +189,21 @@ class _CodeletResults:
         slopes = _slopes(self.own, self.given, *elements)
         return [slopes[k] for k in self.picked]
 
+    def names(self, count: int) -> list[str]:
+        """The names of the fields that are the results, of which there are so many."""
+        return [f"x{k}" if self.num_in_place else f"out{k}" for k in range(count)]
+
     @property
     def name(self) -> str:
         """The name of the codelets."""
         name = self.own.name if self.own.name.isidentifier() else "map"
         return name if self.given is None else f"{name}_gradient"
+
+
+@functools.lru_cache(maxsize=2048)
+def _jaxpr_of_elements(computed: _CodeletResults, types: tuple[tuple[np.dtype, bool], ...]) -> jax_core.ClosedJaxpr:
+    """The jaxpr of the results of single elements of some dtypes, which may be weak."""
+    return jax.make_jaxpr(computed.on)(*(jax.ShapeDtypeStruct((), own, weak_type=weak) for own, weak in types))
 
 
 class _ElementCodelet(Codelet):
@@ -209,6 +220,20 @@ class _ElementCodelet(Codelet):
     def size_names(self, static: Mapping[str, Any], ranks: Sequence[int]) -> SizeNames | None:
         # The function sees single elements.
         return SizeNames(tuple(tuple(f"d{d}" for d in own) for own in static["dimensions"]))
+
+    def known_jaxpr(
+        self, structs: Sequence[jax.ShapeDtypeStruct], static: Mapping[str, Any]
+    ) -> tuple[list[str], jax_core.ClosedJaxpr] | None:
+        if trace_settings() != self.computed.own.settings:
+            return None
+        dimensions = static["dimensions"] if any(own.shape for own in structs) else ((),) * len(structs)
+        pairs = zip(dimensions, structs, strict=True)
+        sizes = {d: size for own, kind in pairs for d, size in zip(own, kind.shape, strict=True)}
+        used = sorted(sizes)
+        given = [tuple(map(used.index, own)) for own in dimensions]
+        types = tuple((own.dtype, own.weak_type) for own in structs)
+        jaxpr = lifted(_jaxpr_of_elements(self.computed, types), given, [sizes[d] for d in used])
+        return None if jaxpr is None else (self.computed.names(len(jaxpr.out_avals)), jaxpr)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._origin is not None:
@@ -255,8 +280,7 @@ def _codelets(computed: _CodeletResults) -> Pair:
         dimensions = dimensions if any(map(jnp.ndim, fields)) else ((),) * len(fields)
         rank = 1 + max((d for own in dimensions for d in own), default=-1)
         results = _over_block(computed.on, dimensions, rank)(*fields)
-        names = [f"x{k}" if computed.num_in_place else f"out{k}" for k in range(len(results))]
-        return dict(zip(names, results, strict=True))
+        return dict(zip(computed.names(len(results)), results, strict=True))
 
     count = computed.own.num_fields + sum(computed.given or ())
     fields = [inspect.Parameter(f"x{k}", inspect.Parameter.POSITIONAL_OR_KEYWORD) for k in range(count)]
@@ -303,7 +327,7 @@ def slopes_of(own: ElementFunction, given: tuple[bool, ...]) -> Slopes:
     sources: list[tuple[str, int]] = []
     picked: list[int] = []
     for k, out in enumerate(jaxpr.outvars):
-        if isinstance(out, Literal) and out.val == 0:
+        if isinstance(out, jax_core.Literal) and out.val == 0:
             sources.append(("nothing", 0))
             continue
         if any(out is field for field in jaxpr.invars):

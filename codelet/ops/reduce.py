@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
@@ -26,65 +27,75 @@ from codelet.ops.partials import add_planned, sums_dtype
 from codelet.ops.planning import MEMORY_FRACTION, Plan
 from codelet.ops.schema import checked
 from codelet.tracing.codelets import Codelet, codelet
+from codelet.tracing.field_types import SizeNames, sizes_named
 from codelet.views.tensor import Tensor
 
 Axes = int | Iterable[int] | None
 
 # --- codelets ---------------------------------------------------------------------------------------------
 
+_of_partials = sizes_named(lambda static, ranks: SizeNames((("partials", "outputs"),)))
+
 
 @codelet(workers=6, issue="assembly")
+@_of_partials
 def multiply_up(partials, *, dtype):
     """The products of the rows of (partials, outputs), as `dtype`."""
-    return jnp.prod(partials, 0).astype(dtype)
+    return lax.reduce_prod(partials, (0,)).astype(dtype)
 
 
 @codelet(workers=6, issue="assembly")
+@_of_partials
 def largest(partials):
     """The largest of each column."""
-    return jnp.max(partials, 0)
+    return lax.reduce_max(partials, (0,))
 
 
 @codelet(workers=6, issue="assembly")
+@_of_partials
 def smallest(partials):
     """The smallest of each column."""
-    return jnp.min(partials, 0)
+    return lax.reduce_min(partials, (0,))
 
 
 @codelet(workers=6, issue="assembly")
+@_of_partials
 def all_true(partials):
     """Whether a column is all true."""
-    return jnp.all(partials, 0)
+    return lax.reduce_and(partials, (0,))
 
 
 @codelet(workers=6, issue="assembly")
+@_of_partials
 def any_true(partials):
     """Whether any of a column is true."""
-    return jnp.any(partials, 0)
+    return lax.reduce_or(partials, (0,))
 
 
 class Reduction(NamedTuple):
-    """A reduction: of `jax.numpy`, and how its partial results are put together."""
+    """A reduction: of `jax.numpy`, of blocks, and how its partial results are put together."""
 
     reduce: Callable[..., Any]
+    of_block: Callable[..., Any]
     add: Codelet
     has_identity: bool = True
 
 
 REDUCTIONS = {
-    "sum": Reduction(jnp.sum, add_up),
-    "prod": Reduction(jnp.prod, multiply_up),
-    "max": Reduction(jnp.max, largest, has_identity=False),
-    "min": Reduction(jnp.min, smallest, has_identity=False),
-    "all": Reduction(jnp.all, all_true),
-    "any": Reduction(jnp.any, any_true),
+    "sum": Reduction(jnp.sum, lax.reduce_sum, add_up),
+    "prod": Reduction(jnp.prod, lax.reduce_prod, multiply_up),
+    "max": Reduction(jnp.max, lax.reduce_max, largest, has_identity=False),
+    "min": Reduction(jnp.min, lax.reduce_min, smallest, has_identity=False),
+    "all": Reduction(jnp.all, lax.reduce_and, all_true),
+    "any": Reduction(jnp.any, lax.reduce_or, any_true),
 }
 
 
 @both
+@sizes_named(lambda static, ranks: SizeNames((tuple(f"d{d}" for d in range(*ranks)),)))
 def reduce_block(x, *, operation, axes, partials, dtype):
     """A block reduced along some axes, in `partials`, as `dtype`."""
-    return REDUCTIONS[operation].reduce(x.astype(partials), axes).astype(dtype)
+    return REDUCTIONS[operation].of_block(x.astype(partials), axes).astype(dtype)
 
 
 # --- what is planned ----------------------------------------------------------------------------------------

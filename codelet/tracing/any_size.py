@@ -309,8 +309,12 @@ def _symbolic(
     names: Sequence[Sequence[Any]],
     least: Mapping[str, int],
     limits: Sequence[tuple[str, str]] = (),
+    is_watched: bool = True,
 ) -> _AnySize | None:
-    """A codelet with symbols of some names for its sizes, within limits; None where it does not trace so."""
+    """A codelet with symbols of some names for its sizes, within limits; None where it does not trace so.
+
+    What its function asks about the sizes is seen where that is asked for.
+    """
     constraints = [*(f"{name} >= {size}" for name, size in [*least.items(), *limits])]
     symbols = dict(zip(least, jax.export.symbolic_shape(", ".join(least), constraints=constraints), strict=True))
     inputs = {
@@ -318,7 +322,7 @@ def _symbolic(
         for (name, kind), shape in zip(types.items(), names, strict=True)
     }
     try:
-        traced = codelet.trace_fresh(inputs, static)
+        traced = codelet.trace_fresh(inputs, static, is_watched=is_watched)
     except CodeletTraceError:
         return None
     if traced.has_effects:
@@ -344,7 +348,7 @@ def _by_its_names(codelet: Codelet, types: Mapping[str, FieldType], static: Mapp
     if named is None or not any(named.names):
         return None
     least = {name: 1 for shape in named.names for name in shape}
-    made = _symbolic(codelet, types, static, named.names, least, named.limits)
+    made = _symbolic(codelet, types, static, named.names, least, named.limits, is_watched=False)
     return None if made is None else replace(made, is_for_all=True, limits=named.limits)
 
 

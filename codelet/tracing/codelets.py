@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, overload
 import jax
 import numpy as np
 from jax.core import Tracer
+from jax.extend import core as jax_core
 
 from codelet.deprecated import old_arguments, old_attribute
 from codelet.display import as_block
@@ -38,7 +39,7 @@ from codelet.tracing.captured import Captured, Capturing, apart, captured
 from codelet.tracing.concrete import mend_of_asking
 from codelet.tracing.field_types import FieldType, SizeNames
 from codelet.tracing.hints import NO_HINTS, Hints, Issue, check_hints
-from codelet.tracing.lengths import fresh_lengths, length_symbols, watched
+from codelet.tracing.lengths import Answers, fresh_lengths, length_symbols, watched
 from codelet.tracing.parameters import is_a_librarys, parameters_of, wrapped
 from codelet.tracing.returned import returned_fields
 from codelet.tracing.statics import check_static, trace_settings
@@ -258,6 +259,21 @@ class Codelet(Unchanging, Capturing):
         named = getattr(self.function, "size_names", None)
         return None if named is None else named(static, ranks)
 
+    def known_jaxpr(
+        self, structs: Sequence[jax.ShapeDtypeStruct], static: Mapping[str, Any]
+    ) -> tuple[list[str], jax_core.ClosedJaxpr] | None:
+        """The names of its outputs and its jaxpr, where these are known for some inputs without tracing it; else None.
+
+        Args:
+            structs: the types of its inputs, whose sizes may be JAX's symbols.
+            static: its static values.
+
+        >>> import codelet as cl, jax
+        >>> cl.codelet(lambda x: x + 1).known_jaxpr([jax.ShapeDtypeStruct((3,), "float32")], {}) is None
+        True
+        """
+        return None
+
     trace = old_attribute("Codelet.trace", "specialise")
 
     def specialise(
@@ -335,6 +351,7 @@ class Codelet(Unchanging, Capturing):
         static: Mapping[str, Hashable],
         least: int = 1,
         function: Callable[..., Any] | None = None,
+        is_watched: bool = True,
     ) -> TracedCodelet:
         """Trace it for types whose sizes may be any of JAX's symbols, without caching; see `any_size.py`.
 
@@ -343,6 +360,7 @@ class Codelet(Unchanging, Capturing):
             static: all its static values.
             least: the least value of the first symbol for a length.
             function: a copy of its function, to trace instead.
+            is_watched: whether it is seen what is asked about symbols, which takes longer.
 
         >>> import codelet as cl
         >>> double, graph = cl.codelet(lambda x: 2 * x), cl.Graph()
@@ -352,7 +370,7 @@ class Codelet(Unchanging, Capturing):
         >>> double.specialise(inputs) is cached, double.trace_fresh(inputs, {}) is cached
         (True, False)
         """
-        return self._trace(dict(inputs), dict(static), least, function)
+        return self._trace(dict(inputs), dict(static), least, function, is_watched)
 
     def _trace(
         self,
@@ -360,6 +378,7 @@ class Codelet(Unchanging, Capturing):
         static: dict[str, Hashable],
         least: int,
         function: Callable[..., Any] | None = None,
+        is_watched: bool = True,
     ) -> TracedCodelet:
         names: list[str] = []
         ragged = any(kind.is_ragged for kind in inputs.values())
@@ -375,9 +394,14 @@ class Codelet(Unchanging, Capturing):
 
         types = ", ".join(f"{name}: {kind}" for name, kind in inputs.items())
         try:
+            known = self.known_jaxpr(structs, static)
             make = lambda: jax.make_jaxpr(by_name)(*structs)  # noqa: E731
             sizes = [size for struct in structs for size in struct.shape if not isinstance(size, int)]
-            jaxpr, answers = watched(make, sizes) if ragged else (make(), None)
+            if known is not None:
+                names, jaxpr = known
+                answers = Answers() if ragged else None
+            else:
+                jaxpr, answers = watched(make, sizes) if ragged and is_watched else (make(), None)
         except CodeletError:
             raise
         except Exception as error:
