@@ -34,7 +34,7 @@ def without_processes() -> Iterator[None]:
         _starts_none.reset(before)
 
 
-def _imported() -> None:
+def imported() -> None:
     """All that a graph is built, lowered and run by, which is else imported when it is first used."""
     for name in ("codelet.frontends.trace", "ipu_backend.running.engine", "lowering"):
         importlib.import_module(name)
@@ -53,7 +53,7 @@ def in_fresh_process(function: Callable[..., Result], *arguments: object) -> Res
     """
     if _starts_none.get():
         raise NoProcess
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_imported) as pool:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=imported) as pool:
         return pool.submit(function, *arguments).result()
 
 

@@ -7,10 +7,10 @@ else that is no array is anywhere.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import numpy as np
 from jax.core import Tracer
@@ -27,7 +27,8 @@ def _is_number(leaf: Any) -> bool:
 
 
 def _is_module(node: Any) -> bool:
-    return isinstance(node, eqx.Module)
+    equinox = sys.modules.get("equinox")  # nobody has such a module without it, and it takes 0.1 s to import
+    return equinox is not None and isinstance(node, equinox.Module)
 
 
 class Leaf(NamedTuple):

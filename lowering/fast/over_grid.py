@@ -3,7 +3,8 @@
 In come a jaxpr and, for each of its inputs, an array in memory order with the key of each dimension. Out come its
 results with the grid's axes first. It runs under nested `vmap`, one for each axis. Each operand is mapped at the
 dimension where the axis lies in memory, and not at all where it does not depend on the axis; or, along axes of which
-only so many positions are to be taken at once, in a loop over batches of them.
+only so many positions are to be taken at once, in a loop over batches of them. What vertices compute by element is made
+without tracing (`codelet/jaxprs/lifted.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.lifted import lifted
 from codelet.jaxprs.rebuild import inline
 from codelet.views.grids import Axis, Key
 from lowering.arrays import Array, arranged
@@ -93,7 +95,22 @@ def _mapped(
     batches: Sequence[int] | None,
 ) -> _Function:
     """The function of all vertices, of the operands."""
-    return over_axes(_vertex_function(inline(closed), keys), keys, axes, batches)
+    flat = inline(closed)
+    made = _of_elements(flat, keys, axes) if batches is None else None
+    return over_axes(_vertex_function(flat, keys), keys, axes, batches) if made is None else made
+
+
+def _of_elements(
+    closed: jax_core.ClosedJaxpr, keys: Sequence[tuple[Key, ...]], axes: Sequence[Axis]
+) -> _Function | None:
+    """The same without mapping, where vertices compute by element and operands have the axes in order."""
+    if any(key not in axes for own in keys for key in own):
+        return None
+    given = [tuple(map(axes.index, own)) for own in keys]
+    if any(list(own) != sorted(own) for own in given):
+        return None
+    made = lifted(closed, given, [axis.extent for axis in axes])
+    return None if made is None else lambda *arrays: list(map(jnp.asarray, jax_core.jaxpr_as_fun(made)(*arrays)))
 
 
 _Numbered = tuple[Any, ...]

@@ -25,6 +25,7 @@ import jax
 import numpy as np
 
 import codelet as cl
+from benchmarks.fresh import imported
 from ipu_backend.jobs.timing import time_in_turn
 from tests.ecosystem.program import PACKAGES, Program, is_there, programs_of
 
@@ -77,7 +78,8 @@ def _compiled(function: Any, given: Sequence[Any]) -> tuple[Any, float]:
 
 
 def figures(program: Program, seconds: float = 2.0) -> Figures:
-    """Measure a program."""
+    """Measure a program. This library is imported before, as JAX is."""
+    imported()
     function, given = program.make()
     given = jax.tree.map(lambda own: jax.numpy.asarray(own), given)
     plain, build_plain = _compiled(function, given)
