@@ -70,3 +70,29 @@ def test_a_rule_that_gives_others_by_several_operands_is_refused_as_a_graph():
     traced = cl.trace(lambda x: sum(own.sum() for own in kept_beside_others(jnp.cumsum(x), jnp.sin(x))), X[0])
     with pytest.raises(cl.CodeletTraceError, match="by several operands than by each"):
         cl.gradient(traced.graph, of=traced.outputs, wrt=[traced.inputs[0]], program=traced.program)
+
+
+@jax.custom_jvp
+def refusing(x):
+    return 2 * jnp.sin(x)
+
+
+@refusing.defjvp
+def _refused(*_: Any) -> Any:
+    raise TypeError("no slopes")
+
+
+REFUSING = {
+    "a number": lambda x: x * refusing(3.0),
+    "a number everywhere": lambda x: x + refusing(jnp.full((6,), 2.0)),
+    "two numbers, one after another": lambda x: x * refusing(3.0) + refusing(refusing(0.5)) * refusing(2.0),
+}
+
+
+@pytest.mark.parametrize("name", REFUSING)
+def test_a_number_may_be_given_to_a_function_without_slopes(name):
+    """As Equinox's `nondifferentiable`, whose rule is not asked for where its argument is a literal."""
+    function = REFUSING[name]
+    traced = cl.trace(function, X[0])
+    np.testing.assert_allclose(traced(X[0]), function(X[0]), rtol=1e-6)
+    np.testing.assert_allclose(jax.grad(lambda x: traced(x).sum())(X[0]), jax.grad(lambda x: function(x).sum())(X[0]))

@@ -18,13 +18,13 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.field.evaluate import computed_in_numpy
-from codelet.frontends.by_element import is_by_element
+from codelet.frontends.by_element import is_by_element, of_elements
 from codelet.frontends.element_functions import element_function
 from codelet.frontends.passes.bodies import Bodies
 from codelet.frontends.structure import dtype_of, shape_of
 from codelet.frontends.values import LARGEST_KNOWN, is_key
 from codelet.jaxprs.equations import Atomic, bind, may_run_early, variables
-from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.primitives import CUSTOM, is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 
 _SPREAD = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "rev", "slice", "copy")
@@ -124,6 +124,8 @@ class _FoldedValues:
         given = self._operands(eqn, [found[_key(atom)] for atom in eqn.invars], jnp.broadcast_to)
         if self._only_spreads(eqn):
             return given[:1]
+        if self._gives_numbers(eqn) and is_understood(eqn, *CUSTOM):  # whose rule may refuse what is no literal
+            return of_elements(eqn.params["call_jaxpr"], given)
         apart: list[Any] = [jax_core.Var(a.aval) if isinstance(a, jax_core.Literal) else a for a in eqn.invars]
         of_values = eqn.replace(invars=apart)  # whose numbers are given as all else is
         return element_function(of_values, {})(*given) if self._gives_numbers(eqn) else bind(of_values, given)
