@@ -179,7 +179,7 @@ def few_kinds_cycles(kinds: Sequence[tuple[VertexCycles, np.ndarray]], num_worke
             counts.append(count)
     if not of_worker:
         return total
-    worker, dealt = np.array(of_worker), np.array([np.broadcast_to(count, total.shape) for count in counts])
+    worker, dealt = np.array(of_worker), np.array(counts)
     longest = (-(-dealt // num_workers) * worker).sum(axis=0)
     if (several := np.flatnonzero((dealt > 0).sum(axis=0) > 1)).size:  # kinds on a tile: only these need to be dealt
         loads = np.zeros((len(several), num_workers), np.int64)

@@ -16,6 +16,7 @@ from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import CALLS, Atomic
 from codelet.jaxprs.primitives import ELEMENTWISE, is_understood
+from codelet.jaxprs.rebuild import struct
 
 Dimensions = tuple[int, ...]
 """Which dimensions of a block a value has, in order; none, where it is one number."""
@@ -37,7 +38,8 @@ class _Lifting:
         """What takes the place of a variable, with some dimensions."""
         if isinstance(var, jax_core.DropVar):
             return var
-        block = var if not dimensions else jax_core.Var(self._typed(var, [self.sizes[d] for d in dimensions]))
+        shape = tuple(self.sizes[d] for d in dimensions)
+        block = jax_core.Var(jax.typeof(struct(var).update(shape=shape))) if shape else var
         self.values[var] = block, dimensions
         return block
 
@@ -51,10 +53,9 @@ class _Lifting:
             return atom
         places = tuple(map(over.index, dimensions))
         spread = lambda value: lax.broadcast_in_dim(value, tuple(sizes), places)  # noqa: E731
-        (eqn,) = jax.make_jaxpr(spread)(jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype)).eqns
-        result = jax_core.Var(self._typed(atom, sizes))
-        self.eqns.append(eqn.replace(invars=[atom], outvars=[result]))
-        return result
+        (eqn,) = jax.make_jaxpr(spread)(struct(atom)).eqns
+        self.eqns.append(eqn.replace(invars=[atom]))
+        return eqn.outvars[0]
 
     def whole(self, atom: Atomic, dimensions: Dimensions, over: Dimensions) -> Atomic:
         """A value with other dimensions besides, each as long as it is."""
@@ -89,9 +90,6 @@ class _Lifting:
                 operands = [self.beside(*each, over) for each in inputs]
         outvars = list(map(self.block, eqn.outvars, results))
         self.eqns.append(eqn.replace(invars=operands, outvars=outvars, params=params))
-
-    def _typed(self, like: Any, sizes: Sequence[Any]) -> Any:
-        return jax.typeof(jax.ShapeDtypeStruct(tuple(sizes), like.aval.dtype, weak_type=like.aval.weak_type))
 
 
 _OF_ONE_SHAPE = ("select_n", "clamp", "add_any")

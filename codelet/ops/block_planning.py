@@ -36,9 +36,12 @@ from codelet.target import Target
 from codelet.tracing.codelets import Codelet, codelet
 from codelet.tracing.field_types import SizeNames, sizes_named
 
+of_partials = sizes_named(lambda static, ranks: SizeNames((("partials", "outputs"),)))
+"""Says of a codelet of partial results, of shape (partials, outputs), that it is the same for all sizes."""
+
 
 @codelet(workers=6, issue="assembly")
-@sizes_named(lambda static, ranks: SizeNames((("partials", "outputs"),)))
+@of_partials
 def add_up(partials, *, dtype):
     """The sums of the rows of (partials, outputs), in the dtype of the partials, as `dtype`."""
     return lax.reduce_sum(partials, (0,)).astype(dtype)  # traced in half the time of `jnp.sum`, the same

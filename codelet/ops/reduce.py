@@ -18,7 +18,7 @@ from jax import lax
 from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_tensors, checked_axes, checked_dtype, checked_grain
-from codelet.ops.block_planning import add_up, plan_work
+from codelet.ops.block_planning import add_up, of_partials, plan_work
 from codelet.ops.blockwise import Axis, Field, Result, Work, merged, regroup
 from codelet.ops.fill import add_filled
 from codelet.ops.homes import home_of
@@ -34,39 +34,37 @@ Axes = int | Iterable[int] | None
 
 # --- codelets ---------------------------------------------------------------------------------------------
 
-_of_partials = sizes_named(lambda static, ranks: SizeNames((("partials", "outputs"),)))
-
 
 @codelet(workers=6, issue="assembly")
-@_of_partials
+@of_partials
 def multiply_up(partials, *, dtype):
     """The products of the rows of (partials, outputs), as `dtype`."""
     return lax.reduce_prod(partials, (0,)).astype(dtype)
 
 
 @codelet(workers=6, issue="assembly")
-@_of_partials
+@of_partials
 def largest(partials):
     """The largest of each column."""
     return lax.reduce_max(partials, (0,))
 
 
 @codelet(workers=6, issue="assembly")
-@_of_partials
+@of_partials
 def smallest(partials):
     """The smallest of each column."""
     return lax.reduce_min(partials, (0,))
 
 
 @codelet(workers=6, issue="assembly")
-@_of_partials
+@of_partials
 def all_true(partials):
     """Whether a column is all true."""
     return lax.reduce_and(partials, (0,))
 
 
 @codelet(workers=6, issue="assembly")
-@_of_partials
+@of_partials
 def any_true(partials):
     """Whether any of a column is true."""
     return lax.reduce_or(partials, (0,))

@@ -394,14 +394,14 @@ class Codelet(Unchanging, Capturing):
 
         types = ", ".join(f"{name}: {kind}" for name, kind in inputs.items())
         try:
-            known = self.known_jaxpr(structs, static)
             make = lambda: jax.make_jaxpr(by_name)(*structs)  # noqa: E731
-            sizes = [size for struct in structs for size in struct.shape if not isinstance(size, int)]
-            if known is not None:
-                names, jaxpr = known
-                answers = Answers() if ragged else None
+            if (known := self.known_jaxpr(structs, static)) is not None:
+                (names, jaxpr), answers = known, Answers() if ragged else None
+            elif ragged and is_watched:
+                sizes = [size for struct in structs for size in struct.shape if not isinstance(size, int)]
+                jaxpr, answers = watched(make, sizes)
             else:
-                jaxpr, answers = watched(make, sizes) if ragged and is_watched else (make(), None)
+                jaxpr, answers = make(), None
         except CodeletError:
             raise
         except Exception as error:

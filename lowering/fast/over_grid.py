@@ -33,17 +33,23 @@ def mapped_axes(keys: Sequence[Sequence[Key]], axes: Sequence[Axis]) -> tuple[Ax
     return tuple(axis for axis in axes if any(axis in own for own in keys))
 
 
+def _function_of(closed: jax_core.ClosedJaxpr) -> _Function:
+    """The function of a jaxpr, whose results are arrays, as literals are not."""
+    return lambda *arrays: list(map(jnp.asarray, jax_core.jaxpr_as_fun(closed)(*arrays)))
+
+
 def _vertex_function(closed: jax_core.ClosedJaxpr, keys: Sequence[Sequence[Key]]) -> _Function:
     """The jaxpr on one vertex's operands, whose dimensions are still in memory order."""
     inner = [[key for key in own if isinstance(key, int)] for own in keys]
     shapes = [var.aval.shape for var in closed.jaxpr.invars]  # type: ignore[attr-defined]
+    run = _function_of(closed)
 
     def vertex(*arrays: Array) -> list[Array]:
         fields = [
             arranged(array, own, range(len(shape)), shape)
             for array, own, shape in zip(arrays, inner, shapes, strict=True)
         ]
-        return list(map(jnp.asarray, jax_core.jaxpr_as_fun(closed)(*fields)))  # a literal is no array
+        return run(*fields)
 
     return vertex
 
@@ -104,13 +110,10 @@ def _of_elements(
     closed: jax_core.ClosedJaxpr, keys: Sequence[tuple[Key, ...]], axes: Sequence[Axis]
 ) -> _Function | None:
     """The same without mapping, where vertices compute by element and operands have the axes in order."""
-    if any(key not in axes for own in keys for key in own):
+    if any(own != tuple(axis for axis in axes if axis in own) for own in keys):
         return None
-    given = [tuple(map(axes.index, own)) for own in keys]
-    if any(list(own) != sorted(own) for own in given):
-        return None
-    made = lifted(closed, given, [axis.extent for axis in axes])
-    return None if made is None else lambda *arrays: list(map(jnp.asarray, jax_core.jaxpr_as_fun(made)(*arrays)))
+    made = lifted(closed, [tuple(map(axes.index, own)) for own in keys], [axis.extent for axis in axes])
+    return None if made is None else _function_of(made)
 
 
 _Numbered = tuple[Any, ...]
