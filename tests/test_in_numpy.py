@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 
+from codelet.field.computed_in_numpy import computed_in_numpy
 from codelet.field.evaluate import Evaluation
 from codelet.field.in_numpy import _BY_ELEMENT, _OTHERS, in_numpy, is_in_numpy
 from codelet.field.meanings import MEANINGS, MOVE
@@ -57,9 +58,79 @@ def test_functions_of_whole_numbers(data):
         checked(lax.neg, a)
     checked(data.draw(st.sampled_from(functions)), a, b)
     checked(lax.bitwise_not, a)
+    if not is_truth:
+        checked(lambda own: (lax.sign(own), lax.square(own)), a)
+    if dtype.kind == "i":
+        checked(lax.abs, a)
     target = data.draw(st.sampled_from([to for to in TO if to != dtype]))
     checked(lambda own: lax.convert_element_type(own, target), a)
     checked(lambda own: jnp.where(own > 1, own, 3) if not is_truth else lax.select_n(own, own, ~own), a)
+
+
+FLOAT_FUNCTIONS = (
+    *(*BINARY, lax.div, lax.nextafter),
+    *(lax.neg, lax.abs, lax.sign, lax.square, lax.sqrt, lax.ceil, lax.floor, lax.is_finite, lax.stop_gradient),
+    *(lambda own, to=to: lax.convert_element_type(own, to) for to in (*TO, "bfloat16", "float16")),
+    lambda own: lax.convert_element_type(lax.convert_element_type(own, jnp.int32), jnp.float32),
+    lambda a, b: lax.select_n(a < b, a, b),
+)
+SPECIAL = [0.0, -0.0, 1.0, -1.5, 2.0**24 + 2, 2.0**31, 3e38, np.inf, -np.inf, np.nan, 1e-38, 1.2e-38, -1e-45, 0.1]
+
+
+def by_numpy(function, *values):
+    """What NumPy computes of the last equation of a function, to the bit as JAX; None where that is left to JAX."""
+    traced = jax.make_jaxpr(function)(*values)
+    given = dict(zip(traced.jaxpr.invars, values, strict=True))
+    for eqn in traced.eqns:
+        operands = [given[atom] for atom in eqn.invars]
+        made, expected = computed_in_numpy(eqn, operands), bind(eqn, operands)
+        if made is not None:
+            for own, other in zip(made, expected, strict=True):
+                assert own.dtype == other.dtype
+                assert own.shape == other.shape
+                assert own.tobytes() == np.asarray(other).tobytes(), (eqn, operands)
+        given.update(zip(eqn.outvars, map(np.asarray, expected), strict=True))
+    return made
+
+
+@pytest.mark.parametrize("bits", [pytest.param(False, id="special"), pytest.param(True, id="any")])
+@examples(60)
+@given(st.data())
+def test_functions_of_floats(bits, data):
+    if bits:
+        drawn = [np.uint32(data.draw(st.integers(0, 2**32 - 1))).view(np.float32) for _ in range(2)]
+    else:
+        drawn = [np.float32(data.draw(st.sampled_from(SPECIAL))) for _ in range(2)]
+    function = data.draw(st.sampled_from(FLOAT_FUNCTIONS))
+    count = 2 if function in (*BINARY, lax.div, lax.nextafter, FLOAT_FUNCTIONS[-1]) else 1
+    shape = data.draw(st.sampled_from([(), (3,)]))
+    by_numpy(function, *(np.full(shape, own) for own in drawn[:count]))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: x * 3.0 - x / 7.0, lambda x: jnp.where(x > 1, jnp.sqrt(x), -x), jax.nn.relu, lambda x: x.astype(int)],
+    ids=["arithmetic", "choice", "derivative rule", "whole"],
+)
+def test_numbers_that_are_plain_are_left_to_numpy(function):
+    called = jax.jit(function)
+    assert by_numpy(called, np.asarray([2.0, 9.0, 25.0], np.float32)) is not None
+
+
+@pytest.mark.parametrize("value", [np.nan, 1e-40, 1.5e-38], ids=["not a number", "subnormal", "nearly so"])
+def test_floats_that_are_left_to_jax(value):
+    given = np.asarray(value, np.float32)
+    assert by_numpy(lax.neg, given) is None
+    assert by_numpy(lambda x: x.astype(jnp.bfloat16), given) is None
+    assert by_numpy(jnp.log, np.float32(2)) is None
+    assert by_numpy(lambda x: lax.convert_element_type(x, jnp.int32), np.asarray(2.5, np.float32)) is None
+
+
+def test_numbers_that_are_everywhere_stay_numbers():
+    function = jax.jit(lambda x, y: jnp.where(x > 0, lax.broadcast(y, (5,)) * x, 2.0))
+    (eqn,) = jax.make_jaxpr(function)(np.ones(5, np.float32), np.float32(3)).eqns
+    (made,) = computed_in_numpy(eqn, [np.asarray(4, np.float32), np.asarray(3, np.float32)], are_numbers=True)
+    assert (made.shape, made) == ((), 12)
 
 
 @pytest.mark.parametrize("dtype", [*TO, "float32", "bfloat16", "complex64"])

@@ -384,6 +384,33 @@ def test_a_derivative_rule_within_a_map_is_kept():
     assert np.abs(plain).max() > 0
 
 
+def asked_of(function, rule):
+    """How often a derivative rule is asked for while a function of itself is traced."""
+    asked = []
+
+    @jax.custom_jvp
+    def own(x):
+        return jnp.where(x > 0, x, 0.5 * x)
+
+    @own.defjvp
+    def _(primals, tangents):
+        asked.append(None)
+        return own(*primals), rule(tangents[0])
+
+    cl.trace(lambda x: function(own, x), ROW)
+    return len(asked)
+
+
+@pytest.mark.parametrize("rule", [lambda slope: 2 * slope, lambda slope: slope + slope.sum()], ids=["same", "other"])
+def test_a_derivative_rule_is_asked_for_as_often_as_it_is_needed(rule):
+    """Each asking traces it: that of a function of what is known never is, and in a loop, one that passes change not
+    by each of them."""
+    assert asked_of(lambda own, x: x + own(jnp.full(4, -3.0)), rule) == 0
+    once = asked_of(lambda own, x: own(x), rule)
+    assert 1 <= once <= 2
+    assert asked_of(lambda own, x: lax.fori_loop(0, 3, lambda _, held: own(held) - 1, x), rule) <= 3
+
+
 def test_moves_alone_take_no_vertices():
     def function(x):
         x = jnp.transpose(x, (2, 0, 1)).reshape(4, 6)[:, None]

@@ -3,11 +3,13 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax import lax
 from jax.extend import core
 
+from codelet.frontends.passes.bodies import Bodies
 from codelet.jaxprs.equations import Makers, evaluate, needed
-from codelet.jaxprs.rebuild import inline, rewrite
+from codelet.jaxprs.rebuild import Builder, inline, rebuild, rewrite
 from tests.same_jaxprs import equations, primitives
 
 X = jnp.arange(3.0)
@@ -80,6 +82,41 @@ def test_nothing_makes_an_argument_a_constant_or_a_literal():
     literal = next(atom for atom in product.invars if isinstance(atom, core.Literal))
     assert [makers.of(atom) for atom in (*jaxpr.invars, *jaxpr.constvars, literal)] == [None, None, None]
     assert makers.of(sine.outvars[0]) is sine
+
+
+def everything(x, n):
+    held = lax.fori_loop(0, n, lambda _, own: twice(own) * 2 + TABLE, threefold(x))
+    top, _ = lax.top_k(lax.cond(n > 3, jnp.cos, jnp.sin, held), 2)
+    return top, lax.scan(lambda carry, row: (carry + row, carry), 0.0, held)[1]
+
+
+def test_what_does_not_change_stays_itself():
+    closed = jax.make_jaxpr(everything)(X, 5)
+    kept = rebuild(closed, Builder.equation)  # a loop that counts, whose first result nothing reads
+    assert rebuild(kept, Builder.equation) is kept
+    bodies = Bodies(lambda body, _: rebuild(body, Builder.equation))
+    assert all(bodies.changed(eqn) is eqn for eqn in kept.eqns)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda eqn, operands: (eqn, operands[::-1]),
+        lambda eqn, operands: (eqn, [operands[0], core.Literal(np.float32(2), operands[0].aval)]),
+        lambda eqn, operands: (eqn.replace(params={"accuracy": None}), operands),
+        lambda eqn, operands: (eqn.replace(primitive=lax.add_p), operands),
+        lambda eqn, operands: (eqn.replace(source_info=eqn.source_info.replace(name_stack="other")), operands),
+    ],
+    ids=["operands", "literal", "parameters", "primitive", "source"],
+)
+def test_what_changes_is_another(change):
+    closed = jax.make_jaxpr(lambda x, y: jnp.sin(x) - lax.sub(y, x))(X, X)
+
+    def run(builder, eqn, operands):
+        return builder.equation(*change(eqn, operands) if eqn is closed.eqns[1] else (eqn, operands))
+
+    assert closed.eqns[1].primitive is lax.sub_p
+    assert rebuild(closed, run) is not closed
 
 
 def test_what_nobody_needs_is_left_out_and_what_speaks_is_not(capfd):

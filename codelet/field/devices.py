@@ -19,6 +19,7 @@ from codelet.field.moves import joined, piled, row
 from codelet.field.order import extreme_along
 from codelet.field.pairs import numbers_of
 from codelet.field.values import Unknown, Value, is_known, moved
+from codelet.jaxprs.equations import literal_value
 from codelet.jaxprs.primitives import CUSTOM, says_nothing
 
 Spread = list[Value]
@@ -78,7 +79,7 @@ class _DeviceRuns:
 
         def at(atom: Any) -> Spread:
             if isinstance(atom, jax_core.Literal):
-                return self.everywhere(self.field.known(np.asarray(atom.val, atom.aval.dtype)))  # type: ignore[attr-defined]
+                return self.everywhere(self.field.known(literal_value(atom)))
             return values[atom]
 
         for eqn in opened.eqns:

@@ -21,7 +21,7 @@ from codelet.field.meanings import MEANINGS, NotUnderstood, results_of, runs_jax
 from codelet.field.roots import Roots
 from codelet.field.shifts import Shifts
 from codelet.field.values import Unknown, Value, is_known
-from codelet.jaxprs.equations import Atomic, bind, variables
+from codelet.jaxprs.equations import Atomic, bind, literal_value, variables
 
 Watch = Callable[[jax_core.JaxprEqn, Sequence[Value], Sequence[Value]], None]
 """What is told of every equation that is not known: the values of its operands and its results."""
@@ -100,14 +100,14 @@ class Evaluation:
 
         def at(atom: Atomic) -> Value:
             if isinstance(atom, jax_core.Literal):
-                return np.asarray(atom.val, atom.aval.dtype)  # type: ignore[attr-defined]
+                return literal_value(atom)
             return values[atom]
 
         for eqn in plan.first:
             values.update(zip(eqn.outvars, in_numpy(self, eqn, [at(atom) for atom in eqn.invars]), strict=True))  # type: ignore[arg-type]
         if plan.function is not None:
             made = plan.function(*(values[var] for var in plan.inputs))
-            values.update(zip(plan.outputs, map(_held, made), strict=True))
+            values.update(zip(plan.outputs, map(held_array, made), strict=True))
         left = _last_uses(plan.eqns, opened.outvars)
         for k, eqn in enumerate(plan.eqns):
             results = self.equation(eqn, [at(atom) for atom in eqn.invars])
@@ -146,7 +146,7 @@ class Evaluation:
         if is_known(operands):
             if is_in_numpy(eqn):
                 return in_numpy(self, eqn, operands)  # type: ignore[arg-type]
-            return [own if own is None else _held(own) for own in bind(eqn, [*operands])]
+            return [own if own is None else held_array(own) for own in bind(eqn, [*operands])]
         try:
             return results_of(self, eqn, operands)
         except NotUnderstood as error:
@@ -155,7 +155,7 @@ class Evaluation:
             raise
 
 
-def _held(value: Any) -> Any:
+def held_array(value: Any) -> Any:
     """An array of NumPy where there is one for it: keys of random numbers are JAX's alone."""
     return value if jnp.issubdtype(value.dtype, jax.dtypes.extended) else np.asarray(value)
 
@@ -168,10 +168,3 @@ def _last_uses(eqns: Sequence[jax_core.JaxprEqn], outvars: Sequence[Atomic]) -> 
         found.append([v for v in own if not (isinstance(v, jax_core.DropVar) and v not in eqn.outvars)])
         needed.update(variables(eqn.invars))
     return found[::-1]
-
-
-def computed_in_numpy(eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> Sequence[np.ndarray] | None:
-    """The results of an equation of arrays that NumPy computes just as JAX does; None of any other."""
-    if not all(isinstance(own, np.ndarray) for own in operands) or not is_in_numpy(eqn):
-        return None
-    return in_numpy(Evaluation(1), eqn, operands)  # type: ignore[arg-type]

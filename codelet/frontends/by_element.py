@@ -43,6 +43,11 @@ def is_by_element(eqn: jax_core.JaxprEqn, numbers: Container[Any] = ()) -> bool:
         eqn: which.
         numbers: variables that are one number in all their places, whatever their shape.
     """
+    return has_values_by_element(eqn, numbers) and (eqn.primitive.name not in CUSTOM or rule_of(eqn) is not None)
+
+
+def has_values_by_element(eqn: jax_core.JaxprEqn, numbers: Container[Any] = ()) -> bool:
+    """Whether an equation is by element but for its own derivative rule, which need not be: that takes long to find."""
     atoms = [atom for atom in (*eqn.invars, *eqn.outvars) if isinstance(atom, jax_core.Literal) or atom not in numbers]
     shape = shape_of(eqn.outvars[0]) if eqn.outvars else ()
     if not eqn.outvars or eqn.effects or not _fits(shape, atoms):
@@ -59,7 +64,7 @@ def is_by_element(eqn: jax_core.JaxprEqn, numbers: Container[Any] = ()) -> bool:
     if is_understood(eqn, *CALLS):
         return _all_by_element(eqn.params["jaxpr"], shape)
     if is_understood(eqn, *CUSTOM):
-        return _all_by_element(eqn.params["call_jaxpr"], shape) and rule_of(eqn) is not None
+        return _all_by_element(eqn.params["call_jaxpr"], shape)
     return False
 
 

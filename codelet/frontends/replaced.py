@@ -17,6 +17,7 @@ from jax.extend import core as jax_core
 from jax.interpreters import mlir
 
 from codelet.errors import TraceError
+from codelet.frontends.by_element import is_by_element
 from codelet.frontends.calls import add_function, call
 from codelet.frontends.passes.bodies import Bodies
 from codelet.frontends.rules import rule
@@ -114,7 +115,7 @@ class Replacements:
 
         if not self._builders:
             return closed
-        bodies = Bodies(lambda body, _: rebuild(body, run))
+        bodies = Bodies(lambda body, _: rebuild(body, run), is_by_element)
         marked = rebuild(closed, run)
         if missing := sorted(self._builders.keys() - {name for name, _ in self._calls}):
             raise TraceError(

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import bind
+from codelet.jaxprs.equations import bind, literal_value
 from codelet.views.tensor import Tensor
 
 Value = Tensor | np.ndarray
@@ -95,7 +95,7 @@ def known(value: Any) -> np.ndarray:
 
 def of_literal(literal: jax_core.Literal) -> np.ndarray:
     """A literal of a jaxpr as a known array, of its dtype."""
-    return known(literal.val if hasattr(literal.val, "dtype") else np.asarray(literal.val, literal.aval.dtype))  # type: ignore[attr-defined]
+    return known(literal.val if hasattr(literal.val, "dtype") else literal_value(literal))
 
 
 def number_of(array: np.ndarray) -> np.generic | None:

@@ -17,7 +17,7 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.errors import at_line
-from codelet.field.evaluate import computed_in_numpy
+from codelet.field.computed_in_numpy import computed_in_numpy
 from codelet.frontends.by_element import is_by_element
 from codelet.frontends.elementwise import add_by_element
 from codelet.frontends.labels import labels, line_of, origins

@@ -8,6 +8,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
@@ -258,6 +259,11 @@ def needed(
 
 RunEquation = Callable[[jax_core.JaxprEqn, list[Any]], Sequence[Any]]
 """The results of an equation, from the values of its operands."""
+
+
+def literal_value(literal: jax_core.Literal) -> np.ndarray:
+    """The number that a literal is, in its dtype."""
+    return np.asarray(literal.val, literal.aval.dtype)  # type: ignore[attr-defined]
 
 
 def evaluate(

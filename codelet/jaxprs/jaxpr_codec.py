@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import literal_value
 from codelet.jaxprs.plain import (
     MalformedError,
     NotPlainError,
@@ -125,7 +126,7 @@ class JaxprWriter(PlainWriter):
         return [self.array(value), bool(getattr(value, "weak_type", False))]
 
     def _literal(self, atom: Any) -> Plain:
-        value = np.asarray(atom.val, atom.aval.dtype)
+        value = literal_value(atom)
         plain = self.scalar(value) if not value.ndim else ["a", self.array(value)]
         return [plain, bool(atom.aval.weak_type)]
 

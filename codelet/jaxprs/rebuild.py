@@ -7,7 +7,7 @@ the scope of its equation (`jax.named_scope`), and the body of a call, in that o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -98,12 +98,13 @@ class Builder:
 
         return self.inlined(jax.make_jaxpr(of_open)(*map(struct, open_)), open_)
 
-    def closed(self, results: Sequence[Atomic]) -> jax_core.ClosedJaxpr:
-        """The jaxpr."""
+    def closed(self, results: Sequence[Atomic], before: jax_core.ClosedJaxpr | None = None) -> jax_core.ClosedJaxpr:
+        """The jaxpr; another itself, where this is but that with other names."""
         constvars, consts = zip(*self._constants.values(), strict=True) if self._constants else ((), ())
         effects = frozenset[Any]().union(*(eqn.effects for eqn in self._eqns))
         jaxpr = jax_core.Jaxpr(constvars, self.invars, list(results), self._eqns, effects, debug_info=self.debug_info)
-        return jax_core.ClosedJaxpr(jaxpr, list(consts))
+        made = jax_core.ClosedJaxpr(jaxpr, list(consts))
+        return made if before is None or not _is_renamed(made, before) else before
 
 
 def struct(var: Any) -> jax.ShapeDtypeStruct:
@@ -112,9 +113,41 @@ def struct(var: Any) -> jax.ShapeDtypeStruct:
 
 
 def rebuild(closed: jax_core.ClosedJaxpr, run: Run, *, sources: Sources = operands_of) -> jax_core.ClosedJaxpr:
-    """A jaxpr of the equations that `run` adds for each equation of another that is needed, from its sources."""
+    """A jaxpr of the equations that `run` adds for each equation of another that is needed, from its sources.
+
+    Where nothing changes it is the other itself, so that what is known of its functions and rules stays known.
+    """
     builder = Builder(closed.jaxpr.invars, closed.jaxpr.debug_info)
-    return builder.closed(builder.inlined(closed, builder.invars, run, sources=sources))
+    return builder.closed(builder.inlined(closed, builder.invars, run, sources=sources), closed)
+
+
+def _is_renamed(made: jax_core.ClosedJaxpr, other: jax_core.ClosedJaxpr) -> bool:
+    """Whether a jaxpr is another of as many inputs, but for names of variables, and of results that nothing reads."""
+    new, old = made.jaxpr, other.jaxpr
+    if len(new.eqns) != len(old.eqns) or list(map(id, made.consts)) != list(map(id, other.consts)):
+        return False
+    names: dict[Any, Any] = dict(zip((*new.constvars, *new.invars), (*old.constvars, *old.invars), strict=True))
+
+    def are(atoms: Sequence[Any], others: Sequence[Any]) -> bool:
+        named = (atom if isinstance(atom, jax_core.Literal) else names.get(atom) for atom in atoms)
+        return len(atoms) == len(others) and all(own is other for own, other in zip(named, others, strict=True))
+
+    for own, eqn in zip(new.eqns, old.eqns, strict=True):
+        if own.primitive is not eqn.primitive or own.source_info is not eqn.source_info or own.ctx is not eqn.ctx:
+            return False
+        if own.effects != eqn.effects or not _are_same(own.params, eqn.params) or not are(own.invars, eqn.invars):
+            return False
+        for result, var in zip(own.outvars, eqn.outvars, strict=True):
+            if isinstance(result, jax_core.DropVar) and not isinstance(var, jax_core.DropVar):
+                return False
+            if not isinstance(var, jax_core.DropVar):
+                names[result] = var
+    return are(new.outvars, old.outvars)
+
+
+def _are_same(parameters: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    """Whether parameters are the same objects."""
+    return parameters.keys() == others.keys() and all(own is others[name] for name, own in parameters.items())
 
 
 def opened(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:

@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.field.evaluate import computed_in_numpy
+from codelet.field.computed_in_numpy import computed_in_numpy
 from codelet.jaxprs.equations import Atomic, Makers, bind
 from codelet.jaxprs.primitives import is_understood
 from codelet.views.digits import Digit, row_major_digits

@@ -18,7 +18,7 @@ from jax import dtypes
 from jax.extend import core as jax_core
 
 from codelet.hostcopies import lies_here
-from codelet.jaxprs.equations import Atomic, bodies_of, scan_counts, variables
+from codelet.jaxprs.equations import Atomic, bodies_of, literal_value, scan_counts, variables
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, opened
 from lowering.arrays import SMALL
@@ -61,7 +61,7 @@ class _OneNumbers:
         """The number that a value is everywhere."""
         if not isinstance(atom, jax_core.Literal):
             return self.of.get(atom)
-        return np.asarray(atom.val, atom.aval.dtype) if isinstance(atom.aval.dtype, np.dtype) else None  # type: ignore[attr-defined]
+        return literal_value(atom) if isinstance(atom.aval.dtype, np.dtype) else None  # type: ignore[attr-defined]
 
     def puts_the_same(self, eqn: jax_core.JaxprEqn) -> bool:
         """True if an equation puts a number into an array that is this number everywhere, bit for bit."""

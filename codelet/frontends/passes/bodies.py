@@ -11,7 +11,7 @@ from typing import Any
 
 from jax.extend import core as jax_core
 
-from codelet.frontends.by_element import is_by_element
+from codelet.frontends.by_element import has_values_by_element
 from codelet.frontends.structure import jaxpr_key
 from codelet.jaxprs.equations import CALLS, scan_counts
 from codelet.jaxprs.primitives import CUSTOM
@@ -35,32 +35,33 @@ class Bodies:
 
     Args:
         change: the pass on a jaxpr.
+        is_whole: which functions with derivative rules stay as they are.
     """
 
-    def __init__(self, change: Change):
+    def __init__(self, change: Change, is_whole: Callable[[jax_core.JaxprEqn], bool] = has_values_by_element):
         self._change = change
+        self._is_whole = is_whole
         self._made: dict[Hashable, Any] = {}
         self._seen: dict[int, tuple[Any, Any]] = {}  # by identity, with what keeps it
 
     def changed(self, eqn: jax_core.JaxprEqn, paths: Paths | None = None) -> jax_core.JaxprEqn:
-        """An equation with its jaxprs changed; one that is by element stays as it is.
+        """An equation with its jaxprs changed; a function with a derivative rule that is whole stays as it is.
 
         Args:
             eqn: the equation.
             paths: the parameters of the user's that variables of its jaxpr are.
         """
         names = _HELD.get(eqn.primitive.name, ())
-        if not names or (eqn.primitive.name in CUSTOM and is_by_element(eqn)):
+        if not names or (eqn.primitive.name in CUSTOM and self._is_whole(eqn)):
             return eqn
         made = {}
         for name in names:
             held = eqn.params[name]
             bodies = held if isinstance(held, tuple) else (held,)
             new = tuple(self._one(eqn, body, _paths_within(eqn, name, body, paths or {})) for body in bodies)
-            made[name] = new if isinstance(held, tuple) else new[0]
-        if all(made[name] is eqn.params[name] for name in names):
-            return eqn
-        return eqn.replace(params={**eqn.params, **made})
+            if any(own is not body for own, body in zip(new, bodies, strict=True)):
+                made[name] = new if isinstance(held, tuple) else new[0]
+        return eqn.replace(params={**eqn.params, **made}) if made else eqn
 
     def _one(self, eqn: jax_core.JaxprEqn, body: Any, paths: Paths) -> Any:
         """A jaxpr of an equation, changed."""

@@ -17,13 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.field.evaluate import computed_in_numpy
-from codelet.frontends.by_element import is_by_element, of_elements
+from codelet.field.computed_in_numpy import computed_in_numpy
+from codelet.field.evaluate import held_array
+from codelet.frontends.by_element import has_values_by_element, of_elements
 from codelet.frontends.element_functions import element_function
 from codelet.frontends.passes.bodies import Bodies
 from codelet.frontends.structure import dtype_of, shape_of
 from codelet.frontends.values import LARGEST_KNOWN, is_key
-from codelet.jaxprs.equations import Atomic, bind, may_run_early, variables
+from codelet.jaxprs.equations import Atomic, bind, literal_value, may_run_early, variables
 from codelet.jaxprs.primitives import CUSTOM, is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 
@@ -70,13 +71,13 @@ class _FoldedValues:
             return False
         if not all(isinstance(dtype_of(var), np.dtype) and math.prod(shape_of(var)) for var in eqn.outvars):
             return False
-        return is_by_element(eqn) or is_understood(eqn, *_SPREAD)
+        return has_values_by_element(eqn) or is_understood(eqn, *_SPREAD)
 
     def values(self, wanted: Sequence[Any]) -> dict[Any, Any]:
         """The values of some variables; of one that is a number everywhere, the number."""
         if not wanted:
             return {}
-        found: dict[Any, Any] = dict(self.constants)
+        found = {var: held_array(own) if var in self.held else own for var, own in self.constants.items()}
         left = [eqn for eqn in self.todo if not self._at_once(eqn, found)]
         made = {var for eqn in left for var in eqn.outvars}
         atoms = {_key(atom): atom for eqn in left for atom in eqn.invars if _key(atom) not in made}
@@ -114,7 +115,8 @@ class _FoldedValues:
         if not all(isinstance(atom, jax_core.Literal) or atom in found for atom in eqn.invars):
             return False
         given = self._operands(eqn, [_value(atom, found) for atom in eqn.invars], np.broadcast_to)
-        made = given[:1] if self._only_spreads(eqn) else computed_in_numpy(eqn, given)
+        are_numbers = self._gives_numbers(eqn)
+        made = given[:1] if self._only_spreads(eqn) else computed_in_numpy(eqn, given, are_numbers=are_numbers)
         if made is not None:
             found.update(zip(eqn.outvars, made, strict=True))
         return made is not None
@@ -138,7 +140,7 @@ def _key(atom: Atomic) -> Any:
 
 def _value(atom: Atomic, found: dict[Any, Any]) -> Any:
     """A number, or the value found for a variable."""
-    return np.asarray(atom.val, dtype_of(atom)) if isinstance(atom, jax_core.Literal) else found[atom]
+    return literal_value(atom) if isinstance(atom, jax_core.Literal) else found[atom]
 
 
 def _needs_nothing(eqn: jax_core.JaxprEqn) -> bool:

@@ -70,6 +70,8 @@ def free_early(closed: jax_core.ClosedJaxpr, owned: Collection[int] = ()) -> jax
         jaxpr = own.jaxpr
         order = early_order(jaxpr, {jaxpr.invars[k] for k in owned})
         eqns = [bodies.changed(jaxpr.eqns[k]) for k in order]
+        if all(eqn is before for eqn, before in zip(eqns, jaxpr.eqns, strict=True)):
+            return own
         made = jax_core.Jaxpr(
             jaxpr.constvars, jaxpr.invars, jaxpr.outvars, eqns, jaxpr.effects, debug_info=jaxpr.debug_info
         )

@@ -223,7 +223,7 @@ class _Fusing:
     """The pass, and its results so far: functions that say the same are one."""
 
     def __init__(self) -> None:
-        self.bodies = Bodies(self.fuse)
+        self.bodies = Bodies(self.fuse, is_by_element)
         self._functions: dict[Hashable, jax_core.ClosedJaxpr] = {}
 
     def fuse(self, closed: jax_core.ClosedJaxpr, paths: Paths) -> jax_core.ClosedJaxpr:
@@ -266,7 +266,7 @@ class _Fusing:
             operands, function = self._function(eqns, spread, kept)
             call = _call_of(function, _name(eqns)).replace(source_info=eqns[0].source_info)
             known.update(zip(kept, builder.equation(call, list(map(at, operands))), strict=True))
-        return builder.closed(list(map(at, jaxpr.outvars)))
+        return builder.closed(list(map(at, jaxpr.outvars)), closed)
 
     def _function(
         self, eqns: Sequence[jax_core.JaxprEqn], spread: Mapping[Any, jax_core.JaxprEqn], kept: Sequence[Any]
