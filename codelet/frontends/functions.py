@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jax.extend import core as jax_core
 
-from codelet.frontends.by_element import is_by_element
+from codelet.frontends.by_element import has_values_by_element
 from codelet.frontends.calls import add_function, is_of_library
 from codelet.frontends.structure import jaxpr_key
 from codelet.jaxprs.equations import CALLS, inner_jaxprs
@@ -46,8 +46,9 @@ class SharedFunctions:
         for eqn in jaxpr.eqns:
             called = eqn.params["jaxpr"] if eqn.primitive.name in CALLS else None
             if called is not None:
-                key = self._key(called)
-                self._calls[key] += not is_of_library(called) and _is_heavy(called.jaxpr)
+                is_own = not is_of_library(called)
+                key = self._key(called) if is_own else id(called)  # which its equation keeps
+                self._calls[key] += is_own and _is_heavy(called.jaxpr)
                 if key in seen:
                     continue
                 seen.add(key)
@@ -56,7 +57,7 @@ class SharedFunctions:
 
     def is_shared(self, closed: jax_core.ClosedJaxpr) -> bool:
         """Whether a jitted function is a function of the graph."""
-        return self._calls[self._key(closed)] > 1
+        return not is_of_library(closed) and self._calls[self._key(closed)] > 1
 
     def function(self, walk: Walk, closed: jax_core.ClosedJaxpr, name: str) -> Function:
         """The function of the graph that a jitted function is, which the first call adds."""
@@ -69,7 +70,8 @@ class SharedFunctions:
 def _is_heavy(jaxpr: jax_core.Jaxpr) -> bool:
     """Whether any equation does more than move elements, or map over them."""
     return any(
-        not is_by_element(eqn) and eqn.primitive.name not in MOVING and not _only_calls(eqn) for eqn in jaxpr.eqns
+        not has_values_by_element(eqn) and eqn.primitive.name not in MOVING and not _only_calls(eqn)
+        for eqn in jaxpr.eqns
     )
 
 
