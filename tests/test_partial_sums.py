@@ -162,6 +162,45 @@ def test_what_is_left_over_of_a_cut_is_part_of_the_whole(sizes):
     np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)
 
 
+bilinear = cl.codelet(lambda x, w: jnp.sum(x * w))
+
+
+def multiplied_unevenly(graph, x, w, *, block, codelet=bilinear):
+    """A product of matrices cut by what it sums over, with what is left over where no block divides that."""
+    (rows, count), columns = x.shape, w.shape[1]
+    starts = range(0, count, block)
+    parts, partial = graph.add_variable("parts", (len(starts), rows, columns), x.dtype), graph.add_compute_set("partial")
+    i, j = cl.grid(rows, columns)
+    for k, start in enumerate(starts):
+        own = slice(start, min(start + block, count))
+        graph.add_vertex(partial, codelet, x=x[i, own], w=w[own, j], out=parts[k, i, j])
+    return graph.add_vertex("sum", total, x=parts[:, i, j])
+
+
+@pytest.mark.parametrize("block", [4, 5, 10])
+def test_partial_products_of_complex_numbers_are_the_whole_one(block):
+    x, w = normal(3, 11) + 1j * normal(3, 11), normal(11, 5) + 1j * normal(11, 5)
+    lowered = cl.lower(multiplied_unevenly)
+    assert products(lowered.at(x, w, block=block)) == ["dot_general"]
+    made, expected = at_once(lambda x, w: lowered(x, w, block=block), jnp.dot)(x, w)
+    np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-5)
+    slopes = [jax.vjp(own, x, w)[1](x @ w) for own in (lambda x, w: lowered(x, w, block=block), jnp.dot)]
+    for made, expected in zip(*slopes, strict=True):
+        np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_products_with_conjugates_are_added_up_as_they_are():
+    x, w = normal(3, 11) + 1j * normal(3, 11), normal(11, 5) + 1j * normal(11, 5)
+    made = cl.lower(multiplied_unevenly)(x, w, block=4, codelet=inner)
+    np.testing.assert_allclose(made, x.conj() @ w, rtol=1e-5, atol=1e-5)
+
+
+def test_partial_convolutions_of_complex_numbers_mean_what_their_vertices_mean():
+    x, w = normal(2, 6, 11, 5) + 1j * normal(2, 6, 11, 5), normal(4, 6, 4, 3) + 1j * normal(4, 6, 4, 3)
+    made = cl.lower(convolved)(x, w, cut=("channels", "rows"), codelet=bilinear)
+    np.testing.assert_allclose(made, whole(jnp.asarray(x), jnp.asarray(w)), rtol=1e-4, atol=1e-4)
+
+
 # --- where they stay apart ------------------------------------------------------------------------------
 
 

@@ -224,7 +224,7 @@ def _all_of(atom: Any, makers: Makers, names: Mapping[Any, str]) -> str | None:
 def _product(
     last: jax_core.JaxprEqn, makers: Makers, names: Mapping[Any, str], codelet: TracedCodelet
 ) -> ReducedMap | Refused:
-    """The products of floats that an equation sums whose result is one number, or the one that it is."""
+    """The products that an equation sums whose result is one number, or the one that it is; not of integers."""
     product = makers.of(last.invars[0]) if last.primitive.name == SUM else last
     is_dot = last.primitive.name == "dot_general"
     if is_dot and len(set(last.params["dimension_numbers"][0])) != 1:
@@ -236,8 +236,8 @@ def _product(
     dtype, precision = last.outvars[0].aval.dtype, precision_of(product)  # type: ignore[attr-defined]
     factors = [_all_of(atom, makers, names) for atom in product.invars]
     named = tuple(factor for factor in factors if factor is not None)
-    if len(names) != 2 or len(set(named)) != 2 or not _convolves(precision) or not jnp.issubdtype(dtype, jnp.floating):
-        return Refused("it multiplies no two fields of floats, element by element")
+    if len(names) != 2 or len(set(named)) != 2 or not _convolves(precision) or not jnp.issubdtype(dtype, jnp.inexact):
+        return Refused("it multiplies no two fields of floats or complex numbers, element by element")
     kind = codelet.inputs[named[0]]
     if kind != codelet.inputs[named[1]]:
         return Refused("its factors are of other types")
@@ -246,8 +246,10 @@ def _product(
 
 
 def as_inner_product(codelet: TracedCodelet) -> ReducedMap | Refused:
-    """A codelet as the inner product of two fields, element by element."""
+    """A codelet as the inner product of two fields of floats, element by element: JAX convolves no complex numbers."""
     found = reduced_map(codelet)
-    if isinstance(found, ReducedMap) and (len(found.fields) != 2 or found.term is not None):
-        return Refused("it multiplies no two fields, element by element")
+    if isinstance(found, Refused):
+        return found
+    if len(found.fields) != 2 or found.term is not None or not jnp.issubdtype(found.reduced_in, jnp.floating):
+        return Refused("it multiplies no two fields of floats, element by element")
     return found
