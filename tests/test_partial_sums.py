@@ -169,7 +169,10 @@ def multiplied_unevenly(graph, x, w, *, block, codelet=bilinear):
     """A product of matrices cut by what it sums over, with what is left over where no block divides that."""
     (rows, count), columns = x.shape, w.shape[1]
     starts = range(0, count, block)
-    parts, partial = graph.add_variable("parts", (len(starts), rows, columns), x.dtype), graph.add_compute_set("partial")
+    parts, partial = (
+        graph.add_variable("parts", (len(starts), rows, columns), x.dtype),
+        graph.add_compute_set("partial"),
+    )
     i, j = cl.grid(rows, columns)
     for k, start in enumerate(starts):
         own = slice(start, min(start + block, count))

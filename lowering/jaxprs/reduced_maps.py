@@ -246,10 +246,10 @@ def _product(
 
 
 def as_inner_product(codelet: TracedCodelet) -> ReducedMap | Refused:
-    """A codelet as the inner product of two fields of floats, element by element: JAX convolves no complex numbers."""
+    """A codelet as the inner product of two fields of floats, element by element: what may be a convolution."""
     found = reduced_map(codelet)
     if isinstance(found, Refused):
         return found
-    if len(found.fields) != 2 or found.term is not None or not jnp.issubdtype(found.reduced_in, jnp.floating):
+    if len(found.fields) != 2 or found.term is not None or np.issubdtype(found.reduced_in, np.complexfloating):
         return Refused("it multiplies no two fields of floats, element by element")
     return found

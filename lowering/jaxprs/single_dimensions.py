@@ -5,6 +5,9 @@ A block of one row leaves a dimension of extent 1 among those of its grid: rows 
 JAX as well. In comes a jaxpr, out comes one in which no elementwise equation, reduction, move or slice has such a
 dimension along which nothing is repeated. What is given and what comes out keep theirs, and so does what any other
 equation is given or gives.
+
+XLA's GPU backend does not fuse a transpose of what is repeated along such a dimension with all that reads it: the mask
+of a triangle, of rows and columns, was a kernel and an array of its own. `repeat_by_broadcasts` drops these as well.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import Atomic, bind, bodies_of, variables, with_bodies
@@ -86,8 +90,8 @@ def _repeated(eqn: jax_core.JaxprEqn) -> list[Spot]:
     return [spot for spot, result in pairs if extent_of(spot) != extent_of(result)]
 
 
-def _find(jaxpr: jax_core.Jaxpr) -> Left | None:
-    """The dimensions that are gone, of all variables; None where there are none."""
+def _find(jaxpr: jax_core.Jaxpr, *, repeated: bool) -> Left | None:
+    """The dimensions that are gone, of all variables, perhaps those along which is repeated; None for none."""
     classes, single = Classes(), []
     for atom in variables([*jaxpr.invars, *jaxpr.constvars, *jaxpr.outvars]):
         classes.keep(spots_of(atom))
@@ -98,7 +102,7 @@ def _find(jaxpr: jax_core.Jaxpr) -> Left | None:
             classes.keep(own)
             continue
         rule[0](classes, eqn)
-        classes.keep(_repeated(eqn) if is_understood(eqn, *ELEMENTWISE) else [])
+        classes.keep(_repeated(eqn) if is_understood(eqn, *ELEMENTWISE) and not repeated else [])
         single += own
     gone = set(map(classes.root, single)) - classes.kept
     return Left(classes, dict.fromkeys(gone), {}) if gone else None
@@ -109,23 +113,51 @@ def _puts_one(eqn: jax_core.JaxprEqn) -> bool:
     return eqn.primitive.name in ("reshape", "broadcast_in_dim") and 1 in eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
 
 
-def drop_single_dimensions(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-    """A jaxpr without dimensions of extent 1 that only reshapes put there, in the bodies of loops as well."""
+def _spread(builder: Builder, left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Atomic]) -> list[Atomic]:
+    """What is left of an elementwise equation whose operands are broadcast along what they have no dimension for."""
+    made, spread = left.places(eqn.outvars[0]), list(operands)
+    for k, (atom, operand) in enumerate(zip(eqn.invars, operands, strict=True)):
+        own = left.places(atom)
+        kept = [(d, place) for d, place in enumerate(made) if place.left is not None and own]
+        dims = tuple(k for k, (d, _) in enumerate(kept) if own[d].left is not None)
+        if len(dims) < len(kept):
+            shape = tuple(place.left if own[d].left is None else own[d].left for d, place in kept)
+            (spread[k],) = builder.traced(
+                lambda x, shape=shape, dims=dims: [lax.broadcast_in_dim(x, shape, dims)], [operand]
+            )
+    results = [var.aval.update(shape=tuple(left.shape(var))) for var in eqn.outvars]  # type: ignore[attr-defined]
+    return builder.equation(eqn.replace(outvars=[jax_core.Var(aval) for aval in results]), spread)
+
+
+def _dropped(closed: jax_core.ClosedJaxpr, *, repeated: bool) -> jax_core.ClosedJaxpr:
+    """A jaxpr without single dimensions, perhaps those along which is repeated, in the bodies of loops as well."""
     eqns = closed.jaxpr.eqns
-    left = _find(closed.jaxpr) if any(map(_puts_one, eqns)) else None
+    left = _find(closed.jaxpr, repeated=repeated) if any(map(_puts_one, eqns)) else None
     if left is None and not any(map(bodies_of, eqns)):
         return closed
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
         atoms = variables([*eqn.invars, *eqn.outvars])
         if left is None or all(left.shape(atom) == list(atom.aval.shape) for atom in atoms):  # type: ignore[attr-defined]
-            return builder.equation(with_bodies(eqn, drop_single_dimensions), operands)
+            return builder.equation(with_bodies(eqn, lambda body: _dropped(body, repeated=repeated)), operands)
         rule = _rule(eqn)
         assert rule is not None
-        own = equation_left(builder, left, eqn, operands) if rule[1] is left_by_element else None
+        own = None
+        if rule[1] is left_by_element:
+            own = _spread(builder, left, eqn, operands) if repeated else equation_left(builder, left, eqn, operands)
         if own is not None:
             return own
         key = rule[1], parameters_of(eqn), tuple((atom.aval.shape, left.places(atom)) for atom in atoms)
         return traced_once(builder, key, lambda *given: rule[1](left, eqn, given), operands)
 
     return rebuild(closed, run)
+
+
+def drop_single_dimensions(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr without dimensions of extent 1 that only reshapes put there, in the bodies of loops as well."""
+    return _dropped(closed, repeated=False)
+
+
+def repeat_by_broadcasts(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr in which what is repeated has no dimensions to be repeated along: it is broadcast where it is used."""
+    return _dropped(closed, repeated=True)

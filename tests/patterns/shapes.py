@@ -308,7 +308,7 @@ PATTERN = Pattern(
     {
         "maps_among_moves": Drawn(
             maps_among_moves(),
-            ("make_in_shape", "reshape_once"),
+            ("make_in_shape", "reshape_once", "repeat_by_broadcasts"),
             quick=20,
             slow=300,
             slopes=3,
@@ -323,7 +323,11 @@ PATTERN = Pattern(
             moves_no_more=False,
         ),
         "single_dimensions": Drawn(
-            single_dimensions(), ("drop_single_dimensions",), quick=10, tolerance=1e-5, moves_no_more=False
+            single_dimensions(),
+            ("drop_single_dimensions", "repeat_by_broadcasts"),
+            quick=10,
+            tolerance=1e-5,
+            moves_no_more=False,
         ),
         "pads_in_common": Drawn(pads_in_common(), ("pad_in_common",), quick=10),
         "pads_of_moved": Drawn(pads_of_moved(), ("pad_in_common",), quick=65),

@@ -14,11 +14,12 @@ from jax import lax
 from jax.extend import core as jax_core
 
 import codelet as cl
+from codelet.jaxprs.equations import inner_jaxprs
 from lowering.jaxprs.common_pads import pad_in_common
 from lowering.jaxprs.map_shapes import make_in_shape
 from lowering.jaxprs.reduce_in_shape import reduce_in_shape
 from lowering.jaxprs.reshape_once import reshape_once
-from lowering.jaxprs.single_dimensions import drop_single_dimensions
+from lowering.jaxprs.single_dimensions import drop_single_dimensions, repeat_by_broadcasts
 from tests.at_once import at_once, with_slopes
 from tests.examples import examples, few
 from tests.ops_cases import array, assert_alike
@@ -230,6 +231,13 @@ def ranks(closed):
     return [var.aval.ndim for eqn in closed.jaxpr.eqns for var in eqn.outvars]
 
 
+def every_equation(jaxpr):
+    """The equations of a jaxpr, and of the bodies of its loops."""
+    return [
+        own for eqn in jaxpr.eqns for own in (eqn, *(e for inner in inner_jaxprs(eqn) for e in every_equation(inner)))
+    ]
+
+
 def normal(*shape):
     return np.random.default_rng(len(shape)).normal(size=shape).astype(np.float32)
 
@@ -313,6 +321,41 @@ def test_a_block_of_one_row_is_that_row(grain):
     made = at_once(with_slopes(run), with_slopes(plain))(x, scale)
     for own, other in zip(*map(jax.tree.leaves, made), strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-5)
+
+
+def masked(x, y):
+    """A triangle of a matrix by its rows and columns, and a column that is repeated after a transpose."""
+    rows, columns = lax.iota(np.int32, 6)[:, None] + 1, lax.iota(np.int32, 8)[None]
+    return jnp.where(rows >= columns, x, 0) * jnp.max(x, 1)[None].T + y[None]
+
+
+def by_given(x, y):
+    """What is given with one element along a dimension keeps it, and so does what is given it by others."""
+    return x * lax.cumsum(jnp.max(x, 1)[:, None], axis=0), y[None] + jnp.max(x, 1)[:, None]
+
+
+REPEATS = {
+    "masked": (masked, lambda eqn: True),
+    "in a loop": (lambda x, y: lax.scan(lambda own, _: (masked(own, y), None), x, length=3)[0], lambda eqn: True),
+    "turned": (turned, lambda eqn: True),
+    "by given": (by_given, lambda eqn: eqn.primitive.name != "mul"),
+}
+
+
+@pytest.mark.parametrize("name", REPEATS)
+def test_what_is_repeated_is_broadcast(name):
+    function, is_broadcast = REPEATS[name]
+    x, y = normal(6, 8), normal(8)
+    closed = with_repeats(function, x, y)
+    made = repeat_by_broadcasts(closed)
+    for own, other in zip(jax_core.jaxpr_as_fun(made)(x, y), jax_core.jaxpr_as_fun(closed)(x, y), strict=True):
+        np.testing.assert_array_equal(own, other)
+    eqns = [eqn for eqn in every_equation(made.jaxpr) if eqn.primitive.name in ("ge", "mul", "add", "max")]
+    assert eqns
+    for eqn in eqns:
+        shapes = {atom.aval.shape for atom in eqn.invars if atom.aval.shape}
+        assert (len(shapes) <= 1) is is_broadcast(eqn), eqn
+    assert str(repeat_by_broadcasts(made)) == str(made)
 
 
 # --- pad_in_common ----------------------------------------------------------------------------------------------------
