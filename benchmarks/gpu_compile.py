@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_counts import (
+    AROUND,
     Launches,
     compare_and_swaps,
     launches,
@@ -296,7 +297,7 @@ def compile_for(gpu: str, lowered: Any) -> Compiled:
 
 def counted_by(gpu: str) -> tuple[str, ...]:
     """All that a count depends on beside the program."""
-    return (gpu, GPUS[gpu].config, version("jaxlib"), *WHEELS, *Compiled.__dataclass_fields__)
+    return (gpu, GPUS[gpu].config, version("jaxlib"), *WHEELS, *Compiled.__dataclass_fields__, *sorted(AROUND))
 
 
 @functools.lru_cache(maxsize=1024)

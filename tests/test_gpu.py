@@ -92,6 +92,15 @@ def test_launches_are_counted_as_they_stand_and_as_often_as_loops_turn():
     assert launches("", {}) == Launches(0, 0, 0, 0)
 
 
+def test_a_slice_that_is_fused_with_a_copy_launches_the_copy_alone():
+    sliced = """\
+001: kDynamicSliceFusion [source       | next=003 (1)] params=1, results=1
+    002: kCopy [source | sink] kCopy
+003: kCustomKernel       [prev=001 (1) | sink        ] loop_add_fusion grid: [1, 1, 1] threads: [1, 1, 1]
+"""
+    assert launches(sliced, {}) == Launches(kernels=2, loops=0, in_loops=0, run=2)
+
+
 def test_loops_of_which_the_turns_are_not_known_are_left_out():
     assert trip_counts(HLO) == {"while.5": 50}
 
