@@ -17,7 +17,7 @@ from lowering.jaxprs.carry_extended import carry_extended
 from lowering.jaxprs.recompute import recompute
 from tests.at_once import at_once
 from tests.examples import examples
-from tests.patterns.turns import FIXED, ROWS, START, WIDTH, add_up, scanned, turns_over_neighbours
+from tests.patterns.turns import FIXED, ROWS, START, TURNS, WIDTH, add_up, scanned, turns_over_neighbours
 
 # --- recompute --------------------------------------------------------------------------------------------------------
 
@@ -110,6 +110,33 @@ def short(state, row, fixed):
 @pytest.mark.parametrize(("turn", "again"), [(long, True), (short, False)])
 def test_a_turn_is_computed_again_where_that_keeps_less(turn, again):
     assert is_again(changed(scanned(turn), ROWS, START, FIXED)) is again
+
+
+def shortest(state, row, fixed):
+    """Of ways through one node more: what is chosen from is kept, and so what is sliced of it."""
+    ways = lax.dynamic_slice(state, (0, row[0]), (WIDTH, 1)) + lax.dynamic_slice(state, (row[0], 0), (1, WIDTH))
+    return jnp.minimum(state, ways) + fixed, None
+
+
+def by_one(state, row, fixed):
+    """What is sliced is kept, and not the state, of which nothing else is needed."""
+    own = lax.dynamic_slice(state, (row[0], 0), (1, WIDTH))
+    return state + jnp.sin(own) * jnp.cos(own), None
+
+
+@pytest.mark.parametrize(("turn", "kept_of_a_turn"), [(shortest, WIDTH * WIDTH), (by_one, WIDTH)])
+def test_slices_are_taken_again_of_what_is_kept_anyway(turn, kept_of_a_turn):
+    places, start = np.arange(TURNS * WIDTH, dtype=np.int32).reshape(TURNS, WIDTH) % 4, np.cos(np.arange(25.0))
+    start = start.astype(np.float32).reshape(WIDTH, WIDTH)
+    made = changed(scanned(turn), places, start, FIXED)
+    plain, again = scanned(turn), lambda *own: jax_core.jaxpr_as_fun(made)(*own)[:1]
+    loss = lambda run: jax.grad(lambda own: jnp.sum(run(places, own, FIXED)[0] ** 2))  # noqa: E731
+    np.testing.assert_allclose(*at_once(loss(plain), loss(again))(start), rtol=1e-6)
+    forward = jax.make_jaxpr(lambda own: jax.tree.leaves(jax.vjp(lambda own: again(places, own, FIXED), own)[1]))(start)
+    (scan,) = (eqn for eqn in forward.jaxpr.eqns if eqn.primitive.name == "scan")
+    (_, carries) = scan_counts(scan)
+    stacked = [var.aval for var in scan.outvars[carries:] if jnp.issubdtype(var.aval.dtype, jnp.floating)]
+    assert sum(aval.size for aval in stacked) == TURNS * kept_of_a_turn
 
 
 def test_a_mean_of_a_window_is_kept_as_well_as_what_it_is_added_to():

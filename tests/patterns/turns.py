@@ -51,6 +51,7 @@ OPERATIONS = {
     "sum": lambda a, b: a - b.mean(),
     "reverse": lambda a, b: a[::-1] * b,
     "sorted": lambda a, b: jnp.sort(a) + b,
+    "sliced": lambda a, b: a * lax.dynamic_slice_in_dim(b, jnp.int32(a[0] > 0), 1),
 }
 
 
