@@ -271,6 +271,29 @@ def test_blocks_of_any_sizes_mean_what_they_say(data):
     np.testing.assert_allclose(result, expected, rtol=rounding, atol=rounding * 8)
 
 
+@pytest.mark.parametrize(
+    ("function", "is_by_element"),
+    [(lambda x, w: jnp.where(w > 0, jnp.sin(x), w), True), (lambda x, w: jnp.cumsum(x, 1) * w, False)],
+)
+def test_blocks_across_an_array_are_its_elements_as_they_lie(function, is_by_element):
+    def build(graph, x, w):
+        y, (i, j) = graph.add_variable("y", x.shape), cl.grid(4, 2)
+        part = slice(5 * j, 5 * j + 5)
+        read, written = (own.reshape(6, 4, 10)[:, i, part] for own in (x, y))
+        graph.add_vertex("blocks", cl.codelet(function), x=read, w=w[part], out=written)
+        rows = y.reshape(24, 10)[cl.grid(24)]
+        return graph.add_vertex("rows", cl.codelet(lambda x: x / jnp.sum(x)), x=rows)
+
+    x, w = 2 + normal(2, 3, 4, 10), normal(10)
+    run = cl.lower(build)
+    assert ("transpose" in names(run.at(x, w))) is not is_by_element
+    graph = cl.Graph()
+    tensors = [graph.add_variable(name, own.shape) for name, own in (("x", x), ("w", w))]
+    out = build(graph, *tensors)
+    (expected,) = cl.interpret(graph, values={"x": x, "w": w}, outputs=[out]).values()
+    np.testing.assert_allclose(run(x, w), expected, rtol=1e-5, atol=1e-6)
+
+
 def test_tiles_along_parts_of_an_axis_change_nothing():
     graph = cl.Graph(cl.IPU(num_tiles=8))
     x, w = graph.add_variable("x", (2, 18, 10)), graph.add_variable("w", (2, 3, 3))

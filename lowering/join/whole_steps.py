@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from codelet.graphs.family import Family
 from codelet.jaxprs.rebuild import inline
+from codelet.views.tensor import Tensor
 from lowering.fast.convolutions import Convolution, as_convolution
 from lowering.fast.inputs import Inputs
 from lowering.fast.pooling import as_pooling
@@ -54,7 +55,10 @@ def _is_no_copy(family: Family) -> bool:
 
 
 def _map_in_pieces(family: Family) -> Family | None:
-    """The elements that a family maps, where they have fewer tables, or dimensions, than its grid and blocks have."""
+    """The elements that a family maps, where they have fewer tables, or dimensions, than its grid and blocks have.
+
+    Or as many, and lie in the order of these, as those of its blocks do not: these would be transposed there and back.
+    """
     written = next((field.tensor for field in family.outputs if field.tensor is not None), None)
     if written is None or family.num_vertices < 2 or written.index.ndim < 2:
         return None
@@ -62,8 +66,16 @@ def _map_in_pieces(family: Family) -> Family | None:
     if found is None or any(place.left is not None for own in (*found.inputs, *found.outputs) for place in own):
         return None
     own = refine(family)
-    is_now = _num_tables(family), len(written.index.keys)
-    return own if own is not None and (_num_tables(own), len(own.axes)) < is_now else None
+    is_now = _num_tables(family), len(written.index.keys), _is_turned(family, written)
+    return own if own is not None and (_num_tables(own), len(own.axes), False) < is_now else None
+
+
+def _is_turned(family: Family, written: Tensor) -> bool:
+    """Whether what a family writes does not lie in the order of its grid, and then of the dimensions of its blocks."""
+    index = written.index
+    inside = [step for n, step in zip(index.shape, index.strides, strict=True) if n > 1]
+    steps = [abs(step) for step in (*map(index.coefficient, family.axes), *inside)]
+    return steps != sorted(steps, reverse=True)
 
 
 def _num_tables(family: Family) -> int:
