@@ -122,7 +122,7 @@ MEANT: dict[str, Meant] = {
     "multiply_narrowly": Meant(_CPU, "products that XLA's CPU backend does slowly: `resnet18_step`"),
     "multiply_thinly": Meant(_CPU, "products that XLA's CPU backend does slowly: `npbench/mlp`"),
     "recompute": Meant(_ALL, "`lattice_boltzmann/one/gradient` 4.1; on a GPU 605 kernels in place of 1,205"),
-    "repeat_by_broadcasts": Meant(
+    "broadcast_positions": Meant(
         ("gpu",), "a mask of rows and columns is fused with what it selects: `npbench/symm`, 4 kernels in place of 3"
     ),
     # What is differentiated in the place of a jaxpr: `slopes.py`.

@@ -308,7 +308,7 @@ PATTERN = Pattern(
     {
         "maps_among_moves": Drawn(
             maps_among_moves(),
-            ("make_in_shape", "reshape_once", "repeat_by_broadcasts"),
+            ("make_in_shape", "reshape_once", "broadcast_positions"),
             quick=20,
             slow=300,
             slopes=3,
@@ -324,7 +324,7 @@ PATTERN = Pattern(
         ),
         "single_dimensions": Drawn(
             single_dimensions(),
-            ("drop_single_dimensions", "repeat_by_broadcasts"),
+            ("drop_single_dimensions", "broadcast_positions"),
             quick=10,
             tolerance=1e-5,
             moves_no_more=False,

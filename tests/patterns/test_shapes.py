@@ -19,7 +19,7 @@ from lowering.jaxprs.common_pads import pad_in_common
 from lowering.jaxprs.map_shapes import make_in_shape
 from lowering.jaxprs.reduce_in_shape import reduce_in_shape
 from lowering.jaxprs.reshape_once import reshape_once
-from lowering.jaxprs.single_dimensions import drop_single_dimensions, repeat_by_broadcasts
+from lowering.jaxprs.single_dimensions import broadcast_positions, drop_single_dimensions
 from tests.at_once import at_once, with_slopes
 from tests.examples import examples, few
 from tests.ops_cases import array, assert_alike
@@ -324,38 +324,37 @@ def test_a_block_of_one_row_is_that_row(grain):
 
 
 def masked(x, y):
-    """A triangle of a matrix by its rows and columns, and a column that is repeated after a transpose."""
+    """A triangle of a matrix by its rows and columns, times a column that is repeated after a transpose."""
     rows, columns = lax.iota(np.int32, 6)[:, None] + 1, lax.iota(np.int32, 8)[None]
     return jnp.where(rows >= columns, x, 0) * jnp.max(x, 1)[None].T + y[None]
 
 
 def by_given(x, y):
-    """What is given with one element along a dimension keeps it, and so does what is given it by others."""
-    return x * lax.cumsum(jnp.max(x, 1)[:, None], axis=0), y[None] + jnp.max(x, 1)[:, None]
+    """Rows that something else is given keep their dimension, and so does what values take part in."""
+    rows, columns = lax.iota(np.int32, 6)[:, None], lax.iota(np.int32, 8)[None]
+    return jnp.where(lax.cumsum(rows, 0) >= columns, x, y[None]), x * (rows + jnp.max(x, 1)[:, None])
 
 
 REPEATS = {
-    "masked": (masked, lambda eqn: True),
-    "in a loop": (lambda x, y: lax.scan(lambda own, _: (masked(own, y), None), x, length=3)[0], lambda eqn: True),
-    "turned": (turned, lambda eqn: True),
-    "by given": (by_given, lambda eqn: eqn.primitive.name != "mul"),
+    "masked": (masked, ["ge"]),
+    "in a loop": (lambda x, y: lax.scan(lambda own, _: (masked(own, y), None), x, length=3)[0], ["ge"]),
+    "by given": (by_given, []),
 }
 
 
 @pytest.mark.parametrize("name", REPEATS)
-def test_what_is_repeated_is_broadcast(name):
-    function, is_broadcast = REPEATS[name]
+def test_positions_that_are_repeated_are_broadcast(name):
+    function, broadcast = REPEATS[name]
     x, y = normal(6, 8), normal(8)
     closed = with_repeats(function, x, y)
-    made = repeat_by_broadcasts(closed)
+    made = broadcast_positions(closed)
     for own, other in zip(jax_core.jaxpr_as_fun(made)(x, y), jax_core.jaxpr_as_fun(closed)(x, y), strict=True):
         np.testing.assert_array_equal(own, other)
-    eqns = [eqn for eqn in every_equation(made.jaxpr) if eqn.primitive.name in ("ge", "mul", "add", "max")]
-    assert eqns
-    for eqn in eqns:
-        shapes = {atom.aval.shape for atom in eqn.invars if atom.aval.shape}
-        assert (len(shapes) <= 1) is is_broadcast(eqn), eqn
-    assert str(repeat_by_broadcasts(made)) == str(made)
+    eqns = [eqn for eqn in every_equation(made.jaxpr) if eqn.primitive.name in ("ge", "mul")]
+    filled = [len({atom.aval.shape for atom in eqn.invars}) == 1 for eqn in eqns]
+    assert len(eqns) == 2
+    assert [eqn.primitive.name for eqn, is_one in zip(eqns, filled, strict=True) if is_one] == broadcast
+    assert str(broadcast_positions(made)) == str(made)
 
 
 # --- pad_in_common ----------------------------------------------------------------------------------------------------
