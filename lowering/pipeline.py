@@ -51,7 +51,8 @@
            -> slow reductions done by halves        reduce_by_halves
            -> slow products made in other ways      narrow_products, thin_products
            -> cheap steps of loops done again       recompute
-           -> broadcasts for what is repeated       single_dimensions
+           -> masks of positions broadcast          single_dimensions
+           -> no sums of shares that are results    shares_summed
     lower  -> a function                            slopes; what each step moves fast/work (moved)
            -> branches that call the host           choices_of_host
            -> where it is differentiated (slopes):

@@ -125,6 +125,9 @@ MEANT: dict[str, Meant] = {
     "broadcast_positions": Meant(
         ("gpu",), "a mask of rows and columns is fused with what it selects: `npbench/symm`, 4 kernels in place of 3"
     ),
+    "sum_divided_others": Meant(
+        ("gpu",), "a softmax and its gradient are a kernel each: `ops_softmax/rows/gradient_operation`, 2 in place of 3"
+    ),
     # What is differentiated in the place of a jaxpr: `slopes.py`.
     "with_steady_winners": Meant(_ALL, "values: maxima that XLA computes twice would lose their slopes"),
     "with_slopes_added": Meant(_ALL, "one cotangent in place of two: `loop_gradients/wave` 1.8"),

@@ -11,6 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 from jax import lax
 
+from codelet.jaxprs.equations import inner_jaxprs
 from lowering.jaxprs import reduce_by_halves as by_halves
 from tests.patterns.pattern import Closed, Drawn, Pattern, Program, setting
 from tests.same_jaxprs import primitives
@@ -82,9 +83,51 @@ def is_a_choice_of_platforms(closed: Closed, program: Program) -> None:
     assert own == ("platform_index" in primitives(closed))
 
 
+# --- sum_divided_others --------------------------------------------------------------------------------------------
+
+OF_SHARES = ("dot", "product", "reshaped", "in part", "squared", "kept", "alone", "unbounded", "of others")
+
+
+@st.composite
+def sums_of_shares(draw: Any) -> Program:
+    """The gradient of a softmax, or what is like it: shares a result or not, products read elsewhere or not."""
+    shape = draw(st.sampled_from(((3, 5), (2, 4, 6), (1, 7))))
+    way, looped = draw(st.sampled_from(OF_SHARES)), draw(st.booleans())
+
+    def function(x: Any, g: Any) -> Any:
+        rows = tuple(range(len(shape) - 1))
+        greatest = 0 * x if way == "unbounded" else lax.stop_gradient(jnp.max(x, -1, keepdims=True, initial=-1e9))
+        powers = jnp.exp(x - greatest)
+        shares = powers / jnp.sum(g * g if way == "of others" else powers, -1, keepdims=True)
+        other = shares if way == "squared" else g
+        products = shares if way == "dot" else other * shares
+        if way == "dot":
+            summed = lax.dot_general(other, shares, (((len(rows),), (len(rows),)), (rows, rows)))
+        else:
+            summed = jnp.sum(products.reshape(-1, shape[-1]) if way == "reshaped" else products, -1)
+        if way == "in part":
+            summed = summed + products[..., 0]
+        made = shares * (g - summed.reshape(*shape[:-1], 1))
+        return (made, products) if way == "kept" else (made,) if way == "alone" else (made, shares)
+
+    def in_a_loop(x: Any, g: Any) -> Any:
+        return lax.scan(lambda own, _: (own, function(own, g)), x, length=2)[1]
+
+    random = np.random.default_rng(len(shape))
+    arrays = tuple(random.normal(size=shape).astype(np.float32) for _ in range(2))
+    return Program(in_a_loop if looped else function, arrays, facts=way, name=f"shares, {way}")
+
+
+def others_are_divided(closed: Closed, program: Program) -> None:
+    """There is a quotient of shares, and one of what they are multiplied by, where the products are only summed."""
+    jaxprs = closed.jaxpr, *(own for eqn in closed.jaxpr.eqns for own in inner_jaxprs(eqn))
+    count = sum(eqn.primitive.name == "div" for jaxpr in jaxprs for eqn in jaxpr.eqns)
+    assert count == 1 + (program.facts in ("dot", "product", "reshaped"))
+
+
 PATTERN = Pattern(
     "reductions",
-    "A reduction is of an array in the shape that it has, and as it lies, and by halves where it is slow.",
+    "A reduction is of an array in the shape that it has, as it lies, by halves where it is slow, and not of shares.",
     {
         "reductions_of_reshaped": Drawn(
             reductions_of_reshaped(), ("reduce_in_shape",), quick=24, tolerance=1e-5, moves_no_more=False
@@ -97,6 +140,14 @@ PATTERN = Pattern(
             tolerance=1e-5,
             forms={"reduce_by_halves": is_a_choice_of_platforms},
             around=lambda: setting(by_halves, "LEAST_BENEATH", 4),
+            moves_no_more=False,
+        ),
+        "sums_of_shares": Drawn(
+            sums_of_shares(),
+            ("sum_divided_others",),
+            quick=20,
+            tolerance=1e-5,
+            forms={"sum_divided_others": others_are_divided},
             moves_no_more=False,
         ),
     },
