@@ -2,7 +2,9 @@
 
 The gradient of a sum of partial results is one array, repeated for each of them, and products read parts of it. In
 comes a jaxpr. Out comes one in which no part is taken along a dimension that only repeats, so that a product is seen
-to be one with the array that is repeated (`contract.py`).
+to be one with the array that is repeated (`contract.py`). Nor are parts joined that repeat one array, along the
+dimension that repeats: where no number of blocks divides what was summed, the gradient is repeated for all blocks of
+one size, and for the rest of them.
 """
 
 from __future__ import annotations
@@ -18,6 +20,21 @@ from lowering.jaxprs.rearrangement import rearrange, rearrangement
 from lowering.jaxprs.remade import Remade, with_remade
 
 _PARTS = ("slice", "split")
+
+
+def _joined(eqn: jax_core.JaxprEqn, makers: Makers) -> Remade | None:
+    """What an equation joins, where its parts are one array that is repeated along the dimension of the parts alone."""
+    along, made = eqn.params["dimension"], eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
+    views = [rearrangement(atom, makers, stop=lambda _: False) for atom in eqn.invars]
+    root, dims = views[0].root, views[0].dims
+    others = [dim for d, dim in enumerate(dims) if d != along]
+    for atom, view in zip(eqn.invars, views, strict=True):
+        same = view.root is root and [dim for d, dim in enumerate(view.dims) if d != along] == others
+        if root is atom or not same or any(digit.step for digit in view.dims[along]):
+            return None
+    dims = [*dims[:along], (Digit(0, made[along]),), *dims[along + 1 :]]
+    digits = tuple(digit for dim in dims for digit in dim)
+    return Remade([root], lambda root: [rearrange(root, digits, made)])
 
 
 def _found(eqn: jax_core.JaxprEqn, makers: Makers) -> Remade | None:
@@ -37,11 +54,21 @@ def _found(eqn: jax_core.JaxprEqn, makers: Makers) -> Remade | None:
     return Remade([view.root], lambda root: [rearrange(root, *part) for part in parts])
 
 
-def repeat_less(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-    """A jaxpr that takes no part of what is repeated, in the bodies of loops as well."""
-    makers = Makers(closed.jaxpr.eqns)
-    given = (
-        eqn for eqn in closed.jaxpr.eqns if is_understood(eqn, *_PARTS) and isinstance(eqn.invars[0], jax_core.Var)
-    )
-    found = {eqn: own for eqn in given if (own := _found(eqn, makers)) is not None}
+def _once(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr that takes no part of what it repeats, and joins none."""
+    makers, found = Makers(closed.jaxpr.eqns), dict[jax_core.JaxprEqn, Remade]()
+    for eqn in closed.jaxpr.eqns:
+        given = all(isinstance(atom, jax_core.Var) for atom in eqn.invars)
+        rule = _found if is_understood(eqn, *_PARTS) else _joined if is_understood(eqn, "concatenate") else None
+        own = rule(eqn, makers) if rule is not None and given else None
+        if own is not None:
+            found[eqn] = own
     return with_remade(closed, found, repeat_less)
+
+
+def repeat_less(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr that takes no part of what is repeated, and joins none, in the bodies of loops as well."""
+    made = _once(closed)
+    while made is not closed:  # what is joined of parts may be repeated itself
+        closed, made = made, _once(made)
+    return made

@@ -126,10 +126,16 @@ def parts_of_repeated(draw: Any) -> Program:
     times, rows, columns = draw(st.integers(2, 5)), draw(st.integers(1, 4)), draw(st.integers(1, 4))
     order, cut = tuple(draw(st.permutations(range(3)))), draw(st.integers(1, 4))
     how, merged = draw(st.sampled_from(("slice", "split", "of both"))), draw(st.booleans())
+    joined = draw(st.sampled_from(("", "", "of the same", "of others", "along others")))
 
     def function(a: Any, b: Any) -> Any:
         wide = lax.broadcast_in_dim(a, (times, rows, columns), (1, 2)).transpose(order)
         axis, first = order.index(0), min(cut, times - 1)
+        if joined:
+            more = lax.broadcast_in_dim(a + 1 if joined == "of others" else a, (cut, rows, columns), (1, 2))
+            every = wide if joined == "along others" else more.transpose(order)
+            along = order.index(1) if joined == "along others" else axis
+            wide = lax.slice_in_dim(lax.concatenate([every, wide], along), 0, wide.shape[along], axis=along)
         parts = lax.split(wide, (first, times - first), axis)
         if how == "slice":
             parts = [lax.slice_in_dim(wide, first, times, axis=axis)]

@@ -20,6 +20,7 @@ from lowering.jaxprs.contract import contract
 from lowering.jaxprs.dots_in_memory_order import dots_in_memory_order
 from lowering.jaxprs.narrow_products import multiply_narrowly
 from lowering.jaxprs.products_side_by_side import join_side_by_side
+from lowering.jaxprs.repeat_less import repeat_less
 from tests.at_once import at_once, with_slopes
 from tests.examples import examples, few
 from tests.ops_cases import array, assert_alike
@@ -120,6 +121,43 @@ def test_what_is_cut_with_rows_behind_it_and_one_element_that_is_left_over(is_su
 
     a, b = normal(6, 5, 2), normal(3, 3)
     np.testing.assert_allclose(evaluated(joined(function, a, b))(a, b)[0], function(a, b), 1e-5, 1e-5)
+
+
+# --- repeat_less ------------------------------------------------------------------------------------------------------
+
+
+def repeated(x, count):
+    """An array for each of some blocks, first of all dimensions."""
+    return lax.broadcast_in_dim(x, (count, *x.shape), tuple(range(1, x.ndim + 1)))
+
+
+def in_blocks(x, y):
+    """What is repeated for blocks and the rest of them, taken apart again, and repeated for the elements of each."""
+    partial = jnp.concatenate([repeated(x, 6), repeated(x, 2)])
+    blocks, rest = lax.split(partial, (7, 1), 0)
+    blocks = lax.broadcast_in_dim(blocks.T, (4, 7, 5), (0, 1)).reshape(4, 35)
+    return jnp.concatenate([blocks, lax.broadcast_in_dim(rest[0], (4, 3), (0,))], 1) * y
+
+
+JOINS = {
+    "in blocks": (in_blocks, 0),
+    "others": (lambda x, y: jnp.concatenate([repeated(x, 6), repeated(x + 1, 2)]) * y[0, 0], 1),
+    "along others": (lambda x, y: jnp.concatenate([repeated(x, 6), repeated(x, 6)], 1) * y[0, 0], 1),
+    "what is repeated": (lambda x, y: jnp.concatenate([repeated(x, 1), x[None]]) * y[0, 0], 0),
+    "turned": (lambda x, y: jnp.concatenate([repeated(y, 4), repeated(y[:4, :4].T, 4)[:, :, :1]], 2) * x[0], 1),
+}
+
+
+@pytest.mark.parametrize("name", JOINS)
+def test_parts_that_repeat_one_array_are_joined_to_one(name):
+    function, count = JOINS[name]
+    x, y = jnp.arange(1.0, 5), jnp.arange(1.0, 153).reshape(4, 38)
+    closed = jax.make_jaxpr(function)(x, y)
+    made = repeat_less(closed)
+    np.testing.assert_array_equal(evaluated(made)(x, y)[0], function(x, y))
+    kept = [eqn.primitive.name for eqn in made.jaxpr.eqns if eqn.primitive.name in ("concatenate", "split")]
+    assert len(kept) == count
+    assert count == 0 or made is closed
 
 
 # --- join_side_by_side ------------------------------------------------------------------------------------------------
