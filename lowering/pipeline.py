@@ -33,7 +33,7 @@
            -> gathers, scatters in memory's order   slice_order
            -> nothing for places that lie within    within_bounds (intervals), in codelet/jaxprs
            -> slices at places as such              one_slice: slice_roots
-           -> parts of what is repeated, and joined   repeat_less
+           -> parts of what is repeated, once       repeat_less
            -> sums of products contracted           contract
            -> dots of what lies in memory           dots_in_memory_order (contraction), and contract of these
            -> parts and copies of tables one        join_tables (summed, tables_of_updates, blocks_of_rows,
