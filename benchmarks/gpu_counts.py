@@ -18,8 +18,8 @@ AROUND = frozenset(
         *("kAsyncStart", "kAsyncDone", "kWaitForStreams", "kCopyDone"),
     }
 )
-"""Kinds of thunks that launch nothing themselves: what they hold does. A fused slice adds an offset to addresses, on the
-host, by the turn of the loop (XLA's `dynamic_slice_fusion_v2_thunk.cc`)."""
+"""Kinds of thunks that launch nothing themselves: what they hold does. A fused slice moves addresses on the host, by
+the turn of the loop (XLA's `dynamic_slice_fusion_v2_thunk.cc`)."""
 
 LANES = 65_536
 """Registers of 32 bits of a multiprocessor, of an A100 as of an H100."""

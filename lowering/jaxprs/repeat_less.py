@@ -24,7 +24,7 @@ _PARTS = ("slice", "split")
 
 def _joined(eqn: jax_core.JaxprEqn, makers: Makers) -> Remade | None:
     """What an equation joins, where its parts are one array that is repeated along the dimension of the parts alone."""
-    along, made = eqn.params["dimension"], eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
+    along, shape = eqn.params["dimension"], eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
     views = [rearrangement(atom, makers, stop=lambda _: False) for atom in eqn.invars]
     root, dims = views[0].root, views[0].dims
     others = [dim for d, dim in enumerate(dims) if d != along]
@@ -32,9 +32,9 @@ def _joined(eqn: jax_core.JaxprEqn, makers: Makers) -> Remade | None:
         same = view.root is root and [dim for d, dim in enumerate(view.dims) if d != along] == others
         if root is atom or not same or any(digit.step for digit in view.dims[along]):
             return None
-    dims = [*dims[:along], (Digit(0, made[along]),), *dims[along + 1 :]]
+    dims = [*dims[:along], (Digit(0, shape[along]),), *dims[along + 1 :]]
     digits = tuple(digit for dim in dims for digit in dim)
-    return Remade([root], lambda root: [rearrange(root, digits, made)])
+    return Remade([root], lambda root: [rearrange(root, digits, shape)])
 
 
 def _found(eqn: jax_core.JaxprEqn, makers: Makers) -> Remade | None:
@@ -56,19 +56,19 @@ def _found(eqn: jax_core.JaxprEqn, makers: Makers) -> Remade | None:
 
 def _once(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr that takes no part of what it repeats, and joins none."""
-    makers, found = Makers(closed.jaxpr.eqns), dict[jax_core.JaxprEqn, Remade]()
+    makers, remade = Makers(closed.jaxpr.eqns), dict[jax_core.JaxprEqn, Remade]()
     for eqn in closed.jaxpr.eqns:
-        given = all(isinstance(atom, jax_core.Var) for atom in eqn.invars)
+        is_computed = all(isinstance(atom, jax_core.Var) for atom in eqn.invars)
         rule = _found if is_understood(eqn, *_PARTS) else _joined if is_understood(eqn, "concatenate") else None
-        own = rule(eqn, makers) if rule is not None and given else None
-        if own is not None:
-            found[eqn] = own
-    return with_remade(closed, found, repeat_less)
+        instead = rule(eqn, makers) if rule is not None and is_computed else None
+        if instead is not None:
+            remade[eqn] = instead
+    return with_remade(closed, remade, repeat_less)
 
 
 def repeat_less(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr that takes no part of what is repeated, and joins none, in the bodies of loops as well."""
-    made = _once(closed)
-    while made is not closed:  # what is joined of parts may be repeated itself
-        closed, made = made, _once(made)
-    return made
+    after = _once(closed)
+    while after is not closed:  # what is joined of parts may be repeated itself
+        closed, after = after, _once(after)
+    return after

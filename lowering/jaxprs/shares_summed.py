@@ -12,6 +12,7 @@ factors divided. Shares are exponentials of what is less its greatest, divided b
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from typing import Any
 
@@ -71,10 +72,10 @@ class _Readers:
     def only_sums(self, eqn: jax_core.JaxprEqn) -> bool:
         """True if what an equation multiplies is summed, and nothing else."""
         while not is_understood(eqn, "dot_general", "reduce_sum"):
-            (made,) = eqn.outvars
-            if self.counts[made] != 1 or made not in self.eqns:
+            (product,) = eqn.outvars
+            if self.counts[product] != 1 or product not in self.eqns:
                 return False
-            eqn = self.eqns[made]
+            eqn = self.eqns[product]
             if not is_understood(eqn, "reduce_sum", "reshape"):
                 return False
         return True
@@ -87,18 +88,18 @@ def sum_divided_others(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
         return closed
     makers, readers, eqns = Makers(jaxpr.eqns), _Readers(jaxpr), list[jax_core.JaxprEqn]()
     for eqn in jaxpr.eqns:
-        found = [k for k, atom in enumerate(eqn.invars[:2]) if _is_share(makers.of(atom), makers)]
-        if len(found) != 1 or not _pairs_elements(eqn) or not readers.only_sums(eqn):
+        places = [k for k, atom in enumerate(eqn.invars[:2]) if _is_share(makers.of(atom), makers)]
+        if len(places) != 1 or not _pairs_elements(eqn) or not readers.only_sums(eqn):
             eqns.append(with_bodies(eqn, sum_divided_others))
             continue
-        share, other = eqn.invars[found[0]], eqn.invars[1 - found[0]]
+        share, other = eqn.invars[places[0]], eqn.invars[1 - places[0]]
         quotient, divided = makers.of(share), jax_core.Var(other.aval)  # type: ignore[arg-type]
         if quotient is None or other.aval != share.aval or share not in jaxpr.outvars:
             eqns.append(eqn)
             continue
         factors: list[Any] = [divided, divided]
-        factors[found[0]] = quotient.invars[0]
+        factors[places[0]] = quotient.invars[0]
         eqns += [quotient.replace(invars=[other, quotient.invars[1]], outvars=[divided]), eqn.replace(invars=factors)]
-    if all(own is eqn for own, eqn in zip(eqns, jaxpr.eqns, strict=False)) and len(eqns) == len(jaxpr.eqns):
+    if len(eqns) == len(jaxpr.eqns) and all(map(operator.is_, eqns, jaxpr.eqns)):
         return closed
     return jax_core.ClosedJaxpr(jaxpr.replace(eqns=eqns), closed.consts)

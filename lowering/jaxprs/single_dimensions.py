@@ -121,13 +121,13 @@ def _puts_one(eqn: jax_core.JaxprEqn) -> bool:
 
 def _spread(builder: Builder, left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Atomic]) -> list[Atomic]:
     """What is left of an elementwise equation whose operands are broadcast along what they have no dimension for."""
-    made, spread = left.places(eqn.outvars[0]), list(operands)
+    result, spread = left.places(eqn.outvars[0]), list(operands)
     for k, (atom, operand) in enumerate(zip(eqn.invars, operands, strict=True)):
-        own = left.places(atom)
-        kept = [(d, place) for d, place in enumerate(made) if place.left is not None and own]
-        dims = tuple(k for k, (d, _) in enumerate(kept) if own[d].left is not None)
-        if len(dims) < len(kept):
-            shape = tuple(place.left if own[d].left is None else own[d].left for d, place in kept)
+        places = left.places(atom)
+        pairs = [pair for pair in zip(places, result, strict=False) if pair[1].left is not None]
+        dims = tuple(d for d, (place, _) in enumerate(pairs) if place.left is not None)
+        if len(dims) < len(pairs):
+            shape = tuple(of_result.left if place.left is None else place.left for place, of_result in pairs)
             (spread[k],) = builder.traced(
                 lambda x, shape=shape, dims=dims: [lax.broadcast_in_dim(x, shape, dims)], [operand]
             )
