@@ -44,6 +44,8 @@
            -> products of parts side by side one    products_side_by_side (parts)
            -> what turns take parts of sliced once  slice_before_loops
            -> rows of what loops take columns of    columns_as_rows
+           -> what is read of updates as what was put
+                                                    forward_updates (counted_rows)
            -> rows scanned over, and stacked        scan_rows (counted_rows)
            -> loops that carry what they extend     carry_extended
            -> updates that XLA would miscompile     in_place

@@ -112,6 +112,9 @@ MEANT: dict[str, Meant] = {
     "join_side_by_side": Meant(_ALL, "one product in place of one for each part: `npbench/mlp/odd/adjoint`"),
     "slice_before_loops": Meant(_ALL, "`npbench/seidel_2d/grad_of_traced` 7.8 of the bytes"),
     "columns_as_rows": Meant(_ALL, "rows of memory in every turn: `npbench/adi` 1.10"),
+    "forward_updates": Meant(
+        _ALL, "no state twice in a turn: `loops/fori_own/4000x100/adjoint` 28,005 kernels for 48,005"
+    ),
     "scan_rows": Meant(_ALL, "gradients of loops are linear: `loops/scan/grad_of_traced` 2,000 of the bytes"),
     "pad_in_common": Meant(_ALL, "`npbench/vadv/trace_of_grad` 1.17"),
     "pad_widely": Meant(_ALL, "`npbench/heat_3d/trace_of_grad` 1.5"),

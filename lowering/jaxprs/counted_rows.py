@@ -300,11 +300,35 @@ class Counting:
                     found[k] = Rows(at, tuple(taken), put)
         return found
 
+    def counts(self, eqn: jax_core.JaxprEqn) -> dict[int, Affine]:
+        """What a scan stacks, or puts into every row of an array, that counts its iterations, by its place among the
+        results: one more in every row, or one less.
+        """
+        if eqn.primitive.name != "scan" or eqn.effects:
+            return {}
+        body, (first, carried), length = eqn.params["jaxpr"].jaxpr, scan_counts(eqn), eqn.params["length"]
+        counted, rows = self.counted(eqn), self.rows(eqn)
+        stacked = (-1, length - 1) if eqn.params["reverse"] else (1, 0)
+        found: dict[int, Affine] = {}
+        for k, atom in enumerate(body.outvars):
+            row = rows.get(first + k)
+            if k < carried:
+                if row is None or row.put is None or row.taken or shape_of(atom)[0] != length:
+                    continue
+                atom, at = row.put.invars[1], row.at
+            else:
+                at = stacked
+            own = counted.get(atom) if isinstance(atom, jax_core.Var) else None
+            if own is not None and abs(own[0]) == 1:
+                found[k] = own[0] * at[0], own[1] - own[0] * at[0] * at[1]
+        return found
+
     def own(self, eqn: jax_core.JaxprEqn) -> int | None:
         """The array of a loop that does nothing but change each row of it by itself; None where it does anything else.
 
         What else it carries are single integers, and what neither an iteration nor anybody after the loop reads, and it
-        stacks nothing: then all that reads a row comes before the row is put, and XLA has one array for all iterations.
+        stacks nothing but what counts: then all that reads a row comes before the row is put, and XLA has one array for
+        all iterations.
         """
         own = [k for k, row in self.rows(eqn).items() if row.taken and row.put is not None]
         if len(own) != 1:
@@ -317,5 +341,5 @@ class Counting:
             is_read = eqn.outvars[k] in self._read or body.invars[first + k] in within
             return not is_read or (shape_of(made) == () and is_integer(made))
 
-        rest = (k for k in range(carried) if first + k != own[0])
-        return own[0] if len(body.outvars) == carried and all(map(is_light, rest)) else None
+        rest = (k for k in range(len(body.outvars)) if first + k != own[0] and k not in self.counts(eqn))
+        return own[0] if all(k < carried and is_light(k) for k in rest) else None

@@ -3,8 +3,9 @@
 XLA would not know that an array that it is given is of zeros alone, or that the body of a loop is: it would read them
 from memory, and keep them beside what the loop carries. Nor would the rules that come after: `one_slice.py` adds a
 slice among zeros where it lies. In comes a jaxpr, out comes one that broadcasts what its constants are, and in the
-bodies of loops and the branches of choices, what these are given and do not change. What puts a number into an array
-that is this number everywhere is left out: of the zeros that a gradient begins with, two scatters of `adjoint_heat`.
+bodies of loops and the branches of choices, what these are given and do not change; a literal that they are given is a
+literal there. What puts a number into an array that is this number everywhere is left out: of the zeros that a gradient
+begins with, two scatters of `adjoint_heat`.
 """
 
 from __future__ import annotations
@@ -71,8 +72,11 @@ class _OneNumbers:
         return array is not None and values is not None and array.tobytes() == values.tobytes()
 
     def given(self, atoms: Sequence[Atomic]) -> list[np.ndarray | None]:
-        """The numbers that a body is given; None for a single element, which XLA sees by itself."""
-        return [self.at(atom) if getattr(atom.aval, "shape", ()) else None for atom in atoms]
+        """The numbers that a body is given; None for a single element that is no literal."""
+        return [
+            self.at(atom) if getattr(atom.aval, "shape", ()) or isinstance(atom, jax_core.Literal) else None
+            for atom in atoms
+        ]
 
     def within(self, eqn: jax_core.JaxprEqn) -> jax_core.JaxprEqn:
         """An equation whose bodies broadcast the numbers that they are given."""
@@ -118,6 +122,8 @@ def as_one_number(
     read = {var for eqn in jaxpr.eqns for var in variables(eqn.invars)}
 
     def broadcast(number: np.ndarray, var: Any) -> Atomic:
+        if not var.aval.shape:
+            return jax_core.Literal(number[()], var.aval)
         return builder.traced(lambda: [jnp.broadcast_to(jnp.asarray(number), var.aval.shape)], [])[0]
 
     atoms = [

@@ -4,6 +4,8 @@ In comes a jaxpr, out come scans that get and give rows as such, where they took
 number of the iteration. It is what makes their gradients linear: JAX's cotangent of an array of which an iteration
 takes a row is an array of zeros with a row in it, added up in every iteration; of what is scanned over it is a row.
 
+What a loop stacks that counts its iterations is no loop's: it is made behind it.
+
 An array is scanned over where all that an iteration does with it is to take its row, and stacked where all that an
 iteration does is to put its row, or to take that row before it does. Rows are along the first dimension.
 
@@ -19,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
@@ -38,7 +41,7 @@ from codelet.jaxprs.equations import (
 from codelet.jaxprs.primitives import CUSTOM
 from codelet.jaxprs.rebuild import Builder, Change, each_once, rebuild
 from lowering.arrays import reshape
-from lowering.jaxprs.counted_rows import Counting, Rows, is_whole, shape_of
+from lowering.jaxprs.counted_rows import Affine, Counting, Rows, is_whole, shape_of
 from lowering.jaxprs.reshape_once import is_reshape
 
 # --- loops ------------------------------------------------------------------------------------------------------
@@ -70,19 +73,31 @@ def _written_alike(body: jax_core.Jaxpr, rows: Mapping[int, Rows]) -> dict[int, 
     return found
 
 
-def _scanned(eqn: jax_core.JaxprEqn, rows: Mapping[int, Rows]) -> Callable[..., list[Any]]:
-    """The loop that scans over rows, and stacks them."""
+def _in_order(at: Affine, kind: Any) -> Any:
+    """What counts, stacked: an array of a number that is one more in every row, or one less."""
+    step, first = at
+    line = lax.iota(kind.dtype, kind.shape[0])
+    if step < 0:
+        line, first = lax.rev(line, (0,)), first - kind.shape[0] + 1
+    return reshape(line + np.asarray(first, kind.dtype), kind.shape)
+
+
+def _scanned(
+    eqn: jax_core.JaxprEqn, rows: Mapping[int, Rows], counts: Mapping[int, Affine]
+) -> Callable[..., list[Any]]:
+    """The loop that scans over rows, and stacks them, but for what counts its iterations."""
     closed, (first, carried), params = eqn.params["jaxpr"], scan_counts(eqn), eqn.params
     body, length = closed.jaxpr, params["length"]
     taken = {id(own): k for k, row in rows.items() for own in row.taken}
     put = {id(row.put): k for k, row in rows.items() if row.put is not None}
-    kept = [k for k in range(first, first + carried) if k not in rows]
+    kept = [k for k in range(first, first + carried) if k not in rows and k - first not in counts]
     reverse = _goes_back(eqn, rows)
     turn_round = (lambda array: lax.rev(array, (0,))) if reverse != params["reverse"] else (lambda array: array)
     scanned = [k for k, row in rows.items() if row.taken]
     alike = _written_alike(body, rows)
     stacked = list(dict.fromkeys(alike.values()))
-    results = [*(body.outvars[k - first] for k in (*kept, *stacked)), *body.outvars[carried:]]
+    others = [k for k in range(carried, len(body.outvars)) if k not in counts]
+    results = [body.outvars[k] for k in (*(k - first for k in (*kept, *stacked)), *others)]
     sources = lambda own: own.invars[2:] if id(own) in taken else own.invars[1:2] if id(own) in put else own.invars  # noqa: E731
     eqns = needed(body, sources, results)
     wanted = set(map(id, eqns))
@@ -113,10 +128,10 @@ def _scanned(eqn: jax_core.JaxprEqn, rows: Mapping[int, Rows]) -> Callable[..., 
             known = dict(zip((*kept, *fed), (*held, *own_fed), strict=True))
             values = [*inputs[:first], *(known.get(k) for k in range(first, len(body.invars)))]
             made = evaluate(closed, values, one)
-            return [made[k - first] for k in kept], ([written[k] for k in stacked], made[carried:])
+            return [made[k - first] for k in kept], ([written[k] for k in stacked], [made[k] for k in others])
 
         own = [rows[k].scanned(inputs[k], length, reverse=reverse) for k in scanned]
-        last, (made, others) = lax.scan(
+        last, (made, sent) = lax.scan(
             turn,
             [inputs[k] for k in kept],
             ([turn_round(inputs[k]) for k in fed], own),
@@ -129,7 +144,10 @@ def _scanned(eqn: jax_core.JaxprEqn, rows: Mapping[int, Rows]) -> Callable[..., 
         for k, of in alike.items():
             line = reshape(lines[of], (length, *inputs[k].shape[1:]))
             after[k] = rows[k].written(inputs[k], line, length, reverse=reverse)
-        return [*(after.get(k, inputs[k]) for k in range(first, first + carried)), *map(turn_round, others)]
+        own = dict(zip(others, map(turn_round, sent), strict=True))
+        own |= {k - first: line for k, line in after.items()}
+        own |= {k: _in_order(at, eqn.outvars[k].aval) for k, at in counts.items()}
+        return [own[k] if k in own else inputs[first + k] for k in range(len(body.outvars))]
 
     return run
 
@@ -142,9 +160,12 @@ def scan_rows(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     counting = Counting(inner.jaxpr)
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
-        own = counting.own(eqn)
-        rows = {k: row for k, row in counting.rows(eqn).items() if k != own}
-        return builder.traced(_scanned(eqn, rows), operands) if rows else builder.equation(eqn, operands)
+        own, counts = counting.own(eqn), counting.counts(eqn)
+        left = counting.rows(eqn).items()
+        rows = {k: row for k, row in left if k != own and k - scan_counts(eqn)[0] not in counts}
+        if not rows and not counts:
+            return builder.equation(eqn, operands)
+        return builder.traced(_scanned(eqn, rows, counts), operands)
 
     return rebuild(inner, run)
 
@@ -156,7 +177,7 @@ def _with_slopes_of_scan(eqn: jax_core.JaxprEqn, rows: Mapping[int, Rows], then:
     """The loop, with the slopes of the one that scans over its rows."""
 
     def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-        scanned = then(jax.make_jaxpr(_scanned(eqn, rows))(*primals))
+        scanned = then(jax.make_jaxpr(_scanned(eqn, rows, {}))(*primals))
         return jax.jvp(jax_core.jaxpr_as_fun(scanned), tuple(primals), tuple(tangents))
 
     function = jax.custom_jvp(lambda *operands: bind(eqn, list(operands)))

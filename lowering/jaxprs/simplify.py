@@ -17,6 +17,7 @@ from lowering.jaxprs.compare_tables import compare_tables
 from lowering.jaxprs.contract import contract, contract_in_order
 from lowering.jaxprs.dots_in_memory_order import dots_in_memory_order
 from lowering.jaxprs.equal_constants import equal_constants_once
+from lowering.jaxprs.forward_updates import forward_updates
 from lowering.jaxprs.in_place import Inputs, update_safely
 from lowering.jaxprs.join_tables import join_tables
 from lowering.jaxprs.map_shapes import make_in_shape
@@ -63,7 +64,7 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
         tables = _after(tables, slices_in_order, within_bounds, as_one_slice)
     shaped = _after(tables, drop_single_dimensions, reshape_once, make_in_shape, reduce_in_shape)
     dots = _after(shaped, dots_in_memory_order, reshape_once, join_side_by_side)
-    scanned = _after(dots, slice_before_loops, columns_as_rows, scan_rows)
+    scanned = _after(dots, slice_before_loops, columns_as_rows, forward_updates, scan_rows)
     if scanned is not dots:  # there are loops
         scanned = _after(scanned, make_in_shape, reshape_once)
     extended = _after(scanned, pad_in_common, pad_widely, carry_extended)

@@ -107,6 +107,34 @@ def test_rows_that_are_put_are_stacked_in_their_order(reverse, downwards, few):
     assert_same_slopes(scan_rows, function, FIVE + 1, FIVE)
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.int8])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("way", ["stacked", "put", "put downwards"])
+def test_what_counts_is_made_behind_the_loop(way, reverse, dtype):
+    def function(x):
+        def turn(held, k):
+            at, lines = held
+            number = 4 - at if way == "put downwards" else at
+            lines = put(lines, number + dtype(2), at) if way != "stacked" else lines
+            return (at + dtype(1), lines), (x[0] * k, number, number + dtype(7))
+
+        return lax.scan(turn, (dtype(0), jnp.zeros(5, dtype)), jnp.arange(5.0), reverse=reverse)
+
+    made = after(scan_rows, function, FIVE)
+    (loop,) = (eqn for eqn in equations(made) if eqn.primitive.name == "scan")
+    assert [var.aval.shape for var in loop.outvars if var.aval.shape] == [(5, 3)]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "start", "step"), [(np.int32, 0, 2), (np.int8, 125, 1), (np.uint8, 3, -1), (np.float32, 0, 1)]
+)
+def test_what_leaves_its_dtype_or_goes_by_other_steps_is_stacked(dtype, start, step):
+    by = np.asarray(step).astype(dtype)
+    made = after(scan_rows, lambda x: lax.scan(lambda at, _: (at + by, at), dtype(start), x), FIVE)
+    (loop,) = (eqn for eqn in equations(made) if eqn.primitive.name == "scan")
+    assert (5,) in [var.aval.shape for var in loop.outvars]
+
+
 def carried(turn):
     return lambda a, x: lax.fori_loop(0, 5, lambda k, a: turn(k, a, x), a)
 

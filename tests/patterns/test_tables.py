@@ -465,6 +465,17 @@ def test_loops_and_choices_broadcast_what_they_are_given():
             assert eqn.primitive.name not in ("scan", "while") or "broadcast_in_dim" in names
 
 
+@pytest.mark.parametrize("number", [0.5, 3, True, np.uint8(200)])
+def test_a_literal_that_a_loop_is_given_is_one_in_its_body(number):
+    x = jnp.arange(4).astype(jnp.asarray(number).dtype)
+    loop = jax.jit(lambda x, own: lax.scan(lambda a, k: (jnp.where(k == own, k, a), k + own), x[0], x))
+    made = after(as_one_number, lambda x: loop(x, number), x)
+    (scan,) = (eqn for eqn in equations(made) if eqn.primitive.name == "scan")
+    body = scan.params["jaxpr"].jaxpr
+    (given,) = (var for var, atom in zip(body.invars, scan.invars, strict=True) if isinstance(atom, jax_core.Literal))
+    assert all(given not in eqn.invars for eqn in body.eqns)
+
+
 @pytest.mark.parametrize(("put", "left"), [(0.0, 0), (-0.0, 2), (1.0, 2)])
 def test_a_number_that_an_array_has_everywhere_is_not_put_there(put, left):
     def function(k):

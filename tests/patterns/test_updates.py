@@ -1,4 +1,4 @@
-"""Which small updates are scattered."""
+"""Which small updates are scattered, and which updates are known where they are read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import pytest
 from jax import lax
 
 import codelet as cl
+from lowering.jaxprs.forward_updates import forward_updates
 from lowering.jaxprs.small_updates import scatter_small_updates
+from tests import same_jaxprs
+from tests.patterns.pattern import simplified
 from tests.test_added_in_place import primitives
 
 # --- scatter_small_updates --------------------------------------------------------------------------------------------
@@ -72,3 +75,89 @@ def test_a_compute_set_that_changes_part_of_a_variable_writes_that_part(size):
     x = jnp.linspace(0, 1, 5000)
     np.testing.assert_allclose(run({"a": x})["a"], x.at[: 4 * size].set(jnp.sin(x[: 4 * size])), rtol=1e-6)
     assert primitives(run.jaxpr.jaxpr) & {"scatter", "dynamic_update_slice"} == {"scatter"}
+
+
+# --- forward_updates --------------------------------------------------------------------------------------------------
+
+X = jnp.arange(15.0).reshape(5, 3)
+
+
+def take(x, k, size=1):
+    return lax.dynamic_slice(x, (k, 0), (size, 3), allow_negative_indices=False)
+
+
+def put(x, own, k):
+    return lax.dynamic_update_slice(x, own, (k, 0), allow_negative_indices=False)
+
+
+def slices(function, *arguments):
+    """How many slices are taken and put after the rule."""
+    names = same_jaxprs.primitives(same_jaxprs.after(forward_updates, function, *arguments))
+    return sum(name in ("dynamic_slice", "slice") for name in names), names.count("dynamic_update_slice")
+
+
+FORWARDED = {
+    "what was put": (lambda x, k: take(put(x, jnp.sin(x[:1]), k), k), (1, 0)),
+    "two updates": (lambda x, k: put(put(x, jnp.sin(x[:1]), k), jnp.cos(x[1:2]), k), (1, 1)),
+    "what lies there": (lambda x, k: put(x, take(x, k), k), (0, 0)),
+    "at a literal": (lambda x, k: put(x, jnp.sin(x[:1]), 4)[4:] + x[:1], (2, 0)),
+    "clamped alike": (lambda x, k: take(put(x, jnp.sin(x[:1]), 9), 4), (1, 0)),
+    "moved": (
+        lambda x, k: put(put(x, jnp.zeros((1, 3)), k), take(put(x, jnp.zeros((1, 3)), k), k) + take(x, k), k),
+        (0, 0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORWARDED)
+def test_what_is_read_of_an_update_is_what_was_put(name):
+    function, expected = FORWARDED[name]
+    assert slices(function, X, np.int32(2)) == expected
+
+
+KEPT = {
+    "at another place": (lambda x, k: take(put(x, jnp.sin(x[:1]), k), k + 1), (2, 1)),
+    "a part of it": (lambda x, k: take(put(x, jnp.sin(x[:2]), k), k), (2, 1)),
+    "more than it": (lambda x, k: take(put(x, jnp.sin(x[:1]), k), k, 2), (2, 1)),
+    "and elsewhere": (lambda x, k: take(own := put(x, jnp.sin(x[:1]), k), k) + own.sum(), (2, 1)),
+    "with strides": (lambda x, k: put(x, jnp.sin(x[:1]), 0)[:1:2] + put(x, jnp.cos(x[:1]), 0)[::5], (4, 2)),
+    "of what was there before": (lambda x, k: put(put(x, jnp.sin(x[:1]), 0), take(x, k), k), (2, 2)),
+    "at places that differ in one dimension": (
+        lambda x, k: lax.dynamic_slice(lax.dynamic_update_slice(x, x[:1, :1] + 1, (k, 0)), (k, 1), (1, 1)),
+        (2, 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_is_read_of_an_update_elsewhere_is_read(name):
+    function, expected = KEPT[name]
+    assert slices(function, X, np.int32(2)) == expected
+
+
+def test_zeros_that_were_put_are_not_added():
+    added = lambda x, k: jnp.sin(take(put(x, jnp.zeros((1, 3)), k), k) + take(x, k))  # noqa: E731
+    made = same_jaxprs.after(forward_updates, added, X, np.int32(2))
+    assert same_jaxprs.primitives(made) == ["dynamic_slice", "sin"]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_places_that_loops_count_alike_are_one(reverse):
+    """A gradient's places come by several arrays, which a loop stacked."""
+
+    def function(x, of=lambda k: k):
+        places = lax.scan(lambda k, _: (k + 1, (k, of(k))), jnp.int32(0), None, length=5)[1]
+
+        def turn(x, at):
+            own = take(x, at[0])
+            x = put(x, jnp.zeros((1, 3)), at[0])
+            return put(x, take(x, at[1]) + 0.5 * own, at[1]), None
+
+        return lax.scan(turn, x, places, reverse=reverse)[0]
+
+    rule = lambda closed: simplified(closed)  # noqa: E731
+    names = same_jaxprs.primitives(same_jaxprs.after(rule, function, X))
+    assert names.count("dynamic_update_slice") == 1
+    assert names.count("add") < 3
+    others = same_jaxprs.after(rule, lambda x: function(x, lambda k: (3 * k) % 5), X)
+    assert same_jaxprs.primitives(others).count("dynamic_update_slice") == 2

@@ -115,10 +115,59 @@ def updates_among_moves(draw: Any) -> Program:
     return Program(function, (jnp.arange(64.0).reshape(8, 8),), name=", ".join(kind for kind, _ in steps))
 
 
+# --- forward_updates -----------------------------------------------------------------------------------------------
+
+
+@st.composite
+def reads_of_updates(draw: Any) -> Program:
+    """A function that puts zeros and other values into rows of an array, reads them there, and adds what it read."""
+    rows = draw(st.integers(2, 5))
+    place = st.sampled_from(("k", "k", "also k", "before", "first", "beyond", "late"))
+    kind = st.sampled_from(("zeros", "taken", "taken", "sum", "bent", "wider"))
+    steps = draw(st.lists(st.tuples(kind, place, place), min_size=2, max_size=6))
+    how, reverse, is_read = draw(st.sampled_from(("none", "scan", "fori"))), draw(st.booleans()), draw(st.booleans())
+
+    def turn(x: Any, own: Any, late: Any, k: Any) -> Any:
+        at = {"k": k, "also k": k + 0, "before": k - 1, "first": 0, "beyond": rows + 3, "late": late}
+        for what, there, where in steps:
+            start, size = (at[there], 0), (2 if what == "wider" else 1, 3)
+            taken = lax.dynamic_slice(x, (at[where], 0), size, allow_negative_indices=False)
+            new = {"zeros": jnp.zeros_like(taken), "taken": taken}.get(what, jnp.sin(taken))
+            if what == "sum":
+                new = lax.dynamic_slice(x, start, size, allow_negative_indices=False) + own
+            own = taken[:1] * 0.5
+            x = lax.dynamic_update_slice(x, new, start, allow_negative_indices=False)
+        return x, own
+
+    def function(x: Any, own: Any, late: Any) -> Any:
+        if how == "none":
+            made = turn(x, own, late, 1)
+        elif how == "fori":
+            made = lax.fori_loop(0, rows, lambda k, held: turn(*held, late, k), (x, own))
+        else:
+            numbers = jnp.arange(rows, dtype=jnp.int32)
+            made, _ = lax.scan(lambda held, k: (turn(*held, late, k), k), (x, own), numbers, reverse=reverse)
+        return made if is_read else made[:1]
+
+    x = np.random.default_rng(rows).normal(size=(rows, 3)).astype(np.float32)
+    return Program(function, (x, x[:1], np.int32(draw(st.integers(-1, rows)))), name=f"{steps}, {how}")
+
+
 PATTERN = Pattern(
     "updates",
-    "An update is in place where XLA compiles that rightly, and is scattered where XLA would run over the whole array.",
+    "An update is in place where XLA compiles that rightly, and is scattered where XLA would run over the whole array; "
+    "what is read of it where it was put is what was put.",
     {
+        "reads_of_updates": Drawn(
+            reads_of_updates(),
+            ("forward_updates",),
+            quick=20,
+            slow=300,
+            slopes=4,
+            slow_slopes=100,
+            tolerance=1e-5,
+            moves_no_more=False,
+        ),
         "small_updates": Drawn(
             small_updates(),
             ("scatter_small_updates",),
@@ -140,5 +189,5 @@ PATTERN = Pattern(
             moves_no_more=False,
         ),
     },
-    (),
+    ("loops/fori_own/4000x100/adjoint",),
 )
