@@ -39,6 +39,19 @@ def test_views_of_extensions_are_the_views(views):
         np.testing.assert_array_equal(values, view.index.values(view.axes))
 
 
+def test_what_is_read_within_beside_an_extension_is_copied_where_all_is():
+    graph = cl.Graph()
+    x, y, i = graph.add_variable("x", (2, 6)), graph.add_variable("y", (6,)), cl.grid(6)
+    beyond, within, of_another = x[1, (i + 1) % 6], x[0, i], y[i]
+    each = [beyond, within, of_another]
+    assert set(extend(each)[1]) == {beyond}
+    extensions, views = extend(each, each)
+    assert set(views) == {beyond, within}
+    assert all(own.is_shared for own in extensions)
+    assert sorted(own.shape for own in extensions) == [(1, 6), (1, 7)]
+    assert extend([within], [within]) == ([], {})
+
+
 def agrees(views):
     """Vertices over views do what `interpret` says, and their gradient is that of gathers."""
     y, x = neighbourhood(views), views[0].graph.variable("x")

@@ -10,6 +10,9 @@ element at a time. Measured on two CPU cores, a step in a loop: nine neighbours 
 with index vectors 2.1, with rolls 6.7; of int8 0.13, 1.4 and 0.74. Five of 2048 x 2048 float32: 4.8, 4.2 and 14.5, and
 the gradient 56, 203 and 7.
 
+What a codelet of many operations reads of such an array within its ends is read of an extension as well, or copied: a
+turn of `lattice_boltzmann/one` copies the one direction of nine that rests, and all nine are made where they lay.
+
 An extension that several slices read stands behind an `optimization_barrier`. Otherwise XLA takes every slice apart
 into those of its pieces, and concatenates these anew each time (0.4 ms for the nine of int8).
 """
@@ -155,9 +158,15 @@ def _extended(extent: int, line: Line, extents: Mapping[Key, int]) -> Extended |
     return None if first is None or reach is None else Extended(Line.of(first, steps), reach)
 
 
-def _by_dimension(shape: tuple[int, ...], index: Index) -> tuple[Extended, ...] | None:
-    """An access map as an affine one for each dimension, some of which leave it; None when it is no such thing."""
-    if not index.tables or 0 in index.shape or any(not axis.extent for axis in index.axes):
+def _by_dimension(shape: tuple[int, ...], index: Index, may_stay: bool = False) -> tuple[Extended, ...] | None:
+    """An access map as an affine one for each dimension, some of which leave it; None when it is no such thing.
+
+    Args:
+        shape: of the source.
+        index: the access map.
+        may_stay: whether none has to leave its dimension.
+    """
+    if (not index.tables and not may_stay) or 0 in index.shape or any(not axis.extent for axis in index.axes):
         return None
     if any(_steps(table.values) is None for table in index.tables):
         return None
@@ -166,7 +175,8 @@ def _by_dimension(shape: tuple[int, ...], index: Index) -> tuple[Extended, ...] 
         return None
     found = [_extended(extent, line, access.extents) for extent, line in zip(shape, access.lines, strict=True)]
     known = tuple(own for own in found if own is not None)
-    return None if len(known) < len(found) or all(own.reach.is_within for own in known) else known
+    stays = all(own.reach.is_within for own in known)
+    return None if len(known) < len(found) or (stays and not may_stay) else known
 
 
 # --- extensions ---------------------------------------------------------------------------------------
@@ -305,15 +315,28 @@ def extend(tensors: Sequence[Tensor], whole: Collection[Tensor] = ()) -> tuple[l
             than MAX_GROWTH allows.
     """
     groups: dict[Source, list[_ViewGroup]] = {}
-    for tensor in dict.fromkeys(tensors):
-        lines = _by_dimension(tensor.source.shape, tensor.index) if tensor.rows is None and tensor.size else None
-        if lines is not None:
-            own = groups.setdefault(tensor.source, [])
-            if not any(group.accepts(tensor, lines) for group in own):
-                fresh = [
-                    _ViewGroup(tensor.source, is_whole) for is_whole in (True, False) if tensor in whole or not is_whole
-                ]
-                own += [group for group in fresh if group.accepts(tensor, lines)][:1]
+
+    def serve(tensor: Tensor, ways: Sequence[bool], may_stay: bool = False) -> bool:
+        """Whether an extension serves a view: one that there is, or a new one, whole or not, the first that may be."""
+        if tensor.rows is not None or not tensor.size:
+            return False
+        lines = _by_dimension(tensor.source.shape, tensor.index, may_stay)
+        if lines is None:
+            return False
+        own = groups.setdefault(tensor.source, [])
+        if any(group.accepts(tensor, lines) for group in own):
+            return True
+        fresh = (_ViewGroup(tensor.source, is_whole) for is_whole in ways)
+        found = next((group for group in fresh if group.accepts(tensor, lines)), None)
+        own += [] if found is None else [found]
+        return found is not None
+
+    each = list(dict.fromkeys(tensors))
+    served = {tensor for tensor in each if serve(tensor, (True, False) if tensor in whole else (False,))}
+    for tensor in each:
+        # Where nothing reads the source itself, what is made of it may lie there.
+        if tensor in whole and tensor not in served and groups.get(tensor.source):
+            serve(tensor, (True,), may_stay=True)
     extensions, views = [], {}
     for group in (group for own in groups.values() for group in own):
         extension = group.extension()
