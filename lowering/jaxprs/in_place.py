@@ -335,6 +335,26 @@ def _chosen(array: Array, value: Array, starts: Sequence[int]) -> Array:
     return lax.select(lax.pad(jnp.ones(value.shape, bool), np.bool_(False), widths), padded, array)
 
 
+def _chosen_late(array: Array, value: Array, starts: Sequence[Array]) -> Array:
+    """An array with a value at positions that data give, clamped, where comparisons say so."""
+    kind = np.int32 if max(array.shape) < 2**31 else np.int64
+    inside: Any = None
+    is_thin = True
+    for d, (start, extent, length) in enumerate(zip(starts, array.shape, value.shape, strict=True)):
+        if length < extent:
+            last = min(extent - length, int(jnp.iinfo(start.dtype).max))
+            first = lax.clamp(np.zeros((), start.dtype), start, np.asarray(last, start.dtype)).astype(kind)
+            places = lax.broadcasted_iota(kind, array.shape, d) - first
+            own = places == 0 if length == 1 else (places >= 0) & (places < length)
+            inside = own if inside is None else inside & own
+            is_thin &= length == 1
+    if is_thin:
+        new = lax.broadcast_in_dim(value, array.shape, range(value.ndim))
+    else:  # what is updated here is new, and so no other array
+        new = lax.dynamic_update_slice(jnp.zeros_like(array), value, starts, allow_negative_indices=False)
+    return lax.select(inside, new, array)
+
+
 def _combined(eqn: jax_core.JaxprEqn, old: Array, new: Array) -> Array:
     """What an update makes of old elements, if it wrote everywhere."""
     if eqn.params.get("update_jaxpr") is None:
@@ -353,8 +373,7 @@ def _updated(eqn: jax_core.JaxprEqn, inputs: Sequence[Any]) -> Array:
         write = lambda empty, value: lax.scatter(empty, indices, value, **settings)  # noqa: E731
     elif variables(eqn.invars[2:]):
         value, *starts = others
-        # Its starts are the equation's, which only clamps them.
-        write = lambda empty, value: lax.dynamic_update_slice(empty, value, starts, allow_negative_indices=False)  # noqa: E731
+        return _chosen_late(array, value, starts)
     else:
         value, shape = others[0], array.shape
         spans = zip(eqn.invars[2:], shape, value.shape, strict=True)

@@ -26,7 +26,7 @@ from lowering.jaxprs.counted_rows import Counting
 _LINEAR = frozenset({"add", "add_any", "sub", "neg", "convert_element_type", "copy"})
 
 _SERIES = "bessel_i0e bessel_i1e digamma erf_inv erfc igamma igamma_grad_a igammac lgamma polygamma zeta"
-_AGAIN = (ELEMENTWISE | MOVING) - {*_SERIES.split(), "regularized_incomplete_beta"}
+_AGAIN = (ELEMENTWISE | MOVING | {"iota"}) - {*_SERIES.split(), "regularized_incomplete_beta"}
 """What is quickly computed again."""
 
 LIGHT = 32
