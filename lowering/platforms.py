@@ -112,14 +112,15 @@ MEANT: dict[str, Meant] = {
     "join_side_by_side": Meant(_ALL, "one product in place of one for each part: `npbench/mlp/odd/adjoint`"),
     "slice_before_loops": Meant(_ALL, "`npbench/seidel_2d/grad_of_traced` 7.8 of the bytes"),
     "columns_as_rows": Meant(_ALL, "rows of memory in every turn: `npbench/adi` 1.10"),
-    "forward_updates": Meant(
-        _ALL, "no state twice in a turn: `loops/fori_own/4000x100/adjoint` 28,005 kernels for 48,005"
-    ),
+    "forward_updates": Meant(_ALL, "no array is copied in a turn: `loops/fori_rows/4000x100/adjoint` 1,000"),
     "scan_rows": Meant(_ALL, "gradients of loops are linear: `loops/scan/grad_of_traced` 2,000 of the bytes"),
     "pad_in_common": Meant(_ALL, "`npbench/vadv/trace_of_grad` 1.17"),
     "pad_widely": Meant(_ALL, "`npbench/heat_3d/trace_of_grad` 1.5"),
     "carry_extended": Meant(_CPU, "a pass less in a turn: `life/wrap` 1.3; on a GPU twice the temporary memory"),
     "update_safely": Meant(_ALL, "values: XLA would run such an update in place, over what it has still to read"),
+    "by_comparisons": Meant(
+        ("gpu",), "no mask is kept: `npbench/lu/grad_of_traced` 0.07 of the temporary memory; on a CPU twice the time"
+    ),
     "scatter_small_updates": Meant(_CPU, "2 us for 400; on a GPU `npbench/durbin` launches 10,497 kernels for 8,998"),
     "reduce_by_halves": Meant(_CPU, "XLA's CPU backend reduces major dimensions 10 to 50 times slower"),
     "multiply_narrowly": Meant(_CPU, "products that XLA's CPU backend does slowly: `resnet18_step`"),

@@ -60,6 +60,7 @@ from codelet.jaxprs.equations import bodies_of, evaluate, is_function, scan_coun
 from codelet.jaxprs.primitives import ELEMENTWISE, SCATTERS, is_understood
 from codelet.jaxprs.rebuild import rewrite
 from lowering.arrays import SMALL, Array, constant
+from lowering.platforms import is_meant
 
 MOST_SCATTERED = 1 / 8
 """The part of an array from which on an update is padded and chosen by a mask rather than scattered."""
@@ -336,7 +337,10 @@ def _chosen(array: Array, value: Array, starts: Sequence[int]) -> Array:
 
 
 def _chosen_late(array: Array, value: Array, starts: Sequence[Array]) -> Array:
-    """An array with a value at positions that data give, clamped, where comparisons say so."""
+    """An array with a value at positions that data give, clamped, where comparisons say so.
+
+    A mask that is updated itself is read twice as quickly on a CPU, but gradients keep it for every turn of a loop.
+    """
     kind = np.int32 if max(array.shape) < 2**31 else np.int64
     inside: Any = None
     is_thin = True
@@ -373,7 +377,10 @@ def _updated(eqn: jax_core.JaxprEqn, inputs: Sequence[Any]) -> Array:
         write = lambda empty, value: lax.scatter(empty, indices, value, **settings)  # noqa: E731
     elif variables(eqn.invars[2:]):
         value, *starts = others
-        return _chosen_late(array, value, starts)
+        if is_meant("by_comparisons"):
+            return _chosen_late(array, value, starts)
+        # Its starts are the equation's, which only clamps them.
+        write = lambda empty, value: lax.dynamic_update_slice(empty, value, starts, allow_negative_indices=False)  # noqa: E731
     else:
         value, shape = others[0], array.shape
         spans = zip(eqn.invars[2:], shape, value.shape, strict=True)

@@ -10,7 +10,9 @@ from jax import lax
 
 import codelet as cl
 from lowering.jaxprs.forward_updates import forward_updates
+from lowering.jaxprs.in_place import update_safely
 from lowering.jaxprs.small_updates import scatter_small_updates
+from lowering.platforms import lowering_for
 from tests import same_jaxprs
 from tests.patterns.pattern import simplified
 from tests.test_added_in_place import primitives
@@ -75,6 +77,28 @@ def test_a_compute_set_that_changes_part_of_a_variable_writes_that_part(size):
     x = jnp.linspace(0, 1, 5000)
     np.testing.assert_allclose(run({"a": x})["a"], x.at[: 4 * size].set(jnp.sin(x[: 4 * size])), rtol=1e-6)
     assert primitives(run.jaxpr.jaxpr) & {"scatter", "dynamic_update_slice"} == {"scatter"}
+
+
+# --- update_safely ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8])
+@pytest.mark.parametrize("size", [(1, 6), (4, 1), (1, 1), (2, 3), (4, 2)])
+@pytest.mark.parametrize("place", [(0, 0), (2, 1), (9, 9)])
+def test_late_updates_for_gpus_are_chosen_by_comparisons(size, place, dtype):
+    def function(x, *starts):
+        array = 2 * x
+        own = array.reshape(-1)[: size[0] * size[1]].reshape(size) + 1
+        return lax.dynamic_update_slice(array, own, starts, allow_negative_indices=False)
+
+    x = jnp.arange(24.0).reshape(4, 6)
+    starts = [dtype(own) for own in place]
+    for platform, chosen in (("gpu", True), ("cpu", False)):
+        with lowering_for(platform):
+            names = same_jaxprs.primitives(same_jaxprs.after(update_safely, function, x, *starts))
+        is_thin = all(n in (1, whole) for n, whole in zip(size, x.shape, strict=True))
+        assert size == (1, 1) or ("iota" in names) is chosen
+        assert size == (1, 1) or ("dynamic_update_slice" in names) is not (chosen and is_thin)
 
 
 # --- forward_updates --------------------------------------------------------------------------------------------------
