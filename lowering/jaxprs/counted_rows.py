@@ -327,8 +327,7 @@ class Counting:
         """The array of a loop that does nothing but change each row of it by itself; None where it does anything else.
 
         What else it carries are single integers, and what neither an iteration nor anybody after the loop reads, and it
-        stacks nothing but what counts: then all that reads a row comes before the row is put, and XLA has one array for
-        all iterations.
+        stacks nothing: then all that reads a row comes before the row is put, and XLA has one array for all iterations.
         """
         own = [k for k, row in self.rows(eqn).items() if row.taken and row.put is not None]
         if len(own) != 1:
@@ -341,5 +340,5 @@ class Counting:
             is_read = eqn.outvars[k] in self._read or body.invars[first + k] in within
             return not is_read or (shape_of(made) == () and is_integer(made))
 
-        rest = (k for k in range(len(body.outvars)) if first + k != own[0] and k not in self.counts(eqn))
-        return own[0] if all(k < carried and is_light(k) for k in rest) else None
+        rest = (k for k in range(carried) if first + k != own[0])
+        return own[0] if len(body.outvars) == carried and all(map(is_light, rest)) else None

@@ -44,6 +44,43 @@ from lowering.arrays import reshape
 from lowering.jaxprs.counted_rows import Affine, Counting, Rows, is_whole, shape_of
 from lowering.jaxprs.reshape_once import is_reshape
 
+# --- what counts ------------------------------------------------------------------------------------------------
+
+
+def _in_order(at: Affine, kind: Any) -> Any:
+    """What counts, stacked: an array of a number that is one more in every row, or one less."""
+    step, first = at
+    line = lax.iota(kind.dtype, kind.shape[0])
+    if step < 0:
+        line, first = lax.rev(line, (0,)), first - kind.shape[0] + 1
+    return reshape(line + np.asarray(first, kind.dtype), kind.shape)
+
+
+def _uncounted(eqn: jax_core.JaxprEqn, counts: Mapping[int, Affine]) -> Callable[..., list[Any]]:
+    """The loop without the results that count, and these behind it."""
+    closed, (first, carried), params = eqn.params["jaxpr"], scan_counts(eqn), eqn.params
+    body = closed.jaxpr
+    left = [k for k in range(len(body.outvars)) if k not in counts]
+    kept = [k for k in left if k < carried]
+    wanted = set(map(id, needed(body, results=[body.outvars[k] for k in left])))
+
+    def one(own: jax_core.JaxprEqn, operands: list[Any]) -> list[Any]:
+        return bind(own, operands) if id(own) in wanted else [None] * len(own.outvars)
+
+    def run(*inputs: Any) -> list[Any]:
+        def turn(held: list[Any], fed: list[Any]) -> tuple[list[Any], list[Any]]:
+            at = dict(zip(kept, held, strict=True))
+            made = evaluate(closed, [*inputs[:first], *map(at.get, range(carried)), *fed], one)
+            return [made[k] for k in kept], [made[k] for k in left if k >= carried]
+
+        how = {name: params[name] for name in ("length", "reverse", "unroll")}
+        last, sent = lax.scan(turn, [inputs[first + k] for k in kept], list(inputs[first + carried :]), **how)
+        made = dict(zip(left, (*last, *sent), strict=True))
+        return [made[k] if k in made else _in_order(counts[k], var.aval) for k, var in enumerate(eqn.outvars)]
+
+    return run
+
+
 # --- loops ------------------------------------------------------------------------------------------------------
 
 
@@ -73,31 +110,19 @@ def _written_alike(body: jax_core.Jaxpr, rows: Mapping[int, Rows]) -> dict[int, 
     return found
 
 
-def _in_order(at: Affine, kind: Any) -> Any:
-    """What counts, stacked: an array of a number that is one more in every row, or one less."""
-    step, first = at
-    line = lax.iota(kind.dtype, kind.shape[0])
-    if step < 0:
-        line, first = lax.rev(line, (0,)), first - kind.shape[0] + 1
-    return reshape(line + np.asarray(first, kind.dtype), kind.shape)
-
-
-def _scanned(
-    eqn: jax_core.JaxprEqn, rows: Mapping[int, Rows], counts: Mapping[int, Affine]
-) -> Callable[..., list[Any]]:
-    """The loop that scans over rows, and stacks them, but for what counts its iterations."""
+def _scanned(eqn: jax_core.JaxprEqn, rows: Mapping[int, Rows]) -> Callable[..., list[Any]]:
+    """The loop that scans over rows, and stacks them."""
     closed, (first, carried), params = eqn.params["jaxpr"], scan_counts(eqn), eqn.params
     body, length = closed.jaxpr, params["length"]
     taken = {id(own): k for k, row in rows.items() for own in row.taken}
     put = {id(row.put): k for k, row in rows.items() if row.put is not None}
-    kept = [k for k in range(first, first + carried) if k not in rows and k - first not in counts]
+    kept = [k for k in range(first, first + carried) if k not in rows]
     reverse = _goes_back(eqn, rows)
     turn_round = (lambda array: lax.rev(array, (0,))) if reverse != params["reverse"] else (lambda array: array)
     scanned = [k for k, row in rows.items() if row.taken]
     alike = _written_alike(body, rows)
     stacked = list(dict.fromkeys(alike.values()))
-    others = [k for k in range(carried, len(body.outvars)) if k not in counts]
-    results = [body.outvars[k] for k in (*(k - first for k in (*kept, *stacked)), *others)]
+    results = [*(body.outvars[k - first] for k in (*kept, *stacked)), *body.outvars[carried:]]
     sources = lambda own: own.invars[2:] if id(own) in taken else own.invars[1:2] if id(own) in put else own.invars  # noqa: E731
     eqns = needed(body, sources, results)
     wanted = set(map(id, eqns))
@@ -128,10 +153,10 @@ def _scanned(
             known = dict(zip((*kept, *fed), (*held, *own_fed), strict=True))
             values = [*inputs[:first], *(known.get(k) for k in range(first, len(body.invars)))]
             made = evaluate(closed, values, one)
-            return [made[k - first] for k in kept], ([written[k] for k in stacked], [made[k] for k in others])
+            return [made[k - first] for k in kept], ([written[k] for k in stacked], made[carried:])
 
         own = [rows[k].scanned(inputs[k], length, reverse=reverse) for k in scanned]
-        last, (made, sent) = lax.scan(
+        last, (made, others) = lax.scan(
             turn,
             [inputs[k] for k in kept],
             ([turn_round(inputs[k]) for k in fed], own),
@@ -144,10 +169,7 @@ def _scanned(
         for k, of in alike.items():
             line = reshape(lines[of], (length, *inputs[k].shape[1:]))
             after[k] = rows[k].written(inputs[k], line, length, reverse=reverse)
-        own = dict(zip(others, map(turn_round, sent), strict=True))
-        own |= {k - first: line for k, line in after.items()}
-        own |= {k: _in_order(at, eqn.outvars[k].aval) for k, at in counts.items()}
-        return [own[k] if k in own else inputs[first + k] for k in range(len(body.outvars))]
+        return [*(after.get(k, inputs[k]) for k in range(first, first + carried)), *map(turn_round, others)]
 
     return run
 
@@ -157,15 +179,19 @@ def scan_rows(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     if not any(map(bodies_of, closed.jaxpr.eqns)):
         return closed
     inner = rebuild(closed, lambda builder, eqn, operands: builder.equation(with_bodies(eqn, scan_rows), operands))
+    before = Counting(inner.jaxpr)
+
+    def uncount(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
+        counts = before.counts(eqn)
+        return builder.traced(_uncounted(eqn, counts), operands) if counts else builder.equation(eqn, operands)
+
+    inner = rebuild(inner, uncount)
     counting = Counting(inner.jaxpr)
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
-        own, counts = counting.own(eqn), counting.counts(eqn)
-        left = counting.rows(eqn).items()
-        rows = {k: row for k, row in left if k != own and k - scan_counts(eqn)[0] not in counts}
-        if not rows and not counts:
-            return builder.equation(eqn, operands)
-        return builder.traced(_scanned(eqn, rows, counts), operands)
+        own = counting.own(eqn)
+        rows = {k: row for k, row in counting.rows(eqn).items() if k != own}
+        return builder.traced(_scanned(eqn, rows), operands) if rows else builder.equation(eqn, operands)
 
     return rebuild(inner, run)
 
@@ -177,7 +203,7 @@ def _with_slopes_of_scan(eqn: jax_core.JaxprEqn, rows: Mapping[int, Rows], then:
     """The loop, with the slopes of the one that scans over its rows."""
 
     def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-        scanned = then(jax.make_jaxpr(_scanned(eqn, rows, {}))(*primals))
+        scanned = then(jax.make_jaxpr(_scanned(eqn, rows))(*primals))
         return jax.jvp(jax_core.jaxpr_as_fun(scanned), tuple(primals), tuple(tangents))
 
     function = jax.custom_jvp(lambda *operands: bind(eqn, list(operands)))

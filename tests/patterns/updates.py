@@ -143,10 +143,10 @@ def reads_of_updates(draw: Any) -> Program:
         if how == "none":
             made = turn(x, own, late, 1)
         elif how == "fori":
-            made = lax.fori_loop(0, rows, lambda k, held: turn(*held, late, k), (x, own))
+            made = lax.fori_loop(0, rows, lambda k, held: turn(held[0], held[1], late, k), (x, own))
         else:
             numbers = jnp.arange(rows, dtype=jnp.int32)
-            made, _ = lax.scan(lambda held, k: (turn(*held, late, k), k), (x, own), numbers, reverse=reverse)
+            made, _ = lax.scan(lambda held, k: (turn(held[0], held[1], late, k), k), (x, own), numbers, reverse=reverse)
         return made if is_read else made[:1]
 
     x = np.random.default_rng(rows).normal(size=(rows, 3)).astype(np.float32)
