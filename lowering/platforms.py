@@ -118,7 +118,7 @@ MEANT: dict[str, Meant] = {
     "pad_widely": Meant(_ALL, "`npbench/heat_3d/trace_of_grad` 1.5"),
     "carry_extended": Meant(_CPU, "a pass less in a turn: `life/wrap` 1.3; on a GPU twice the temporary memory"),
     "update_safely": Meant(_ALL, "values: XLA would run such an update in place, over what it has still to read"),
-    "by_comparisons": Meant(
+    "updates by comparisons": Meant(
         ("gpu",), "no mask is kept: `npbench/lu/grad_of_traced` 0.07 of the temporary memory; on a CPU twice the time"
     ),
     "scatter_small_updates": Meant(_CPU, "2 us for 400; on a GPU `npbench/durbin` launches 10,497 kernels for 8,998"),

@@ -377,7 +377,7 @@ def _updated(eqn: jax_core.JaxprEqn, inputs: Sequence[Any]) -> Array:
         write = lambda empty, value: lax.scatter(empty, indices, value, **settings)  # noqa: E731
     elif variables(eqn.invars[2:]):
         value, *starts = others
-        if is_meant("by_comparisons"):
+        if is_meant("updates by comparisons"):
             return _chosen_late(array, value, starts)
         # Its starts are the equation's, which only clamps them.
         write = lambda empty, value: lax.dynamic_update_slice(empty, value, starts, allow_negative_indices=False)  # noqa: E731
