@@ -52,6 +52,7 @@ RULES = {
 """The rules on jaxprs, in the order in which they are imported."""
 
 PASSES = {
+    "copy_few_zeros": Without("lowering.pipeline", "copy_few_zeros"),
     "rotate": Without("lowering.pipeline", "rotate"),
     "join": Without("lowering.pipeline", "join"),
     "phases": Without("lowering.join.join", "join_phases"),

@@ -6,6 +6,7 @@
                                                       initialized, prune, rotate and liveness ask)
     check  -> checked                               check (races, aliases, initialized, sizes, nesting)
     fast   -> without what no output needs          prune
+           -> no zeros where nothing else can be    blank
            -> copies in loops as changes of place   rotate, and prune again
     join   -> families that are all of one, as it   join: of a compute set phases (strided_phases), blocks
                                                       (whole_steps: refine, by unmap and slices_unmapped;
@@ -96,6 +97,7 @@ from codelet.views.tensor import Tensor
 from lowering.check.check import check, check_graph
 from lowering.check.nesting import nesting_told
 from lowering.check.sizes import check_machine_size
+from lowering.fast.zeros import copy_few_zeros
 from lowering.fast.compute_sets import choose_kernels
 from lowering.fast.prune import prune
 from lowering.fast.rotate import rotate
@@ -159,7 +161,7 @@ def plan_engine(graph: Graph, program: Program) -> Plan:
 def plan_fast(plan: Plan) -> Plan:
     """The plan that fast execution runs, with the way of running each compute set and copy. It prints."""
     with nesting_told(plan.steps), collecting_seldom():
-        pruned = prune(rotate(prune(plan)))
+        pruned = prune(rotate(copy_few_zeros(prune(plan))))
         fast = choose_kernels(join(pruned))
     needed = set(pruned.families)
     unneeded = tuple(family for family in plan.families if family not in needed)

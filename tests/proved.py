@@ -42,7 +42,7 @@ RULES = _functions_of(simplify, ("lowering.jaxprs", "codelet.jaxprs"), ("trace_s
 FRONT = _functions_of(passes, ("codelet.frontends.passes.",), ())
 """Passes of the front end, by their names in `codelet/frontends/passes`."""
 
-PLANS = ("prune", "rotate", "join")
+PLANS = ("prune", "copy_few_zeros", "rotate", "join")
 """Passes on plans before kernels are chosen, by their names in `lowering/pipeline.py`."""
 
 
