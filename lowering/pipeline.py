@@ -6,7 +6,7 @@
                                                       initialized, prune, rotate and liveness ask)
     check  -> checked                               check (races, aliases, initialized, sizes, nesting)
     fast   -> without what no output needs          prune
-           -> no zeros where nothing else can be    blank
+           -> zeros in whole variables, or not at all zeros
            -> copies in loops as changes of place   rotate, and prune again
     join   -> families that are all of one, as it   join: of a compute set phases (strided_phases), blocks
                                                       (whole_steps: refine, by unmap and slices_unmapped;
@@ -97,11 +97,11 @@ from codelet.views.tensor import Tensor
 from lowering.check.check import check, check_graph
 from lowering.check.nesting import nesting_told
 from lowering.check.sizes import check_machine_size
-from lowering.fast.zeros import copy_few_zeros
 from lowering.fast.compute_sets import choose_kernels
 from lowering.fast.prune import prune
 from lowering.fast.rotate import rotate
 from lowering.fast.steps import emit
+from lowering.fast.zeros import copy_few_zeros
 from lowering.jaxprs.simplify import trace_simplified
 from lowering.join.join import join
 from lowering.machine.exchange import Exchange, plan_exchange

@@ -11,7 +11,9 @@ group is given or gives counts in the form before or after its reshape or transp
 which it can be. What a map repeats along some dimensions (a column times a row) counts nowhere, since it is small; but
 such a map is made only in forms in which it is repeated along whole dimensions too. Softmax of 32768 x 256 took 1.7
 times as long with its exponentials made four rows at a time. Single elements are made as rows of one where they are
-taken of such and put into such: a loop that carries a row of one copies it every iteration otherwise.
+taken of such and put into such: a loop that carries a row of one copies it every iteration otherwise. For a GPU the
+numbers of places along one dimension are made without the dimension of one that a gather or a scatter asks for: XLA
+makes them again in each that reads them, and would hold them otherwise (the gradient of a histogram).
 """
 
 from __future__ import annotations
@@ -26,12 +28,13 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import Atomic, Makers, bind, bodies_of, variables, with_bodies
-from codelet.jaxprs.primitives import ELEMENTWISE, REDUCTIONS, is_understood
+from codelet.jaxprs.primitives import ELEMENTWISE, REDUCTIONS, SCATTERS, is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 from lowering.arrays import reshape, transpose
 from lowering.jaxprs.reduce_in_shape import reduces_along
 from lowering.jaxprs.reshape_once import is_reshape, stretches
 from lowering.jaxprs.traced_once import parameters_of, traced_once
+from lowering.platforms import is_meant
 
 Shape = tuple[int, ...]
 
@@ -124,6 +127,14 @@ def _before(atom: Atomic, maker: jax_core.JaxprEqn | None) -> _ShapeForm:
     return _ShapeForm(_shape(maker.invars[0] if maker is not None and is_reshape(maker) else atom))
 
 
+def _read_as(atom: Any, eqn: jax_core.JaxprEqn) -> Shape:
+    """The shape in which an equation reads a value; of numbers for places along one dimension that of the places."""
+    shape = _shape(atom)
+    if shape[-1:] != (1,) or not is_understood(eqn, "gather", *SCATTERS) or not is_meant("numbers of places"):
+        return shape
+    return shape[:-1] if atom is eqn.invars[1] else shape
+
+
 def _after(eqn: jax_core.JaxprEqn) -> _ShapeForm:
     """The form that a transpose brings a value to."""
     return _ShapeForm(_shape(eqn.outvars[0]), tuple(map(int, eqn.params["permutation"])))
@@ -178,7 +189,8 @@ class _Maps:
                 made = self._unshaped(atom)
                 if made in self.maps and self._groups.root(made) is not reader:
                     is_turned = made is atom and is_understood(eqn, "transpose")
-                    yield self._groups.root(made), _after(eqn) if is_turned else _ShapeForm(_shape(atom)), eqn
+                    form = _after(eqn) if is_turned else _ShapeForm(_read_as(atom, eqn))
+                    yield self._groups.root(made), form, eqn
         for atom in variables(self._jaxpr.outvars):
             if (made := self._unshaped(atom)) in self.maps:
                 yield self._groups.root(made), _ShapeForm(_shape(atom)), None

@@ -20,6 +20,7 @@ from lowering.jaxprs.map_shapes import make_in_shape
 from lowering.jaxprs.reduce_in_shape import reduce_in_shape
 from lowering.jaxprs.reshape_once import reshape_once
 from lowering.jaxprs.single_dimensions import broadcast_positions, drop_single_dimensions
+from lowering.platforms import lowering_for
 from tests.at_once import at_once, with_slopes
 from tests.examples import examples, few
 from tests.ops_cases import array, assert_alike
@@ -62,6 +63,20 @@ def test_a_map_between_reshapes_is_made_beyond_them():
     closed = jax.make_jaxpr(lambda x: (jnp.cumsum(x.reshape(24)).reshape(4, 6), jnp.cumsum(x.reshape(24)) + 1))(X)
     assert make_in_shape(closed) is closed
     shaped(lambda x: ((own := x.reshape(24) > 3).reshape(4, 6), own.reshape(2, 12), own[:2]), X)
+
+
+@pytest.mark.parametrize(("platform", "shape"), [("gpu", (6,)), ("cpu", (6, 1))])
+def test_numbers_of_places_are_made_as_a_vector_for_gpus(platform, shape):
+    def function(x, values):
+        places = jnp.minimum(x.reshape(6, 1).astype("int32") % 5, 3)
+        added = jnp.zeros(5).at[places[:, 0]].add(values)
+        numbers = lax.GatherDimensionNumbers((), (0,), (0,))
+        return added, lax.gather(jnp.sin(added), places, numbers, (1,), mode="clip")
+
+    with lowering_for(platform):
+        made = shaped(function, X[0], X[1])
+    (smaller,) = (eqn for eqn in made.jaxpr.eqns if eqn.primitive.name == "min")
+    assert smaller.outvars[0].aval.shape == shape
 
 
 def test_maps_of_each_other_are_in_one_shape():
