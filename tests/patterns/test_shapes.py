@@ -68,10 +68,9 @@ def test_a_map_between_reshapes_is_made_beyond_them():
 @pytest.mark.parametrize(("platform", "shape"), [("gpu", (6,)), ("cpu", (6, 1))])
 def test_numbers_of_places_are_made_as_a_vector_for_gpus(platform, shape):
     def function(x, values):
-        places = jnp.minimum(x.reshape(6, 1).astype("int32") % 5, 3)
-        added = jnp.zeros(5).at[places[:, 0]].add(values)
-        numbers = lax.GatherDimensionNumbers((), (0,), (0,))
-        return added, lax.gather(jnp.sin(added), places, numbers, (1,), mode="clip")
+        places = jnp.minimum(x.astype("int32") % 5, 3).reshape(6, 1)
+        added = lax.scatter_add(jnp.zeros(5), places, values, lax.ScatterDimensionNumbers((), (0,), (0,)), mode="clip")
+        return lax.gather(jnp.sin(added), places, lax.GatherDimensionNumbers((), (0,), (0,)), (1,), mode="clip")
 
     with lowering_for(platform):
         made = shaped(function, X[0], X[1])
