@@ -3,10 +3,10 @@
     decorated functions, vertices, a program        codelet/
     plan   -> normal-form families, steps           collect (join_ragged, split_exceptions: rules of it)
            -> reads and writes of every step        dataflow (touch, control; by them the solver, which
-                                                      initialized, prune, rotate and liveness ask)
+                                                      initialized, prune, zeros, rotate and liveness ask)
     check  -> checked                               check (races, aliases, initialized, sizes, nesting)
     fast   -> without what no output needs          prune
-           -> zeros in whole variables, or not at all zeros
+           -> zeros copied to whole variables       zeros
            -> copies in loops as changes of place   rotate, and prune again
     join   -> families that are all of one, as it   join: of a compute set phases (strided_phases), blocks
                                                       (whole_steps: refine, by unmap and slices_unmapped;
