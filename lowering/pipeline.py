@@ -48,6 +48,7 @@
            -> what is read of updates as what was put
                                                     forward_updates (counted_rows)
            -> rows scanned over, and stacked        scan_rows (counted_rows)
+           -> turns that only map rows, at once     turns_at_once
            -> loops that carry what they extend     carry_extended
            -> updates that XLA would miscompile     in_place
            -> updates that XLA runs over all of it  small_updates

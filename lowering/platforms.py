@@ -117,6 +117,9 @@ MEANT: dict[str, Meant] = {
     "columns_as_rows": Meant(_ALL, "rows of memory in every turn: `npbench/adi` 1.10"),
     "forward_updates": Meant(_ALL, "no array is copied in a turn: `loops/fori_rows/4000x100/adjoint` 1,000"),
     "scan_rows": Meant(_ALL, "gradients of loops are linear: `loops/scan/grad_of_traced` 2,000 of the bytes"),
+    "turns_at_once": Meant(
+        ("gpu",), "one kernel in place of one for each turn: `loops/fori_own/4000x100/grad_of_traced` 24,004"
+    ),
     "pad_in_common": Meant(_ALL, "`npbench/vadv/trace_of_grad` 1.17"),
     "pad_widely": Meant(_ALL, "`npbench/heat_3d/trace_of_grad` 1.5"),
     "carry_extended": Meant(_CPU, "a pass less in a turn: `life/wrap` 1.3; on a GPU twice the temporary memory"),

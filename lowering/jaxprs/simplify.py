@@ -37,6 +37,7 @@ from lowering.jaxprs.slice_before_loops import slice_before_loops
 from lowering.jaxprs.slice_order import slices_in_order
 from lowering.jaxprs.small_updates import scatter_small_updates
 from lowering.jaxprs.thin_products import multiply_thinly
+from lowering.jaxprs.turns_at_once import turns_at_once
 from lowering.jaxprs.wide_pads import pad_widely
 from lowering.platforms import is_meant
 
@@ -64,7 +65,7 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
         tables = _after(tables, slices_in_order, within_bounds, as_one_slice)
     shaped = _after(tables, drop_single_dimensions, reshape_once, make_in_shape, reduce_in_shape)
     dots = _after(shaped, dots_in_memory_order, reshape_once, join_side_by_side)
-    scanned = _after(dots, slice_before_loops, columns_as_rows, forward_updates, scan_rows)
+    scanned = _after(dots, slice_before_loops, columns_as_rows, forward_updates, scan_rows, turns_at_once)
     if scanned is not dots:  # there are loops
         scanned = _after(scanned, make_in_shape, reshape_once)
     extended = _after(scanned, pad_in_common, pad_widely, carry_extended)

@@ -117,10 +117,53 @@ def rows_in_turns(draw: Any) -> Program:
     return Program(function, arrays, name=f"{way}, {length} of {n} rows{', downwards' * downwards}")
 
 
+@st.composite
+def maps_in_turns(draw: Any) -> Program:
+    """A loop that maps rows one by one, with constants, and may do what depends on other turns, or reduces."""
+    n, row = draw(st.integers(1, 5)), draw(st.sampled_from([(), (1,), (3,), (2, 3)]))
+    kind, others = draw(st.sampled_from((np.float32, np.int32))), draw(st.sets(st.sampled_from(OTHERS), max_size=2))
+    reverse, unroll = draw(st.booleans()), draw(st.sampled_from((1, 2)))
+
+    def function(x: Any, y: Any, s: Any, k: Any) -> Any:
+        def turn(held: Any, own: Any) -> Any:
+            count, last = held
+            first, second = own
+            made = (first * s + second) * 3
+            if "turned" in others:
+                made = made.reshape(-1)[None].T.reshape(row)
+            if "summed" in others:
+                made = made + first.sum()
+            if "of the last" in others:
+                made, last = made + last, first
+            if "counted" in others:
+                made = made + count.astype(kind)
+            given = (made, s) if "constant" in others else (made, first < made)
+            return (count * 2 + 1, last), given
+
+        start = (k, jnp.zeros(row, kind)) if "of the last" in others else (k, k)
+        (count, last), made = lax.scan(turn, start, (x, y), reverse=reverse, unroll=unroll)
+        return made, count if "number" in others else last
+
+    random = np.random.default_rng(n)
+    arrays = [random.integers(-5, 6, shape).astype(kind) for shape in ((n, *row), (n, *row), row)]
+    return Program(function, (*arrays, np.int32(2)), name=f"maps of {n} rows {sorted(others)}")
+
+
+OTHERS = ("turned", "summed", "of the last", "counted", "constant", "number")
+
 PATTERN = Pattern(
     "rows_in_loops",
-    "A row that each turn takes is scanned over, and one that it puts is stacked: no turn moves the whole array.",
+    "Rows that each turn takes are scanned over, and those it puts are stacked, all at once where turns only map rows.",
     {
+        "maps_in_turns": Drawn(
+            maps_in_turns(),
+            ("turns_at_once",),
+            quick=20,
+            slow=200,
+            floats=maps_in_turns().map(Program.in_floats),
+            tolerance=1e-6,
+            moves_no_more=False,
+        ),
         "rows_in_turns": Drawn(
             rows_in_turns(),
             ("scan_rows",),

@@ -22,6 +22,8 @@ from lowering.jaxprs.one_slice import as_one_slice
 from lowering.jaxprs.recompute import recompute
 from lowering.jaxprs.scan_rows import scan_rows, with_slopes_of_scans
 from lowering.jaxprs.slice_before_loops import slice_before_loops
+from lowering.jaxprs.turns_at_once import turns_at_once
+from lowering.platforms import lowering_for
 from tests.examples import examples, few
 from tests.loop_programs import loop_programs
 from tests.patterns.pattern import simplified
@@ -516,3 +518,76 @@ def test_columns_of_what_is_given_stay():
         return lax.scan(turn, jnp.zeros((len(x), 1)), jnp.arange(x.shape[1]))[0]
 
     assert "transpose" not in primitives(after(columns_as_rows, function, array(5, 4)))
+
+
+# --- turns_at_once ----------------------------------------------------------------------------------------------------
+
+
+THREE = np.arange(3.0, dtype=np.float32)
+
+
+def turns(turn, state=None, **settings):
+    """A loop over rows, as `jax.lax.scan` has it."""
+    return lambda x: lax.scan(turn, state, x, **settings)
+
+
+def count(k, own):
+    return k + 1, own * 2
+
+
+def count_both(held, own):
+    return (held[1], held[0] + held[1]), own + FIVE
+
+
+@pytest.mark.parametrize(
+    ("loop", "expected"),
+    [
+        (turns(lambda _, own: (None, jnp.sin(own) * THREE)), []),
+        (turns(lambda _, own: (None, own[::1, None].T), reverse=True, unroll=2), []),
+        (lambda x: turns(count, jnp.int32(3))(x)[1], []),
+        (turns(count, jnp.int32(3)), ["scan"]),  # of the numbers alone
+        (turns(count_both, (jnp.int32(1), jnp.int32(2))), ["scan"]),
+        (turns(lambda _, own: (None, lax.scan(lambda _, one: (None, one * 2), None, own)[1])), ["scan"]),
+    ],
+    ids=["map", "moved", "unread number", "read number", "numbers", "within"],
+)
+def test_turns_that_map_rows_are_at_once(loop, expected):
+    made = after(turns_at_once, loop, FIVE)
+    assert [name for name in primitives(made) if name in ("scan", "while")] == expected
+    assert all(
+        FIVE.shape[1:] not in {var.aval.shape for var in eqn.invars} for eqn in made.eqns if eqn.params.get("jaxpr")
+    )
+    assert_same_slopes(turns_at_once, lambda x: loop(x)[-1] if isinstance(loop(x), tuple) else loop(x), FIVE)
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        turns(lambda last, own: (own, own + last), FIVE[0]),
+        turns(lambda total, own: (total + own.sum(), own), jnp.float32(0)),
+        turns(lambda _, own: (None, own - own.max())),
+        turns(lambda k, own: (k + 1, own * k), jnp.float32(1)),
+        turns(lambda _, own: (None, own[jnp.array([0, 0, 1])])),
+        turns(lambda k, _: (k + 1, FIVE), jnp.int32(0)),
+        lambda x: lax.fori_loop(0, 5, lambda k, a: a.at[k].set(a[k] * 2), x),
+    ],
+    ids=["of the last", "sum", "reduced", "number", "gathered", "no rows", "in place"],
+)
+def test_other_turns_stay(loop):
+    assert "scan" in primitives(after(turns_at_once, loop, FIVE))
+
+
+def test_turns_are_at_once_on_a_gpu_and_in_gradients():
+    def function(x):
+        return lax.fori_loop(0, 5, lambda k, a: a.at[k].set(jnp.sin(a[k]) * 2), x)
+
+    def loops(platform):
+        with lowering_for(platform):
+            traced = cl.trace(function, FIVE)
+            gradient = jax.grad(lambda x: traced(x).sum())
+            np.testing.assert_allclose(gradient(FIVE), 2 * np.cos(FIVE), rtol=1e-6)
+            return [eqn for eqn in equations(jax.make_jaxpr(gradient)(FIVE)) if eqn.primitive.name == "scan"]
+
+    of_rows = lambda eqn: any(var.aval.shape for var in eqn.invars)  # noqa: E731
+    assert any(map(of_rows, loops("cpu")))
+    assert not any(map(of_rows, loops("gpu")))
