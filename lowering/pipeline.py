@@ -54,6 +54,7 @@
            -> updates that XLA runs over all of it  small_updates
            -> slow reductions done by halves        reduce_by_halves
            -> slow products made in other ways      narrow_products, thin_products
+           -> products only rounded rounded at once rounded_products
            -> cheap steps of loops done again       recompute
            -> masks of positions broadcast          single_dimensions
            -> no sums of shares that are results    shares_summed

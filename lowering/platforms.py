@@ -131,6 +131,10 @@ MEANT: dict[str, Meant] = {
     "reduce_by_halves": Meant(_CPU, "XLA's CPU backend reduces major dimensions 10 to 50 times slower"),
     "multiply_narrowly": Meant(_CPU, "products that XLA's CPU backend does slowly: `resnet18_step`"),
     "multiply_thinly": Meant(_CPU, "products that XLA's CPU backend does slowly: `npbench/mlp`"),
+    "round_in_products": Meant(
+        ("gpu",),
+        "products are written once, in the dtype that they have: `gpt2/float16/step` 2.6 of the temporary memory",
+    ),
     "recompute": Meant(_ALL, "`lattice_boltzmann/one/gradient` 4.1; on a GPU 605 kernels in place of 1,205"),
     "broadcast_positions": Meant(
         ("gpu",), "a mask of rows and columns is fused with what it selects: `npbench/symm`, 4 kernels in place of 3"

@@ -30,6 +30,7 @@ from lowering.jaxprs.reduce_by_halves import reduce_by_halves
 from lowering.jaxprs.reduce_in_shape import reduce_in_shape
 from lowering.jaxprs.repeat_less import repeat_less
 from lowering.jaxprs.reshape_once import reshape_once
+from lowering.jaxprs.rounded_products import round_in_products
 from lowering.jaxprs.scan_rows import scan_rows
 from lowering.jaxprs.shares_summed import sum_divided_others
 from lowering.jaxprs.single_dimensions import broadcast_positions, drop_single_dimensions
@@ -70,5 +71,5 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
         scanned = _after(scanned, make_in_shape, reshape_once)
     extended = _after(scanned, pad_in_common, pad_widely, carry_extended)
     updated = _after(update_safely(extended, inputs), scatter_small_updates)
-    products = _after(updated, reduce_by_halves, multiply_narrowly, multiply_thinly)
+    products = _after(updated, reduce_by_halves, multiply_narrowly, multiply_thinly, round_in_products)
     return _after(products, recompute, broadcast_positions, sum_divided_others)

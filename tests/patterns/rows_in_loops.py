@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -118,10 +119,10 @@ def rows_in_turns(draw: Any) -> Program:
 
 
 @st.composite
-def maps_in_turns(draw: Any) -> Program:
+def maps_in_turns(draw: Any, kinds: Sequence[Any] = (np.float32, np.int32)) -> Program:
     """A loop that maps rows one by one, with constants, and may do what depends on other turns, or reduces."""
     n, row = draw(st.integers(1, 5)), draw(st.sampled_from([(), (1,), (3,), (2, 3)]))
-    kind, others = draw(st.sampled_from((np.float32, np.int32))), draw(st.sets(st.sampled_from(OTHERS), max_size=2))
+    kind, others = draw(st.sampled_from(kinds)), draw(st.sets(st.sampled_from(OTHERS), max_size=2))
     reverse, unroll = draw(st.booleans()), draw(st.sampled_from((1, 2)))
 
     def function(x: Any, y: Any, s: Any, k: Any) -> Any:
@@ -160,7 +161,7 @@ PATTERN = Pattern(
             ("turns_at_once",),
             quick=20,
             slow=200,
-            floats=maps_in_turns().map(Program.in_floats),
+            floats=maps_in_turns((np.float32,)),
             tolerance=1e-6,
             moves_no_more=False,
         ),

@@ -1,4 +1,4 @@
-"""Products of float32 that XLA's CPU backend is slow at: by a narrow matrix, and of few long rows."""
+"""Products that a backend is slow at: by a narrow matrix, of few long rows, and of halves that are rounded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 from tests.patterns.pattern import Closed, Drawn, Pattern, Program
-from tests.same_jaxprs import primitives
+from tests.same_jaxprs import equations, primitives
 
 OVER_FIRST: Any = (((0,), (0,)), ((), ()))
 OVER_LAST: Any = (((0,), (1,)), ((), ()))
@@ -64,10 +64,61 @@ def thin_products(draw: Any) -> Program:
     return Program(function, (_array(summed, inner * outer), _array(*shape)), facts=is_thin, name=way)
 
 
+@st.composite
+def rounded_products(draw: Any) -> Program:
+    """Products in float32 of shorter floats that are rounded, moved before or not, and perhaps read otherwise."""
+    dtype = draw(st.sampled_from((jnp.float16, jnp.bfloat16)))
+    way = draw(st.sampled_from(("rounded", "rounded", "moved", "summed", "twice", "wide", "asked", "convolved")))
+    looped, to = draw(st.booleans()), draw(st.sampled_from((dtype, dtype, dtype, jnp.float16)))
+
+    def function(a: Any, b: Any) -> Any:
+        def once(a: Any) -> Any:
+            b_own = b.astype(jnp.float32) if way == "wide" else b
+            a = a.astype(jnp.float32) if way == "wide" else a
+            precision = lax.Precision.HIGHEST if way == "asked" else None
+            how = {"preferred_element_type": jnp.float32, "precision": precision}
+            if way == "convolved":
+                made = lax.conv_general_dilated(a[None], b_own[:, :, None], (1,), "VALID", **how)[0]
+            else:
+                made = lax.dot_general(a, b_own, OVER_FIRST, **how)
+            if way == "moved":
+                made = made.T.reshape(2, -1)
+            if way == "summed":
+                made = made + 1
+            return (made.astype(to), made) if way == "twice" else made.astype(to)
+
+        if not looped:
+            return once(a)
+        return lax.scan(lambda held, _: (held * 2, once(held)), a, None, length=2)[1]
+
+    shapes = ((8, 5), (6, 8)) if way == "convolved" else ((8, 5), (8, 6))
+    arrays = tuple(_array(*shape).astype(dtype) for shape in shapes)
+    is_rounded = way in ("rounded", "moved", "convolved") and to is dtype
+    return Program(function, arrays, facts=is_rounded, name=f"{way} to {np.dtype(to)}")
+
+
+def rounded_are_short(closed: Closed, program: Program) -> None:
+    """A product has the shorter dtype where nothing but its rounding reads it."""
+    products = [own for own in equations(closed) if own.primitive.name in ("dot_general", "conv_general_dilated")]
+    assert all((own.outvars[0].aval.dtype != jnp.float32) == program.facts for own in products)
+    assert ("convert_element_type" in primitives(closed)) == (not program.facts)
+
+
 PATTERN = Pattern(
     "slow_products",
-    "Products that XLA's CPU backend is slow at are made in other ways, and only those.",
+    "Products that a backend is slow at, or writes in a longer dtype than is read, are made in other ways; only those.",
     {
+        "rounded_products": Drawn(
+            rounded_products(),
+            ("round_in_products",),
+            quick=16,
+            slow=100,
+            slopes=0,
+            slow_slopes=0,
+            tolerance=2e-2,
+            forms={"round_in_products": rounded_are_short},
+            moves_no_more=False,
+        ),
         "narrow_products": Drawn(
             narrow_products(),
             ("multiply_narrowly",),
