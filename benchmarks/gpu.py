@@ -151,21 +151,21 @@ CALLS_HOST = "it calls the host, to raise an error: that is not compiled without
 # --- counting -------------------------------------------------------------------------------------------
 
 
-def _kept(path: Path) -> Compiled | str | None:
-    """What was counted before; None where nothing was, or by another release in another form."""
+def _kept(path: Path, since: float) -> Compiled | str | None:
+    """What was counted since a time; None where nothing was, or by another release in another form."""
     try:
-        return _read(json.loads(path.read_text()))
+        return _read(json.loads(path.read_text())) if path.stat().st_mtime >= since else None
     except (OSError, ValueError, TypeError):
         return None
 
 
-def _compiled(side: str, gpu: str, comparison: Comparison, arguments: Sequence[Any], kept: Path | None) -> Any:
+def _compiled(side: str, gpu: str, comparison: Comparison, arguments: Sequence[Any], kept: Path, since: float) -> Any:
     """What one side would run, or why it is not compiled."""
     held = getattr(comparison, f"{side}_held")()
     try:
         lowered = lower_for(gpu, getattr(comparison, side), *held, *arguments)
         digest = hashlib.sha256("\0".join((*counted_by(gpu), lowered.as_text())).encode()).hexdigest()
-        found = None if kept is None else _kept(kept / digest)
+        found = _kept(kept / digest, since)
         if found is not None:
             return found
         made = compile_for(gpu, lowered)
@@ -173,26 +173,28 @@ def _compiled(side: str, gpu: str, comparison: Comparison, arguments: Sequence[A
         return (
             CALLS_HOST if "host_callbacks" in str(error) else f"{type(error).__name__}: {error}".splitlines()[0][:200]
         )
-    if kept is not None:
-        with written_whole(kept / digest) as file:
-            file.write(json.dumps(_written(made)))
+    with written_whole(kept / digest) as file:
+        file.write(json.dumps(_written(made)))
     return made
 
 
-def count_some(name: str, start: int, stop: int, gpus: Sequence[str], kept: Path | None) -> Iterator[Counted]:
-    """The counts of some comparisons of a benchmark, in a process of `environment`."""
+def count_some(name: str, start: int, stop: int, gpus: Sequence[str], kept: Path, since: float) -> Iterator[Counted]:
+    """The counts of some comparisons of a benchmark, in a process of `environment`.
+
+    What was counted since a time is taken from the folder of all: XLA compiles no program twice in a process.
+    """
     for comparison in islice(rows(name), start, stop):
         arguments = comparison.arguments(np.random.default_rng(0))
         for gpu in gpus:
-            sides = (_compiled(side, gpu, comparison, arguments, kept) for side in ("ours", "plain"))
+            sides = (_compiled(side, gpu, comparison, arguments, kept, since) for side in ("ours", "plain"))
             yield Counted(comparison.name, gpu, *sides)
 
 
 def work(given: str) -> None:
     """Print the counts of some comparisons, a line of JSON for each: what a process of `count` does."""
-    name, start, stop, gpus, kept = json.loads(given)
+    name, start, stop, gpus, kept, since = json.loads(given)
     with lowering_for("gpu"):
-        for row in count_some(name, start, stop, gpus, Path(kept) if kept else None):
+        for row in count_some(name, start, stop, gpus, Path(kept), since):
             print(json.dumps([row.name, row.gpu, _written(row.ours), _written(row.plain)]), flush=True)
 
 
@@ -236,7 +238,8 @@ def count(names: Sequence[str], gpus: Sequence[str], workers: int, again: bool) 
     found: Queue[Counted | None] = Queue()
     sizes = {name: sum(1 for _ in rows(name)) for name in names}
     chunks = [(name, k, k + CHUNK) for name, size in sizes.items() for k in range(0, size, CHUNK)]
-    given = [json.dumps([*chunk, list(gpus), None if again else str(kept)]) for chunk in chunks]
+    since = time.time() if again else 0.0
+    given = [json.dumps([*chunk, list(gpus), str(kept), since]) for chunk in chunks]
     with ThreadPoolExecutor(workers) as threads:
         jobs = [threads.submit(_process, own, found) for own in given]
         left = len(jobs)
