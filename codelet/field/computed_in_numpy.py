@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
+from codelet.field.calls import called
 from codelet.field.evaluate import Evaluation, held_array
 from codelet.field.in_numpy import in_numpy, is_in_numpy
 from codelet.jaxprs.equations import CALLS, literal_value
@@ -87,16 +88,16 @@ def _of_floats(eqn: jax_core.JaxprEqn, operands: Sequence[np.ndarray]) -> np.nda
 
 def _of_call(eqn: jax_core.JaxprEqn, operands: Arrays, are_numbers: bool) -> Arrays | None:
     """The results of a function that is called, with a derivative rule or without one."""
-    called: jax_core.ClosedJaxpr = eqn.params["jaxpr" if eqn.primitive.name in CALLS else "call_jaxpr"]
-    values: dict[Any, Any] = dict(zip(called.jaxpr.invars, operands, strict=True))
-    values.update(zip(called.jaxpr.constvars, map(held_array, called.consts), strict=True))
+    closed: jax_core.ClosedJaxpr = called(eqn)
+    values: dict[Any, Any] = dict(zip(closed.jaxpr.invars, operands, strict=True))
+    values.update(zip(closed.jaxpr.constvars, map(held_array, closed.consts), strict=True))
     at = lambda atom: literal_value(atom) if isinstance(atom, jax_core.Literal) else values[atom]  # noqa: E731
-    for own in called.eqns:
+    for own in closed.eqns:
         made = computed_in_numpy(own, list(map(at, own.invars)), are_numbers=are_numbers)
         if made is None:
             return None
         values.update(zip(own.outvars, made, strict=True))
-    return list(map(at, called.jaxpr.outvars))
+    return list(map(at, closed.jaxpr.outvars))
 
 
 def computed_in_numpy(eqn: jax_core.JaxprEqn, operands: Arrays, *, are_numbers: bool = False) -> Arrays | None:

@@ -46,9 +46,8 @@ class SharedFunctions:
         for eqn in jaxpr.eqns:
             called = eqn.params["jaxpr"] if eqn.primitive.name in CALLS else None
             if called is not None:
-                is_own = not is_of_library(called)
-                key = self._key(called) if is_own else id(called)  # which its equation keeps
-                self._calls[key] += is_own and _is_heavy(called.jaxpr)
+                key = self._key(called)
+                self._calls[key] += not is_of_library(called) and _is_heavy(called.jaxpr)
                 if key in seen:
                     continue
                 seen.add(key)
@@ -57,7 +56,7 @@ class SharedFunctions:
 
     def is_shared(self, closed: jax_core.ClosedJaxpr) -> bool:
         """Whether a jitted function is a function of the graph."""
-        return not is_of_library(closed) and self._calls[self._key(closed)] > 1
+        return self._calls[self._key(closed)] > 1
 
     def function(self, walk: Walk, closed: jax_core.ClosedJaxpr, name: str) -> Function:
         """The function of the graph that a jitted function is, which the first call adds."""
