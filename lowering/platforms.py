@@ -10,14 +10,18 @@ The platform is that of JAX's default device unless `cl.lower(..., platform=)` s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
 
 import jax
+from jax.extend import core as jax_core
 
 from codelet.errors import ProgramError
+
+Rule = Callable[[jax_core.ClosedJaxpr], jax_core.ClosedJaxpr]
+"""What makes another jaxpr of one, with the same results."""
 
 PLATFORMS = ("cpu", "gpu", "tpu")
 """As `jax.default_backend` calls them."""
@@ -155,3 +159,11 @@ def is_meant(name: str) -> bool:
     """True if a rule or kernel runs on the platform that is lowered for, or `MEANT` does not name it, as in tests."""
     meant = MEANT.get(name)
     return meant is None or meant.on == _ALL or platform_now() in meant.on
+
+
+def after(closed: jax_core.ClosedJaxpr, *rules: Rule) -> jax_core.ClosedJaxpr:
+    """A jaxpr after rules, one after another: those that are meant for the platform that is lowered for."""
+    for rule in rules:
+        if is_meant(getattr(rule, "__name__", "")):
+            closed = rule(closed)
+    return closed

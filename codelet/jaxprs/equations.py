@@ -5,6 +5,7 @@ rules.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -28,6 +29,12 @@ FUNCTION = "function "
 def variables(atoms: Iterable[Atomic]) -> list[Any]:
     """Those atoms that are no literals."""
     return [atom for atom in atoms if not isinstance(atom, jax_core.Literal)]
+
+
+def use_counts(jaxpr: jax_core.Jaxpr) -> Counter[Any]:
+    """How often each variable of a jaxpr is read: by equations, as often as by each, and as a result."""
+    lists = (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars)
+    return Counter(var for atoms in lists for var in variables(atoms))
 
 
 def bind(eqn: jax_core.JaxprEqn, inputs: Sequence[Any]) -> list[Any]:

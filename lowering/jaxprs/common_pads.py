@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, Makers, Widths, bodies_of, variables, widths_of, with_bodies
+from codelet.jaxprs.equations import Atomic, Makers, Widths, bodies_of, use_counts, widths_of, with_bodies
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 from lowering.jaxprs.moved_dimensions import pairs_moved
@@ -86,7 +86,7 @@ def _source(atom: Atomic, makers: Makers, reads: Counter[Any], dimensions: set[i
 def _commons(jaxpr: jax_core.Jaxpr) -> dict[int, _Common]:
     """What each pad, by its identity, has in common with others."""
     makers = Makers(jaxpr.eqns)
-    reads = Counter(var for eqn in jaxpr.eqns for var in variables(eqn.invars)) + Counter(variables(jaxpr.outvars))
+    reads = use_counts(jaxpr)
     groups: dict[Any, list[jax_core.JaxprEqn]] = {}
     for eqn in jaxpr.eqns:
         array, value = eqn.invars if is_understood(eqn, "pad") else (None, None)

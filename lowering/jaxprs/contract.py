@@ -14,7 +14,7 @@ from typing import Any
 
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Makers, bodies_of, variables
+from codelet.jaxprs.equations import Makers, bodies_of, use_counts
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, inline, rebuild
 from lowering.jaxprs.contraction import Contraction, as_dot, contraction_of
@@ -39,8 +39,7 @@ def _find(eqn: jax_core.JaxprEqn, makers: Makers, uses: Counter[Any]) -> Contrac
 def _found(jaxpr: jax_core.Jaxpr) -> tuple[dict[jax_core.JaxprEqn, Remade], bool]:
     """What is contracted in a jaxpr, or rearranged from further back, and whether there is any of the former."""
     makers = Makers(jaxpr.eqns)
-    lists = (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars)
-    uses = Counter(atom for atoms in lists for atom in variables(atoms))
+    uses = use_counts(jaxpr)
     contractions: dict[Any, Remade] = {}
     views: dict[Any, Remade] = {}
     for eqn in jaxpr.eqns:

@@ -18,7 +18,7 @@ from typing import Any
 
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Makers, variables
+from codelet.jaxprs.equations import Makers, use_counts
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import inline
 from lowering.jaxprs.contraction import Dot, as_dot, contraction_of
@@ -65,7 +65,7 @@ def dots_in_memory_order(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     closed = inline(closed)
     eqns = closed.jaxpr.eqns
     makers = Makers(eqns)
-    uses = Counter(atom for atoms in (*(eqn.invars for eqn in eqns), closed.jaxpr.outvars) for atom in variables(atoms))
+    uses = use_counts(closed.jaxpr)
     has_dot = any(is_understood(eqn, "dot_general") for eqn in eqns)
     candidates = [eqn for eqn in eqns if is_understood(eqn, "dot_general") or rearranges(eqn)] if has_dot else []
     dots = {eqn: dot for eqn in candidates if (dot := _find(eqn.outvars[0], makers, uses)) is not None}

@@ -20,7 +20,7 @@ from typing import Any
 
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Makers, has_any, variables
+from codelet.jaxprs.equations import Makers, has_any, use_counts
 from codelet.jaxprs.primitives import SCATTERS, is_understood
 from lowering.jaxprs.blocks_of_rows import one_gather, one_scatter
 from lowering.jaxprs.order_of_tables import looked_up_in_order
@@ -58,7 +58,7 @@ def join_tables(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
         jaxpr = closed.jaxpr
         makers = Makers(jaxpr.eqns)
         constants = dict(zip(jaxpr.constvars, closed.consts, strict=True))
-        uses = Counter(atom for atoms in (*(e.invars for e in jaxpr.eqns), jaxpr.outvars) for atom in variables(atoms))
+        uses = use_counts(jaxpr)
         found = {eqn: own for eqn in jaxpr.eqns if (own := _joined(eqn, makers, constants, uses)) is not None}
         if not found:
             return with_remade(closed, {}, join_tables)

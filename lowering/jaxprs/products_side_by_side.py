@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, Makers, variables
+from codelet.jaxprs.equations import Atomic, Makers, use_counts
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import inline
 from lowering.arrays import reshape
@@ -117,8 +116,7 @@ class _SideBySide:
 
     def __init__(self, jaxpr: jax_core.Jaxpr):
         self.makers = Makers(jaxpr.eqns)
-        lists = (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars)
-        self.uses = Counter(atom for atoms in lists for atom in variables(atoms))
+        self.uses = use_counts(jaxpr)
         self.products: dict[jax_core.JaxprEqn, _PartProduct | _ProductSum] = {}
         if not any(is_understood(eqn, "dot_general") for eqn in jaxpr.eqns):
             return

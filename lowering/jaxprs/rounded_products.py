@@ -9,7 +9,6 @@ by itself either way.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, Makers, bodies_of, variables, with_bodies
+from codelet.jaxprs.equations import Atomic, Makers, bodies_of, use_counts, with_bodies
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 
@@ -40,8 +39,7 @@ def _is_any(product: jax_core.JaxprEqn) -> bool:
 def _rounded(jaxpr: jax_core.Jaxpr) -> dict[jax_core.JaxprEqn, Any]:
     """Products that are only rounded, what moves them before, and what rounds them, each with the shorter dtype."""
     makers, found = Makers(jaxpr.eqns), dict[jax_core.JaxprEqn, Any]()
-    atoms = [atom for eqn in jaxpr.eqns for atom in eqn.invars]
-    counts = Counter(variables([*atoms, *jaxpr.outvars]))
+    counts = use_counts(jaxpr)
     for eqn in jaxpr.eqns:
         dtype, steps = _dtype(eqn.outvars[0]) if eqn.outvars else None, [eqn]
         if dtype not in _SHORT or not is_understood(eqn, "convert_element_type") or eqn.params["weak_type"]:

@@ -185,15 +185,15 @@ def scan_rows(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
         counts = before.counts(eqn)
         return builder.traced(_uncounted(eqn, counts), operands) if counts else builder.equation(eqn, operands)
 
-    inner = rebuild(inner, uncount)
-    counting = Counting(inner.jaxpr)
+    uncounted = rebuild(inner, uncount)
+    counting = before if uncounted is inner else Counting(uncounted.jaxpr)
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
         own = counting.own(eqn)
         rows = {k: row for k, row in counting.rows(eqn).items() if k != own}
         return builder.traced(_scanned(eqn, rows), operands) if rows else builder.equation(eqn, operands)
 
-    return rebuild(inner, run)
+    return rebuild(uncounted, run)
 
 
 # --- slopes -----------------------------------------------------------------------------------------------------

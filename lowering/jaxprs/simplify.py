@@ -40,17 +40,7 @@ from lowering.jaxprs.small_updates import scatter_small_updates
 from lowering.jaxprs.thin_products import multiply_thinly
 from lowering.jaxprs.turns_at_once import turns_at_once
 from lowering.jaxprs.wide_pads import pad_widely
-from lowering.platforms import is_meant
-
-Rule = Callable[[jax_core.ClosedJaxpr], jax_core.ClosedJaxpr]
-
-
-def _after(closed: jax_core.ClosedJaxpr, *rules: Rule) -> jax_core.ClosedJaxpr:
-    """A jaxpr after rules, one after another: those that are meant for the platform that is lowered for."""
-    for rule in rules:
-        if is_meant(getattr(rule, "__name__", "")):
-            closed = rule(closed)
-    return closed
+from lowering.platforms import after
 
 
 def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs = "any") -> jax_core.ClosedJaxpr:
@@ -59,17 +49,17 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     `inputs` says what its arguments are; see `update_safely`.
     """
     traced = inline(equal_constants_once(jax.make_jaxpr(function)(*structs)))
-    emitted = _after(traced, compare_tables, as_one_number, slices_in_order, within_bounds, as_one_slice)
-    products = _after(emitted, repeat_less, contract, dots_in_memory_order, contract_in_order)
-    tables = _after(products, join_tables)
+    emitted = after(traced, compare_tables, as_one_number, slices_in_order, within_bounds, as_one_slice)
+    products = after(emitted, repeat_less, contract, dots_in_memory_order, contract_in_order)
+    tables = after(products, join_tables)
     if tables is not products:  # what blocks of rows looked up, or updated, may be one row of all
-        tables = _after(tables, slices_in_order, within_bounds, as_one_slice)
-    shaped = _after(tables, drop_single_dimensions, reshape_once, make_in_shape, reduce_in_shape)
-    dots = _after(shaped, dots_in_memory_order, reshape_once, join_side_by_side)
-    scanned = _after(dots, slice_before_loops, columns_as_rows, forward_updates, scan_rows, turns_at_once)
+        tables = after(tables, slices_in_order, within_bounds, as_one_slice)
+    shaped = after(tables, drop_single_dimensions, reshape_once, make_in_shape, reduce_in_shape)
+    dots = after(shaped, dots_in_memory_order, reshape_once, join_side_by_side)
+    scanned = after(dots, slice_before_loops, columns_as_rows, forward_updates, scan_rows, turns_at_once)
     if scanned is not dots:  # there are loops
-        scanned = _after(scanned, make_in_shape, reshape_once)
-    extended = _after(scanned, pad_in_common, pad_widely, carry_extended)
-    updated = _after(update_safely(extended, inputs), scatter_small_updates)
-    products = _after(updated, reduce_by_halves, multiply_narrowly, multiply_thinly, round_in_products)
-    return _after(products, recompute, broadcast_positions, sum_divided_others)
+        scanned = after(scanned, make_in_shape, reshape_once)
+    extended = after(scanned, pad_in_common, pad_widely, carry_extended)
+    updated = after(update_safely(extended, inputs), scatter_small_updates)
+    products = after(updated, reduce_by_halves, multiply_narrowly, multiply_thinly, round_in_products)
+    return after(products, recompute, broadcast_positions, sum_divided_others)

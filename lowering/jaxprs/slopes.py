@@ -26,7 +26,7 @@ from lowering.jaxprs.choices_of_host import with_choices_of_host
 from lowering.jaxprs.recompute import recompute
 from lowering.jaxprs.scan_rows import with_slopes_of_scans
 from lowering.jaxprs.turns_at_once import turns_at_once
-from lowering.platforms import is_meant, lowering_for, platform_now
+from lowering.platforms import after, lowering_for, platform_now
 
 
 def _with_rules(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
@@ -36,8 +36,9 @@ def _with_rules(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
 
 def with_slopes(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """What is differentiated in the place of a jaxpr."""
-    at_once = turns_at_once if is_meant("turns_at_once") else lambda scanned: scanned
-    return _with_rules(with_slopes_of_scans(closed, lambda scanned: _with_rules(recompute(at_once(scanned)))))
+    return _with_rules(
+        with_slopes_of_scans(closed, lambda scanned: _with_rules(after(scanned, turns_at_once, recompute)))
+    )
 
 
 def differentiable(closed: jax_core.ClosedJaxpr) -> Callable[..., list[Any]]:

@@ -8,7 +8,6 @@ and nobody holds it (`fuse_elementwise.py`).
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from jax.extend import core as jax_core
 
 from codelet.frontends.passes.bodies import Bodies
 from codelet.frontends.structure import shape_of
-from codelet.jaxprs.equations import Atomic, variables
+from codelet.jaxprs.equations import Atomic, use_counts
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 
@@ -66,9 +65,7 @@ class _OuterProducts:
     """The products of a jaxpr that sum over nothing, and transposes of them that nothing else reads."""
 
     def __init__(self, jaxpr: jax_core.Jaxpr):
-        uses = Counter(
-            var for atoms in (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars) for var in variables(atoms)
-        )
+        uses = use_counts(jaxpr)
         made = {eqn.outvars[0]: eqn for eqn in jaxpr.eqns if _is_outer(eqn)}
         self.of = {eqn: (eqn, range(len(shape_of(eqn.outvars[0])))) for eqn in made.values()}
         for eqn in jaxpr.eqns:
