@@ -150,6 +150,8 @@ def environment(dump: str) -> dict[str, str]:
     """The environment of a process that compiles for GPUs, as XLA looks at it when JAX is imported.
 
     Algorithms are not tried out, as there is nothing to try them on: products are library calls, as are convolutions.
+    Where a program aborts, its results are NaN: an error is raised by a call of the host, which is not compiled without
+    a GPU.
 
     Args:
         dump: a folder for what XLA writes, of this process alone.
@@ -160,6 +162,7 @@ def environment(dump: str) -> dict[str, str]:
         *(f"--xla_gpu_cuda_data_dir={cuda}", f"--xla_dump_to={dump}"),
     )
     own = {"XLA_FLAGS": " ".join(flags), "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", _DUMP: dump}
+    own["EQX_ON_ERROR"] = "nan"
     paths = {"PATH": cuda / "bin", "PYTHONPATH": _solvers()}
     own |= {name: os.pathsep.join([*filter(None, [os.environ.get(name)]), str(path)]) for name, path in paths.items()}
     return {**os.environ, **own}

@@ -128,7 +128,7 @@ def test_what_is_missed():
     more = replace(SIDE, launches=replace(SIDE.launches, run=300), temporaries=2_000_000, swaps=2, spilled=8)
     assert replace(same, ours=more).misses == ["kernels of a run", "temporary memory", "compare-and-swap", "spills"]
     assert replace(same, ours=replace(SIDE, temporaries=1_060_000)).misses == []  # too few bytes to be a miss
-    assert replace(same, ours="it calls the host").misses == ["not compiled"]
+    assert replace(same, ours="XlaRuntimeError: no memory").misses == ["not compiled"]
     assert replace(same, ours="no", plain="no").misses == []
     assert replace(same, ours=replace(more, swaps=2), plain=replace(SIDE, swaps=1, spilled=1)).misses == [
         "kernels of a run",
