@@ -285,7 +285,8 @@ def _of_operands_in_memory(found: Contraction) -> Dot:
     """The dot that makes a contraction of the operands as they lie in memory, neighbouring labels merged."""
     left, right, members = _merged(found)
     alone = [label for label in found.result if (label in found.left_labels) != (label in found.right_labels)]
-    is_swapped = any(label in left for label in alone) and alone[0] not in left and _may_turn(found.precision)
+    on_left = [label in found.left_labels for label in alone]
+    is_swapped = any(on_left) and not on_left[0] and _may_turn(found.precision)
     if is_swapped:
         left, right = right, left
     both = [k for k in left if k in right]
