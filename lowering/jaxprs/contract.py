@@ -4,7 +4,8 @@ Vertices that multiply chunks, and vertices that add the chunks' results up, emi
 `dot_general`, with the rearrangements between them that lay partials out as variables. The sum is taken
 into the product: over its digits, each a part of a dimension of an operand, it is one contraction of the
 operands as they lie in memory, neighbouring digits merged. A sum of products of broadcast operands is a
-contraction too. Rearrangements that cancel vanish, and so does what nobody needs.
+contraction too. Rearrangements that cancel vanish, and so does what nobody needs; a value that is transposed alike
+for several readers is transposed once, so that it may be made as it lies for all of them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from jax.extend import core as jax_core
 from codelet.jaxprs.equations import Makers, bodies_of, use_counts
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, inline, rebuild
+from codelet.views.digits import merged
+from lowering.arrays import reshape
 from lowering.jaxprs.contraction import Contraction, as_dot, contraction_of
 from lowering.jaxprs.dots_in_memory_order import dot_made, dots_in_memory_order
 from lowering.jaxprs.rearrangement import rearrange, rearrangement, rearranges
@@ -42,6 +45,7 @@ def _found(jaxpr: jax_core.Jaxpr) -> tuple[dict[jax_core.JaxprEqn, Remade], bool
     uses = use_counts(jaxpr)
     contractions: dict[Any, Remade] = {}
     views: dict[Any, Remade] = {}
+    transposed: dict[Any, Any] = {}
     for eqn in jaxpr.eqns:
         shape = tuple(eqn.outvars[0].aval.shape) if is_understood(eqn, "reduce_sum") or rearranges(eqn) else ()  # type: ignore[attr-defined]
         contraction = _find(eqn, makers, uses) if is_understood(eqn, "reduce_sum") else None
@@ -49,9 +53,15 @@ def _found(jaxpr: jax_core.Jaxpr) -> tuple[dict[jax_core.JaxprEqn, Remade], bool
             contractions[eqn] = dot_made(as_dot(contraction), shape)
         elif rearranges(eqn) and 0 not in shape:
             view = rearrangement(eqn.outvars[0], makers, stop=lambda atom: makers.of(atom) in contractions)
-            if view.root is not eqn.outvars[0]:
-                run = lambda root, view=view, shape=shape: [rearrange(root, view.digits, shape)]  # noqa: E731
-                views[eqn] = Remade([view.root], run, ("rearranged", view.digits, shape))
+            if view.root is eqn.outvars[0]:
+                continue
+            once = not view.is_in_order and all(digit.step for digit in view.digits)
+            form = (view.root, tuple(merged(view.digits))) if once else eqn.outvars[0]
+            if (first := transposed.setdefault(form, eqn.outvars[0])) is not eqn.outvars[0]:
+                views[eqn] = Remade([first], lambda value, shape=shape: [reshape(value, shape)], ("as", shape))
+                continue
+            run = lambda root, view=view, shape=shape: [rearrange(root, view.digits, shape)]  # noqa: E731
+            views[eqn] = Remade([view.root], run, ("rearranged", view.digits, shape))
     return contractions | views, bool(contractions)
 
 

@@ -27,7 +27,7 @@ from tests.examples import examples, few
 from tests.ops_cases import array, assert_alike
 from tests.patterns.products import normal, updated, whole_numbers
 from tests.rearrangements import summed_products
-from tests.same_jaxprs import primitives
+from tests.same_jaxprs import after, primitives
 
 # --- contract ---------------------------------------------------------------------------------------------------------
 
@@ -107,6 +107,27 @@ def test_a_sum_of_inner_products_is_one_inner_product():
     a, b = normal(2000), normal(1, 2000)[0]
     assert [name for name in names(function, a, b) if name in ("dot_general", "reduce_sum")] == ["dot_general"]
     np.testing.assert_allclose(evaluated(joined(function, a, b))(a, b)[0], function(a, b), rtol=1e-4)
+
+
+@pytest.mark.parametrize("shapes", [((8, 9, 5), (8, 45)), ((72, 5), (4, 2, 45)), ((8, 3, 15), (8, 3, 15))])
+def test_a_product_of_blocks_that_two_read_is_transposed_for_neither(shapes):
+    def function(a, b):
+        product = jnp.einsum("xynk,km->xnym", a.reshape(2, 4, 9, 6), b)
+        first, second = (product.transpose(0, 2, 1, 3).reshape(shape) for shape in shapes)
+        return first * 2, second.sum(0)
+
+    closed = after(lambda own: dots_in_memory_order(contract(own)), function, *whole_numbers((72, 6), (6, 5)))
+    assert not {"transpose", "broadcast_in_dim"} & set(primitives(closed))
+
+
+def test_a_product_that_is_read_in_two_orders_is_transposed_for_both():
+    """In the first and the last the dimensions stand in other orders, which no shape tells."""
+
+    def function(a, b):
+        product = jnp.einsum("xynk,km->xnym", a.reshape(2, 2, 2, 6), b)
+        return [product.transpose(order).reshape(8, 2) for order in ((0, 2, 1, 3), (0, 1, 2, 3), (2, 0, 1, 3))]
+
+    after(lambda own: dots_in_memory_order(contract(own)), function, *whole_numbers((8, 6), (6, 2)))
 
 
 @pytest.mark.parametrize("is_summed", [False, True])
