@@ -106,6 +106,16 @@ UNMAPPED = {
     "a slice of a slice": (lambda a: a[1:][1:], [(5, 2)], (2,)),
     "slices that move differently": (lambda a: a[:2] + a[::2], [(4, 3)], (3,)),
     "slices of what is reduced": (lambda a: a[:, :2].sum(1) + a[:, 1], [(4, 3)], (4,)),
+    "side by side": (lambda a, b: lax.concatenate([a, b * 2, a], 1), [(4, 3), (4, 2)], (4,)),
+    "side by side with a constant": (lambda a: lax.concatenate([a, jnp.ones((4, 2))], 1), [(4, 3)], (4,)),
+    "side by side and across": (lambda a: lax.concatenate([a, a.T], 1), [(3, 3)], None),
+    "padded": (lambda a: lax.pad(a, np.float32(2), ((0, 0, 0), (1, -1, 2))), [(4, 3)], (4,)),
+    "padded all around": (lambda a: lax.pad(a, np.float32(0), ((0, 1, 0), (1, 0, 0))), [(4, 3)], None),
+    "padded nowhere": (lambda a: lax.pad(a, np.float32(0), ((0, 0, 0), (0, 0, 0))), [(4, 3)], (4, 3)),
+    "stacked": (lambda a, b: jnp.stack([a, b, a], 1), [(4, 3), (4, 3)], (4, 3)),
+    "split": (lambda a: sum(lax.split(a, (2, 2, 2), 1)), [(4, 6)], (4,)),
+    "split, and stacked": (lambda a: jnp.stack(lax.split(a, (1, 5), 1)[1:], 2), [(4, 6, 2)], (4, 2)),
+    "gates": (lambda a: lax.concatenate([a[:, 1:2] * a[:, :1], jnp.tanh(a[:, 1:2])], 1), [(4, 2, 3)], (4, 3)),
     "the sum of an image": (lambda x, w: lax.conv(x, w, (1, 1), "VALID") + x.sum(), [(1, 1, 5, 5), (1, 1, 3, 3)], None),
 }
 
@@ -292,6 +302,41 @@ def test_blocks_across_an_array_are_its_elements_as_they_lie(function, is_by_ele
     out = build(graph, *tensors)
     (expected,) = cl.interpret(graph, values={"x": x, "w": w}, outputs=[out]).values()
     np.testing.assert_allclose(run(x, w), expected, rtol=1e-5, atol=1e-6)
+
+
+def gated(x, c):
+    """Two results of blocks of cells, of each of which there are four gates."""
+    i, f, g, o = (x[:, k] for k in range(4))
+    state = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+    return {"h": jax.nn.sigmoid(o) * jnp.tanh(state), "both": jnp.stack([state, i], 1)}
+
+
+@pytest.mark.parametrize(("cells", "block"), [(12, 4), (9, 3), (8, 1)])
+def test_blocks_of_cells_with_gates_are_cells(cells, block):
+    rows = 5
+
+    def build(graph, x, c):
+        h, both = graph.add_variable("h", (rows, cells)), graph.add_variable("both", (rows, 2, cells))
+        i, j = cl.grid(rows, cells // block)
+        own = slice(block * j, block * j + block)
+        gates = x.reshape(rows, 4, cells)[i : i + 1, :, own]
+        written = {"h": h[i : i + 1, own], "both": both[i : i + 1, :, own]}
+        graph.add_vertex("gates", cl.codelet(gated), x=gates, c=c[i : i + 1, own], **written)
+        return h, both
+
+    def plain(x, c):
+        made = gated(x.reshape(rows, 4, cells), c)
+        return made["h"], made["both"]
+
+    def slope(function):
+        return jax.grad(lambda *own: sum((jnp.cos(a) * a).sum() for a in function(*own)), (0, 1))
+
+    x, c = normal(rows, 4 * cells), normal(rows, cells)
+    run = cl.lower(build)
+    assert f"{rows * cells} vertices" in str(run.at(x, c).plan)
+    for ours, theirs in ((run, plain), (slope(run), slope(plain))):
+        for found, expected in zip(*at_once(ours, theirs)(x, c), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_tiles_along_parts_of_an_axis_change_nothing():

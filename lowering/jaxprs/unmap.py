@@ -154,6 +154,27 @@ def _link_pooling(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
             classes.move(spot, WindowSteps(made, stride, length, spread))
 
 
+_ALONG = {"concatenate": "dimension", "split": "axis", "stack": "axis"}
+"""Of arrays that are put together, or taken apart: the parameter that says along which dimension."""
+
+
+def _link_parts(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
+    """Parts of an array, or what is padded: the dimensions along which they are parts are kept."""
+    is_split, is_stack = eqn.primitive.name == "split", eqn.primitive.name == "stack"
+    (whole,), parts = (eqn.invars, eqn.outvars) if is_split else (eqn.outvars, eqn.invars)
+    if eqn.primitive.name == "pad":
+        along, parts = {d for d, widths in enumerate(eqn.params["padding_config"]) if any(widths)}, eqn.invars[:1]
+    else:
+        along = {int(eqn.params[_ALONG[eqn.primitive.name]])}
+    for own in map(spots_of, parts):
+        spots = iter(own)
+        for d, made in enumerate(spots_of(whole)):
+            if d in along:
+                classes.keep([made, *([] if is_stack else [next(spots)])])
+            else:
+                classes.unite(next(spots), made)
+
+
 def _link_unknown(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
     classes.keep([spot for atom in (*eqn.invars, *eqn.outvars) for spot in spots_of(atom)])
 
@@ -222,6 +243,20 @@ def _pooled(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list
     return [reshape(own, left.shape(eqn.outvars[0])) for own in bind(eqn.replace(params=params), operands)]
 
 
+def _padded(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
+    array, value = operands
+    places = left.places(eqn.invars[0])
+    config = [own for own, place in zip(eqn.params["padding_config"], places, strict=True) if place.left is not None]
+    return [lax.pad(array, value, config)]
+
+
+def _in_parts(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
+    name = _ALONG[eqn.primitive.name]
+    whole = eqn.invars[0] if eqn.primitive.name == "split" else eqn.outvars[0]
+    (along,) = left.numbers(whole, (eqn.params[name],))
+    return bind(eqn.replace(params={**eqn.params, name: along}), operands)
+
+
 class _UnmapRule(NamedTuple):
     """Of equations: which dimensions they take through, and what is left of them."""
 
@@ -241,6 +276,8 @@ _RULES = (
     (("conv_general_dilated",), _UnmapRule(_link_convolution, _inner_product)),
     (POOLINGS, _UnmapRule(_link_pooling, _pooled)),
     (("slice",), _UnmapRule(link_slice, sliced)),
+    (("pad",), _UnmapRule(_link_parts, _padded)),
+    (tuple(_ALONG), _UnmapRule(_link_parts, _in_parts)),
     (("dynamic_slice", "dynamic_update_slice"), _UnmapRule(link_late, late_slice)),
 )
 

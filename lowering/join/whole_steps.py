@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import replace
 
 from codelet.graphs.family import Family
+from codelet.jaxprs.primitives import ELEMENTWISE, MOVING, is_understood
 from codelet.jaxprs.rebuild import inline
 from codelet.views.tensor import Tensor
 from lowering.fast.convolutions import Convolution, as_convolution
@@ -19,7 +20,7 @@ from lowering.fast.inputs import Inputs
 from lowering.fast.pooling import as_pooling
 from lowering.fast.small_windows import is_small_window, overlaps
 from lowering.fast.vmapped import as_windows_apart
-from lowering.jaxprs.unmap import unmap
+from lowering.jaxprs.unmap import Unmapped, unmap
 from lowering.join.alike_families import JoinedFamily, join_alike
 from lowering.join.refine import refine
 from lowering.plan.collect import may_be_shorter, normalize_family
@@ -59,23 +60,39 @@ def _map_in_pieces(family: Family) -> Family | None:
 
     Or as many, and lie in the order of these, as those of its blocks do not: these would be transposed there and back.
     """
-    written = next((field.tensor for field in family.outputs if field.tensor is not None), None)
+    written = _written(family)
     if written is None or family.num_vertices < 2 or written.index.ndim < 2:
         return None
     found = unmap(family.codelet.jaxpr) if not family.rows else None
-    if found is None or any(place.left is not None for own in (*found.inputs, *found.outputs) for place in own):
+    if found is None or not _maps(found):
         return None
     own = refine(family)
-    is_now = _num_tables(family), len(written.index.keys), _is_turned(family, written)
-    return own if own is not None and (_num_tables(own), len(own.axes), False) < is_now else None
+    return own if own is not None and _shape(own) < _shape(family) else None
 
 
-def _is_turned(family: Family, written: Tensor) -> bool:
-    """Whether what a family writes does not lie in the order of its grid, and then of the dimensions of its blocks."""
+def _maps(found: Unmapped) -> bool:
+    """Whether elements are mapped: nothing is summed or looked up in what is left of each, and that is no window."""
+    left = [place for own in (*found.inputs, *found.outputs) for place in own if place.left is not None]
+    is_by_element = all(is_understood(eqn, *ELEMENTWISE, *MOVING) for eqn in found.jaxpr.eqns)
+    return not left or (is_by_element and all(place.axis is None for place in left))
+
+
+def _written(family: Family) -> Tensor | None:
+    """What a family writes first."""
+    return next((field.tensor for field in family.outputs if field.tensor is not None), None)
+
+
+def _shape(family: Family) -> tuple[int, int, bool]:
+    """How many tables a family has, how many dimensions what it writes first, and whether that is turned.
+
+    It is where it does not lie in the order of the grid, and then of the dimensions of blocks.
+    """
+    written = _written(family)
+    assert written is not None
     index = written.index
     inside = [step for n, step in zip(index.shape, index.strides, strict=True) if n > 1]
     steps = [abs(step) for step in (*map(index.coefficient, family.axes), *inside)]
-    return steps != sorted(steps, reverse=True)
+    return _num_tables(family), len(index.keys), steps != sorted(steps, reverse=True)
 
 
 def _num_tables(family: Family) -> int:

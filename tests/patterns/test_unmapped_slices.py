@@ -22,7 +22,7 @@ def late(draw):
     shape = tuple(draw(st.sampled_from((1, 2, 3, 5))) for _ in range(3))
     sizes = tuple(n if draw(st.integers(0, 2)) else draw(st.integers(1, n)) for n in shape)
     name = draw(st.sampled_from(("take", "put", "gather")))
-    after = draw(st.sampled_from(("nothing", "map", "taps", "reshape", "transpose", "windows", "sum")))
+    after = draw(st.sampled_from(("nothing", "map", "taps", "reshape", "transpose", "windows", "sum", "pad", "beside")))
     axis = draw(st.integers(0, 2))
     array = np.arange(np.prod(shape)).reshape(shape).astype(kind)
     update = (np.arange(np.prod(sizes)) + 40).reshape(sizes).astype(kind)
@@ -53,6 +53,11 @@ def late(draw):
                 return lax.reduce_window(made, np.asarray(first).astype(made.dtype), lax.max, own, [1] * 3, "VALID")
             case "sum":
                 return made.max(axis)
+            case "pad":
+                widths = [(-1 if d == 0 else 1, 2, d) if d == axis else (0, 0, 0) for d in range(3)]
+                return lax.pad(made, lax.full_like(places[0], 1, made.dtype), widths)
+            case "beside":
+                return lax.concatenate([made, lax.full_like(made, 1), made], axis)
         return made
 
     return function, (array, update, *places)
