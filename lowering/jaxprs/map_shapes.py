@@ -8,12 +8,14 @@ a shape is used several times, it is done again in whatever uses it, with the tr
 Maps that are made from each other, reshaped or not, are one group, in one form: that which the fewest of its values
 have to leave or be brought to, its where as many do. A form is another shape, or another order of dimensions. What a
 group is given or gives counts in the form before or after its reshape or transpose; what is reduced, in all forms in
-which it can be. What a map repeats along some dimensions (a column times a row) counts nowhere, since it is small; but
-such a map is made only in forms in which it is repeated along whole dimensions too. Softmax of 32768 x 256 took 1.7
-times as long with its exponentials made four rows at a time. Single elements are made as rows of one where they are
-taken of such and put into such: a loop that carries a row of one copies it every iteration otherwise. For a GPU the
-numbers of places along one dimension are made without the dimension of one that a gather or a scatter asks for: XLA
-makes them again in each that reads them, and would hold them otherwise (the gradient of a histogram).
+which it can be. Slices that together are as large as the array that they are of count in all orders: the array is
+transposed, once. Behind the map XLA would transpose each of them, in a kernel of its own on a GPU. What a map repeats
+along some dimensions (a column times a row) counts nowhere, since it is small; but such a map is made only in forms in
+which it is repeated along whole dimensions too. Softmax of 32768 x 256 took 1.7 times as long with its exponentials
+made four rows at a time. Single elements are made as rows of one where they are taken of such and put into such: a loop
+that carries a row of one copies it every iteration otherwise. For a GPU the numbers of places along one dimension are
+made without the dimension of one that a gather or a scatter asks for: XLA makes them again in each that reads them, and
+would hold them otherwise (the gradient of a histogram).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import Atomic, Makers, bind, bodies_of, variables, with_bodies
@@ -166,6 +169,19 @@ class _Maps:
             if _shape(atom) == _shape(made)
         ]
 
+    def parts(self) -> dict[Any, dict[Any, jax_core.JaxprEqn]]:
+        """The slices that groups are given, where those of an array together are as large as that."""
+        slices: dict[tuple[Any, Any], dict[Any, jax_core.JaxprEqn]] = {}
+        for made, atom in self._given():
+            maker = self._makers.of(atom)
+            if maker is not None and is_understood(maker, "slice") and isinstance(maker.invars[0], jax_core.Var):
+                slices.setdefault((self._groups.root(made), maker.invars[0]), {})[atom] = maker
+        found: dict[Any, dict[Any, jax_core.JaxprEqn]] = {}
+        for (root, whole), own in slices.items():
+            if len(own) > 1 and math.prod(_shape(whole)) <= sum(math.prod(_shape(atom)) for atom in own):
+                found.setdefault(root, {}).update(own)
+        return found
+
     def members(self) -> dict[Any, list[Any]]:
         """The results of the maps of each group."""
         found: dict[Any, list[Any]] = {}
@@ -208,13 +224,23 @@ class _Maps:
                 for form in votes[root].keys() - {own}:
                     is_whole = form.order is None and reduces_along(eqn, form.shape, own.shape) is not None
                     votes[root][form] += is_whole
+        for root, parts in self.parts().items():
+            for form in votes[root]:
+                votes[root][form] += len(parts) if form.order is not None else 0
         return votes
 
 
-def _forms(jaxpr: jax_core.Jaxpr) -> dict[Any, _ShapeForm]:
-    """The form in which each map is to be made, by its result, where that is another than its own."""
-    found, chosen = _Maps(jaxpr), dict[Any, _ShapeForm]()
-    votes = found.votes()
+class _Made(NamedTuple):
+    """How a map is made: in which form, and which of what it is given are slices of what is brought to that."""
+
+    form: _ShapeForm
+    parts: tuple[jax_core.JaxprEqn | None, ...]
+
+
+def _forms(jaxpr: jax_core.Jaxpr) -> dict[Any, _Made]:
+    """How each map is to be made, by its result, where that is in another form than its own."""
+    found, chosen = _Maps(jaxpr), dict[Any, _Made]()
+    votes, all_parts = found.votes(), found.parts()
     for root, members in found.members().items():
         shapes = {_shape(made) for made in members}
         both = {(_shape(atom), _shape(made)) for made in members for atom in found.maps[made].invars}
@@ -224,8 +250,17 @@ def _forms(jaxpr: jax_core.Jaxpr) -> dict[Any, _ShapeForm]:
         best = max((votes[root][form] for form in possible), default=0)
         for made in members:
             if votes[root][_ShapeForm(_shape(made))] < best:
-                chosen[made] = min((form for form in possible if votes[root][form] == best), key=str)
+                form = min((form for form in possible if votes[root][form] == best), key=str)
+                parts = {} if form.order is None else all_parts.get(root, {})
+                inputs = (None if isinstance(atom, jax_core.Literal) else atom for atom in found.maps[made].invars)
+                chosen[made] = _Made(form, tuple(map(parts.get, inputs)))
     return chosen
+
+
+def _slice_in(order: Shape, part: jax_core.JaxprEqn, array: Any) -> Any:
+    """A slice of an array as it is of that with its dimensions in another order."""
+    bounds = (part.params[name] for name in ("start_indices", "limit_indices", "strides"))
+    return lax.slice(transpose(array, order), *(own and [own[d] for d in order] for own in bounds))
 
 
 def make_in_shape(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
@@ -234,21 +269,37 @@ def make_in_shape(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     if not forms and not any(map(bodies_of, closed.jaxpr.eqns)):
         return closed
 
+    def of(eqn: jax_core.JaxprEqn) -> _Made | None:
+        return forms.get(eqn.outvars[0]) if eqn.outvars else None  # a print makes nothing
+
+    def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
+        found = of(eqn)
+        if found is None:
+            return eqn.invars
+        return [atom if part is None else part.invars[0] for atom, part in zip(eqn.invars, found.parts, strict=True)]
+
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
-        own = eqn.outvars[0] if eqn.outvars else None  # a print makes nothing
-        if own not in forms:
+        found = of(eqn)
+        if found is None:
             return builder.equation(with_bodies(eqn, make_in_shape), operands)
-        form, was = forms[own], _shape(own)
+        (form, parts), was = found, _shape(eqn.outvars[0])
         # Of a single element numbers in the equation are brought to the form too: what is chosen from has one shape.
         bound = eqn if was else eqn.replace(invars=[jax_core.Var(a.aval) for a in eqn.invars])  # type: ignore[attr-defined]
+
+        def one(array: Any, part: jax_core.JaxprEqn | None) -> Any:
+            if part is not None and form.order is not None:
+                return _slice_in(form.order, part, array)
+            return form.of(array, was) if np.ndim(array) or not was else array
 
         def in_form(*given: Any) -> list[Any]:
             kinds: Any = (atom.aval for atom in bound.invars)
             arrays = given if was else [jnp.asarray(own, kind.dtype) for own, kind in zip(given, kinds, strict=True)]
-            return bind(bound, [form.of(array, was) if np.ndim(array) or not was else array for array in arrays])
+            return bind(bound, list(map(one, arrays, parts)))
 
         literals = tuple(isinstance(atom, jax_core.Literal) for atom in eqn.invars)
-        (made,) = traced_once(builder, ("made in", form, was, literals, parameters_of(eqn)), in_form, operands)
+        sliced = tuple(None if part is None else parameters_of(part) for part in parts)
+        key = "made in", form, was, literals, sliced, parameters_of(eqn)
+        (made,) = traced_once(builder, key, in_form, operands)
         return traced_once(builder, ("left as", form, was), lambda array: [form.back(array, was)], [made])
 
-    return rebuild(closed, run)
+    return rebuild(closed, run, sources=sources)

@@ -143,6 +143,40 @@ def test_what_is_repeated_is_so_in_the_form_too(name):
     assert [eqn.invars[0].aval.shape for eqn in made.jaxpr.eqns if eqn.primitive.name == "transpose"].count((4, 6)) <= 1
 
 
+def _sum_of(*parts):
+    return 2.0 * parts[0] - sum(parts[1:])
+
+
+SLICED = {
+    "neighbours": (lambda x: (_sum_of(x[:, :-2], x[:, 1:-1], x[:, 2:]).T,), True),
+    "in steps": (lambda x: (_sum_of(x[:, ::2], x[:, 1::2]).T,), True),
+    "of which one is of another": (lambda x: (_sum_of(x[:, :-1], x[:, 1:], jnp.sin(x).T[1:].T).T,), True),
+    "of three dimensions": (
+        lambda x: (_sum_of((y := jnp.sin(x).reshape(2, 2, 6))[..., :4], y[..., 2:]).transpose(2, 0, 1),),
+        True,
+    ),
+    "one": (lambda x: ((2.0 * x[:, 1:]).T,), False),
+    "smaller together": (lambda x: (_sum_of(x[:, :2], x[:, 2:4]).T,), False),
+    "read as they lie": (lambda x: ((own := _sum_of(x[:, :-1], x[:, 1:])).T, own), False),
+    "beside what lies so": (lambda x: (_sum_of(x[:, :-1], x[:, 1:], jnp.cumsum(x[:, 1:], 0)).T,), False),
+    "only reshaped": (lambda x: (_sum_of(x[:2], x[2:]).reshape(12),), False),
+}
+
+
+@pytest.mark.parametrize("name", SLICED)
+def test_slices_of_what_is_transposed_once(name):
+    """Where the slices are as large together as the array; else what is made of them is transposed."""
+    function, is_before = SLICED[name]
+    eqns = shaped(function, X).jaxpr.eqns
+    turned = [eqn for eqn in eqns if eqn.primitive.name == "transpose"]
+    if name == "only reshaped":
+        assert not turned
+        return
+    slices = [k for k, eqn in enumerate(eqns) if eqn.primitive.name == "slice"]
+    assert (eqns.index(turned[0]) < slices[0]) is is_before
+    assert all((eqn.invars[0].aval.size == 24) is is_before for eqn in turned)
+
+
 def test_a_step_with_momentum_is_as_one_would_write_it():
     def step(v, p, g):
         v = 0.9 * v + g.T
