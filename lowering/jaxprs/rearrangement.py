@@ -115,10 +115,13 @@ def rearrange(value: Any, digits: Sequence[Digit], shape: Sequence[int]) -> Any:
     groups = chains(order, lambda before, k: k == before[-1] + 1)
     if len(groups) == 1 and len(memory) == len(digits):
         return reshape(value, shape)
+    extents = [digit.extent for digit in memory], [digit.extent for digit in digits]
+    if len(memory) == len(digits) and (list(value.shape), list(shape)) == extents:
+        return transpose(value, order)  # between reshapes, no rule would see that it is one
     # Digits that stay neighbours in order need not be taken apart.
-    extents = {group[0]: math.prod(memory[k].extent for k in group) for group in groups}
-    starts = sorted(extents)
-    parts = transpose(reshape(value, [extents[k] for k in starts]), [starts.index(group[0]) for group in groups])
+    sizes = {group[0]: math.prod(memory[k].extent for k in group) for group in groups}
+    starts = sorted(sizes)
+    parts = transpose(reshape(value, [sizes[k] for k in starts]), [starts.index(group[0]) for group in groups])
     if len(memory) < len(digits):
         places = [k for k, digit in enumerate(digits) if digit.step]
         parts = reshape(parts, [digits[k].extent for k in places])

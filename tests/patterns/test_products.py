@@ -68,6 +68,27 @@ def test_sums_of_products_of_parts_are_sums_of_whole_products(name):
     np.testing.assert_allclose(result[0], expected[0], rtol=1e-5, atol=1e-5)
 
 
+MOVED = {
+    "transposed": (lambda x: x.transpose(2, 0, 1), ["transpose"]),
+    "transposed between reshapes": (lambda x: x.reshape(6, 4).T.reshape(4, 2, 3), ["transpose"]),
+    "transposed twice": (lambda x: x.transpose(2, 0, 1).transpose(1, 0, 2), ["transpose"]),
+    "of other dimensions": (lambda x: x.reshape(6, 4).T.reshape(2, 2, 6), ["reshape", "transpose", "reshape"]),
+    "repeated": (
+        lambda x: jnp.broadcast_to(x.transpose(2, 0, 1)[:, None], (4, 5, 2, 3)),
+        ["reshape", "transpose", "reshape", "broadcast_in_dim"],
+    ),
+    "of one element along some": (lambda x: x[:, None].transpose(3, 1, 0, 2), ["reshape", "transpose", "reshape"]),
+}
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_what_is_only_transposed_is_one_transpose(name):
+    function, expected = MOVED[name]
+    x = normal(2, 3, 4)
+    assert names(function, x) == expected
+    np.testing.assert_array_equal(evaluated(joined(function, x))(x)[0], function(x))
+
+
 def test_columns_that_were_rows_stay_what_they_are():
     a, b = normal(3, 5), normal(3, 7)
 
