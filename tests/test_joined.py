@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import codelet as cl
 from benchmarks.blocks import num_equations
@@ -107,3 +108,16 @@ def test_vertices_that_read_nothing_of_an_empty_array():
     found = cl.gradient(graph, of=z, wrt=[y], cotangent=np.arange(7.0))
     run = cl.lower(graph, cl.Sequence(found.forward, found.backward), inputs=["x", "y"], outputs=[found[y]])
     np.testing.assert_array_equal(run.flat([values["x"], values["y"]])[0], np.arange(7))
+
+
+def test_a_loop_does_not_carry_what_a_joined_family_writes_all_of():
+    """Blocks and the rest of them wrote a part of it each, and kept the others."""
+
+    def function(x):
+        return lax.fori_loop(0, 3, lambda _, own: jnp.cumsum(0.5 * own, 1) + own, x)
+
+    x = array((31, 41))
+    made = cl.trace(function, x, target=cl.IPU(num_tiles=8))
+    (loop,) = (eqn for eqn in made.lowered.jaxpr.jaxpr.eqns if eqn.primitive.name == "scan")
+    assert [var.aval.shape for var in loop.outvars] == [(31, 41)]
+    np.testing.assert_allclose(made(x), function(x), rtol=1e-5, atol=1e-5)

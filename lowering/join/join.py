@@ -118,7 +118,7 @@ class Composing(Rewriter):
         self.reduced = functools.cache(self._reduced)
         self.compose = functools.cache(compose_parts)
         self.family = functools.cache(_as_family)
-        self.has_composed = False
+        self.has_joined = False
         self.instead: dict[Step, tuple[Family, ...]] = {}
         self.computed: dict[Step, dict[Family, WholeReduction | tuple[Family, ...]]] = {}
         self.parts: dict[Variable, tuple[Family, ...]] = {}  # families of the graph that what is known is made of
@@ -214,8 +214,8 @@ class Composing(Rewriter):
         instead = {family: [composed[one] for one in own] for family, own in apart.items() if composed.keys() >= {*own}}
         families = tuple(one for family in made.families for one in instead.get(family, [family]))
         written = self.written(tuple(stood_for))
+        self.has_joined |= bool(instead) or len(made.families) < len(step.families)
         if instead:
-            self.has_composed = True
             if len(instead) == len(made.families):
                 self.instead[step] = families
             parts = {now: of for now, of in made.parts.items() if now in families}
@@ -253,7 +253,8 @@ def join(plan: Plan) -> Plan:
     """The plan with what was cut put together of what vertices compute of it."""
     composing = Composing(plan)
     made = replace(plan, steps=composing.body(plan.steps))
-    return prune(made) if composing.has_composed else made
+    # What several families wrote a part of each, one may write all of, and no loop carries it then.
+    return prune(made) if composing.has_joined else made
 
 
 def composed_families(plan: Plan) -> dict[Step, tuple[Family, ...]]:
