@@ -47,7 +47,7 @@
            -> rows of what loops take columns of    columns_as_rows
            -> what is read of updates as what was put
                                                     forward_updates (counted_rows)
-           -> rows scanned over, and stacked        scan_rows (counted_rows)
+           -> rows scanned over, and stacked        scan_rows (counted_rows; parts)
            -> turns that only map rows, at once     turns_at_once
            -> loops that carry what they extend     carry_extended
            -> updates that XLA would miscompile     in_place

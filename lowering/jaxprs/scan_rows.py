@@ -4,7 +4,8 @@ In comes a jaxpr, out come scans that get and give rows as such, where they took
 number of the iteration. It is what makes their gradients linear: JAX's cotangent of an array of which an iteration
 takes a row is an array of zeros with a row in it, added up in every iteration; of what is scanned over it is a row.
 
-What a loop stacks that counts its iterations is no loop's: it is made behind it.
+What a loop stacks that counts its iterations is no loop's: it is made behind it. Nor are rows that it is given, and
+stacks as they are: an adjoint saves what a turn takes, and would hold another array of all rows.
 
 An array is scanned over where all that an iteration does with it is to take its row, and stacked where all that an
 iteration does is to put its row, or to take that row before it does. Rows are along the first dimension.
@@ -39,12 +40,16 @@ from codelet.jaxprs.equations import (
     with_inner,
 )
 from codelet.jaxprs.primitives import CUSTOM
-from codelet.jaxprs.rebuild import Builder, Change, each_once, rebuild
+from codelet.jaxprs.rebuild import Builder, Change, Run, each_once, rebuild
 from lowering.arrays import reshape
 from lowering.jaxprs.counted_rows import Affine, Counting, Rows, is_whole, shape_of
+from lowering.jaxprs.parts import behind
 from lowering.jaxprs.reshape_once import is_reshape
 
-# --- what counts ------------------------------------------------------------------------------------------------
+# --- what is made behind a loop -----------------------------------------------------------------------------------
+
+Behind = Mapping[int, Callable[[Sequence[Any]], Any]]
+"""Results of a loop by their places, as they are made of what it is given."""
 
 
 def _in_order(at: Affine, kind: Any) -> Any:
@@ -56,11 +61,29 @@ def _in_order(at: Affine, kind: Any) -> Any:
     return reshape(line + np.asarray(first, kind.dtype), kind.shape)
 
 
-def _uncounted(eqn: jax_core.JaxprEqn, counts: Mapping[int, Affine]) -> Callable[..., list[Any]]:
-    """The loop without the results that count, and these behind it."""
+def _counts(eqn: jax_core.JaxprEqn, counting: Counting) -> Behind:
+    """The results of a loop that count."""
+    found = counting.counts(eqn).items()
+    return {k: lambda _, at=at, kind=eqn.outvars[k].aval: _in_order(at, kind) for k, at in found}
+
+
+def _as_given(eqn: jax_core.JaxprEqn) -> Behind:
+    """The results of a scan that stack the rows of what it is given, as they are or reshaped."""
+    if eqn.primitive.name != "scan" or eqn.effects:
+        return {}
+    body, (first, carried) = eqn.params["jaxpr"].jaxpr, scan_counts(eqn)
+    makers, given = Makers(body.eqns), {var: k for k, var in enumerate(body.invars) if k >= first + carried}
+    roots = ((k, behind(atom, makers)[0]) for k, atom in enumerate(body.outvars) if k >= carried)
+    found = {k: given[root] for k, root in roots if isinstance(root, jax_core.Var) and root in given}
+    shapes = {k: shape_of(eqn.outvars[k]) for k in found}
+    return {k: lambda inputs, own=own, shape=shapes[k]: reshape(inputs[own], shape) for k, own in found.items()}
+
+
+def _without(eqn: jax_core.JaxprEqn, made_behind: Behind) -> Callable[..., list[Any]]:
+    """The loop without some results, and these behind it."""
     closed, (first, carried), params = eqn.params["jaxpr"], scan_counts(eqn), eqn.params
     body = closed.jaxpr
-    left = [k for k in range(len(body.outvars)) if k not in counts]
+    left = [k for k in range(len(body.outvars)) if k not in made_behind]
     kept = [k for k in left if k < carried]
     wanted = set(map(id, needed(body, results=[body.outvars[k] for k in left])))
 
@@ -76,7 +99,7 @@ def _uncounted(eqn: jax_core.JaxprEqn, counts: Mapping[int, Affine]) -> Callable
         how = {name: params[name] for name in ("length", "reverse", "unroll")}
         last, sent = lax.scan(turn, [inputs[first + k] for k in kept], list(inputs[first + carried :]), **how)
         made = dict(zip(left, (*last, *sent), strict=True))
-        return [made[k] if k in made else _in_order(counts[k], var.aval) for k, var in enumerate(eqn.outvars)]
+        return [made[k] if k in made else made_behind[k](inputs) for k in range(len(eqn.outvars))]
 
     return run
 
@@ -181,11 +204,14 @@ def scan_rows(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     inner = rebuild(closed, lambda builder, eqn, operands: builder.equation(with_bodies(eqn, scan_rows), operands))
     before = Counting(inner.jaxpr)
 
-    def uncount(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
-        counts = before.counts(eqn)
-        return builder.traced(_uncounted(eqn, counts), operands) if counts else builder.equation(eqn, operands)
+    def leaving(behind_of: Callable[[jax_core.JaxprEqn], Behind]) -> Run:
+        def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
+            found = behind_of(eqn)
+            return builder.traced(_without(eqn, found), operands) if found else builder.equation(eqn, operands)
 
-    uncounted = rebuild(inner, uncount)
+        return run
+
+    uncounted = rebuild(inner, leaving(lambda eqn: _counts(eqn, before)))
     counting = before if uncounted is inner else Counting(uncounted.jaxpr)
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
@@ -193,7 +219,7 @@ def scan_rows(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
         rows = {k: row for k, row in counting.rows(eqn).items() if k != own}
         return builder.traced(_scanned(eqn, rows), operands) if rows else builder.equation(eqn, operands)
 
-    return rebuild(uncounted, run)
+    return rebuild(rebuild(uncounted, run), leaving(_as_given))
 
 
 # --- slopes -----------------------------------------------------------------------------------------------------

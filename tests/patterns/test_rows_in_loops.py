@@ -127,6 +127,44 @@ def test_what_counts_is_made_behind_the_loop(way, reverse, dtype):
     assert [var.aval.shape for var in loop.outvars if var.aval.shape] == [(5, 3)]
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("unroll", [1, 2])
+def test_rows_that_are_stacked_as_they_are_given_are_what_is_given(reverse, unroll):
+    """Reshaped or not; nor are those that a turn takes of what it is given at once. All others are stacked."""
+
+    def function(x, y, s):
+        def turn(held, given):
+            (own, at), (other, k) = held, given
+            taken = lax.dynamic_slice(x, (k, 0), (1, 3), allow_negative_indices=False).reshape(3)
+            own = jnp.tanh(own + other.sum() + taken)
+            changed = own + 1, other[::-1], at, s, (k + 1).astype(jnp.float32) * s
+            return (own, other), (other, other.reshape(2, 2).reshape(1, 4), taken, k, *changed)
+
+        return lax.scan(turn, (s, y[0]), (y, jnp.arange(5)), reverse=reverse, unroll=unroll)
+
+    y = jnp.cos(X[:20]).reshape(5, 4)
+    made = after(scan_rows, function, FIVE, y, FIVE[0])
+    (loop,) = (eqn for eqn in equations(made) if eqn.primitive.name == "scan")
+    assert [var.aval.shape for var in loop.outvars[2:]] == [(5, 3), (5, 4), (5, 4), (5, 3), (5, 3)]
+    assert_same_slopes(scan_rows, function, FIVE, y, FIVE[0])
+
+
+def test_a_loop_with_effects_stacks_what_it_is_given(capfd):
+    def function(x):
+        def turn(s, own):
+            jax.debug.print("turn {}", own[0])
+            return s, own.reshape(1, 3)
+
+        return lax.scan(turn, 0.0, x)[1]
+
+    made = scan_rows(jax.make_jaxpr(function)(FIVE))
+    (loop,) = (eqn for eqn in equations(made) if eqn.primitive.name == "scan")
+    assert (5, 1, 3) in [var.aval.shape for var in loop.outvars]
+    np.testing.assert_array_equal(jax.jit(jax_core.jaxpr_as_fun(made))(FIVE)[0], FIVE[:, None])
+    jax.effects_barrier()
+    assert capfd.readouterr().out.count("turn") == 5
+
+
 @pytest.mark.parametrize(
     ("dtype", "start", "step"), [(np.int32, 0, 2), (np.int8, 125, 1), (np.uint8, 3, -1), (np.float32, 0, 1)]
 )
