@@ -55,6 +55,8 @@ def cut_row(graph: Graph, shape: tuple[int, ...], grain: int | None) -> list[Cut
 
 def _rows(x: Tensor, row: Tensor | None = None) -> tuple[int, ...]:
     """The shape of a row, one dimension where elements lie in steps: else a vertex would read them one by one."""
+    if x.ndim == 1:
+        return ()
     flat = x.reshape(x.shape[0], math.prod(x.shape[1:]))
     is_flat = flat.index.is_strided and (row is None or row.flatten().index.is_strided)
     return flat.shape[1:] if is_flat else x.shape[1:]
@@ -78,11 +80,12 @@ def take_turn(graph: Graph, x: Tensor, place: Tensor, grain: int | None = None) 
     shape = _rows(x)
     rows = x.reshape(x.shape[0], *shape)
     with graph.scope("take", unique=True):
-        row = graph.add_variable("row", shape, x.dtype)
+        row = graph.add_variable("row", x.shape[1:], x.dtype)  # what a gradient saves of it lies as the array then
         if row.size:
-            fields = lambda *own: {**_part(rows, "out", row, own), "place": place}  # noqa: E731
+            own_row = row.reshape(shape)
+            fields = lambda *own: {**_part(rows, "out", own_row, own), "place": place}  # noqa: E731
             add_blocks(graph, "take", take_row, cut_row(graph, shape, grain), fields)
-    return row.reshape(x.shape[1:])
+    return row
 
 
 def put_turn(graph: Graph, value: Tensor, x: Tensor, place: Tensor, grain: int | None = None) -> None:
