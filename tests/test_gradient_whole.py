@@ -81,6 +81,36 @@ class TestMaps:
         made = _compare(loss, (43, 29))
         assert not made.keys() & {"scatter", "scatter-add", "gather"}
 
+    @pytest.mark.parametrize("shape", [(31, 41), pytest.param((1, 7), marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("way", ["weighted", "multiplied", "of both"])
+    def test_what_is_left_over_may_not_read_all_that_the_blocks_read(self, way: str, shape: tuple[int, int]):
+        """The last element has a constant for its neighbour, to which nothing is contributed."""
+
+        def loss(x: jax.Array, y: jax.Array) -> jax.Array:
+            ends = jnp.ones((1, shape[1]))
+            above, own, below = (jnp.concatenate([ends, x, ends])[k : k + shape[0]] for k in range(3))
+            if way == "weighted":
+                return _weighted(2 * above - 3 * own + 2 * below)
+            return _weighted(above * own * below if way == "multiplied" else above * y - 3 * own + below * below)
+
+        made = _compare(loss, shape, shape)
+        assert not made.keys() & {"scatter", "scatter-add", "gather"}
+
+    def test_contributions_to_a_part_of_what_is_read_are_summed_at_once(self):
+        """Neither blocks nor what is left over hold any, nor all that they are parts of."""
+
+        def loss(x: jax.Array) -> jax.Array:
+            ends = jnp.ones((1, 41))
+            own = jnp.concatenate([ends, x, ends])
+            return _weighted((2 * own[:-2] - 3 * own[1:-1] + 2 * own[2:]) @ jnp.ones((41, 3)))
+
+        traced = cl.trace(loss, np.ones((31, 41), np.float32), target=TARGET)
+        before = {variable.name for variable in traced.graph.variables}
+        cl.gradient(traced.graph, of=traced.outputs, wrt=list(traced.inputs), program=traced.program)
+        made = {variable.name for variable in traced.graph.variables} - before
+        assert made
+        assert not [name for name in made if "joined" in name or "/map/x" in name]
+
 
 class TestProducts:
     """Products that no blocks divide: one product for the gradient by each operand."""

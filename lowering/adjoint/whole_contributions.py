@@ -54,11 +54,10 @@ def contribute_as_wholes(
     left, held = {flow.family: flow for flow in flows}, Held()
     products, found = list[Contribution](), list[Contribution]()
     for whole in _wholes(back, flows):
-        adjoint = left[whole.members[0]].adjoint
-        assert adjoint is not None
-        flow = _flow_of(back, whole.family, adjoint)
-        fields = adjoint.fields.contributions
-        if flow.adjoint is None or not set(fields).issubset(flow.adjoint.fields.contributions):
+        adjoints = {own: adjoint for own in whole.members if (adjoint := left[own].adjoint) is not None}
+        fields = {own: [*adjoint.fields.contributions] for own, adjoint in adjoints.items()}
+        flow = _flow_of(back, whole.family, adjoints[whole.members[0]])
+        if flow.adjoint is None or not set().union(*fields.values()).issubset(flow.adjoint.fields.contributions):
             continue
         flow, contributions = _products(back, body, number, whole, flow)
         flow, more = back.contributions.linear(flow, back.present, received, kept)
@@ -70,8 +69,9 @@ def contribute_as_wholes(
         for family in whole.members:
             held[family] = {}
             if contributions or more:
-                left[family] = left[family].of(names)
-        found += _held_together(back, whole, flow, held)
+                left[family] = left[family].of([name for name in names if name in fields[family]])
+        by_all = [name for name in names if all(name in own for own in fields.values())]
+        found += _held_together(back, whole, flow.of(by_all) if by_all != names else flow, held)
     found = [*_as_they_lie(back, products), *found]
     return [left[flow.family] for flow in flows], held, found
 
@@ -127,11 +127,10 @@ def _by_taps(
 
 def _wholes(back: Backward, flows: Sequence[FamilyFlow]) -> list[Whole]:
     """The whole families of a compute set: those that several are parts of, and those that were composed."""
-    alike: dict[tuple[tuple[str, ...], ...], list[Family]] = {}
+    alike: dict[tuple[str, ...], list[Family]] = {}
     for flow in flows:
         if flow.adjoint is not None:
-            names = flow.adjoint.fields
-            alike.setdefault((tuple(names.cotangents), tuple(names.contributions)), []).append(flow.family)
+            alike.setdefault(tuple(flow.adjoint.fields.cotangents), []).append(flow.family)
     found = [own for families in alike.values() for own in whole_families(families)]
     return found + [Whole(flow.family, (flow.family,)) for flow in flows if flow.family in back.flows.composed]
 
