@@ -48,6 +48,33 @@ def test_places_are_made_again(function, reverse, turns):
     np.testing.assert_allclose(found, jax.jit(jax.grad(loss))(x), rtol=1e-5, atol=1e-6)
 
 
+@few("reverse", [False, True], quick=["False"])
+def test_numbers_of_known_arrays_are_taken_again(reverse):
+    """Those of other arrays are saved, as the array is not kept."""
+    known = np.linspace(0.5, 1, 7, dtype=np.float32)
+
+    def loss(x, y):
+        def turn(state, given):
+            row, own, other = given
+            return jnp.sin(state * own + row) * other, ()
+
+        turns = lambda x, y: lax.scan(turn, x[0], (x, known, y), reverse=reverse)[0]  # noqa: E731
+        return jnp.sum(lax.fori_loop(0, 3, lambda _, own: (own[0] * turns(*own), own[1] * 0.9), (x, y))[0])
+
+    x, y = np.random.default_rng(0).uniform(0.2, 1.2, (7, 3)).astype(np.float32), known + 1
+    traced = cl.trace(loss, x, y, target=cl.IPU(num_tiles=4))
+    made = cl.gradient(traced.graph, of=traced.outputs, wrt=list(traced.inputs), program=traced.program)
+    saved = [own for own in traced.graph.variables if "/saved/" in own.name and own.name.endswith("row")]
+    assert [own.size for own in saved if own.size == 3 * 7] == [3 * 7]
+    both = cl.Sequence(made.forward, made.backward)
+    expected = jax.jit(jax.grad(loss, (0, 1)))(x, y)
+    run = cl.lower(traced.graph, both, inputs=["x", "y"], outputs=[*made])
+    interpreted = cl.interpret(traced.graph, both, values={"x": x, "y": y}, outputs=[*made])
+    for own, other, slope in zip(run({"x": x, "y": y}).values(), interpreted.values(), expected, strict=True):
+        np.testing.assert_allclose(own, slope, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(other, slope, rtol=1e-5, atol=1e-6)
+
+
 @cl.codelet
 def wide(turn):
     return jnp.arange(100, dtype=jnp.float32) * turn

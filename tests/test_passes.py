@@ -23,10 +23,12 @@ from codelet.frontends.passes.open_primitives import open_primitives
 from codelet.frontends.passes.outer_products import outer_products
 from codelet.frontends.passes.pads_of_windows import pads_of_windows
 from codelet.frontends.passes.share_equal import share_equal
+from codelet.jaxprs.equations import scan_counts
 from tests.at_once import at_once
 from tests.examples import few
 from tests.functions import Drawn, assert_same, drawn_functions
 from tests.ops_cases import array
+from tests.same_jaxprs import equations, primitives
 
 ROW = array((4,), seed=1)
 PASSES = (
@@ -207,6 +209,82 @@ def test_constants_of_no_elements_and_of_short_floats_are_known():
 def test_what_is_known_is_computed_within_a_jitted_function_too():
     own = lambda x: x * (jnp.arange(4) * 2) + jax.random.normal(jax.random.key(1), (4,))  # noqa: E731
     np.testing.assert_allclose(jax.jit(lambda x: cl.trace(own, ROW)(x))(ROW), own(ROW), rtol=1e-6)
+
+
+def _turns_of(turn, *start, **how):
+    return lambda x: lax.scan(turn, start, x, **how)
+
+
+def _eliminated(state, row):
+    factor, value = state
+    scale = 1 / (3 - factor)
+    new = scale, (row - value) * scale
+    return new, (*new, factor)
+
+
+def _exchanged(state, row):
+    first, second, count, held = state
+    first, second = second * 0.5, first + count
+    return (first, second, count + 1, first), (row * second, held, row + held, count)
+
+
+def _by_rows(state, rows):
+    rate, total = state
+    row, decay = rows
+    return (rate * decay, total + rate * row), rate * jnp.arange(2.0)
+
+
+KNOWN_TURNS = {
+    "factors of an elimination": (_turns_of(_eliminated, 0.0, 0.0), 1),
+    "backwards, two at once": (_turns_of(_eliminated, 0.5, 0.0, reverse=True, unroll=2), 1),
+    "exchanged, with a counter": (_turns_of(_exchanged, 1.0, 2.0, 0, 0.0), 1),
+    "by known rows": (lambda x: lax.scan(_by_rows, (1.0, 0.0), (x, jnp.linspace(0.5, 1, 4))), 1),
+    "all but what is read": (_turns_of(lambda s, row: ((s[0] * 0.5, s[0]), row), 1.0, 0.0), 0),
+    "in a loop": (lambda x: lax.fori_loop(0, 3, lambda _, own: _turns_of(_eliminated, 0.0, 0.0)(own)[1][1], x), 1),
+    "of rows": (lambda x: lax.scan(lambda s, row: (s * row, s), 1.0, x), 1),
+    "of what is given": (lambda x: lax.scan(lambda s, row: (s * 0.5, s + row), x[0], x), 1),
+    "counters": (lambda x: lax.scan(lambda k, row: (k + 1, row * k), 0, x), 1),
+    "large": (lambda x: lax.scan(lambda s, row: (s * 0.5, row + s.sum()), jnp.ones((300, 300)), x), 1),
+}
+"""Scans, and how many values the loop that is left carries."""
+
+ONLY_IN_TURNS = ("of rows", "of what is given", "counters", "large")
+
+
+@pytest.mark.parametrize("name", KNOWN_TURNS)
+def test_what_turns_compute_of_known_floats_is_known(name):
+    function, carried = KNOWN_TURNS[name]
+    closed = inline_small(jax.make_jaxpr(function)(ROW))
+    folded = drop_unused(fold_constants(closed))
+    loops = [eqn for eqn in equations(folded) if eqn.primitive.name == "scan"]
+    if name == "in a loop":
+        (_, *loops) = loops
+    if name not in ONLY_IN_TURNS:
+        assert not {"div", "pow"} & set(primitives(folded))
+        assert sum(scan_counts(eqn)[1] for eqn in loops) == carried
+    else:
+        (loop,) = loops
+        assert scan_counts(loop)[1] == carried
+        assert len(loop.invars) == len(loop.params["jaxpr"].jaxpr.invars) == carried + 1
+    ours, plain = at_once(*(jax_core.jaxpr_as_fun(own) for own in (folded, closed)))(ROW)
+    for own, other in zip(ours, plain, strict=True):
+        assert (own.shape, own.dtype) == (other.shape, other.dtype)
+        np.testing.assert_allclose(own, other, rtol=1e-6)
+    traced = cl.trace(function, ROW, target=cl.IPU(num_tiles=2))
+    results = jax.tree.leaves(traced.outputs)
+    found = cl.interpret(traced.graph, traced.program, values=traced.arrays(ROW), outputs=results)
+    for own, other in zip(map(found.__getitem__, results), plain, strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-5)
+
+
+def test_turns_with_effects_compute_all_they_did():
+    def turn(state, row):
+        jax.debug.print("a turn of {}", state)
+        return state * 0.5, row
+
+    folded = fold_constants(jax.make_jaxpr(lambda x: lax.scan(turn, 1.0, x))(ROW))
+    (loop,) = (eqn for eqn in equations(folded) if eqn.primitive.name == "scan")
+    assert "mul" in primitives(loop.params["jaxpr"])
 
 
 # --- equal work --------------------------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
-"""Counters: values of the forward pass that are made of the counters of loops alone, made again in the backward pass.
+"""Counters: values of the forward pass that are made of the counters of loops and of constants, made again in the
+backward pass.
 
 The backward pass knows which iteration it is: it goes through the same iterations. So the variable in which a `Repeat`
-counts is not saved, nor is the value that one vertex made of such variables, as the place of a row in a scan that goes
-backwards. Rows that are taken or put at such places are known to be one an iteration, in the backward pass as in the
-forward pass.
+counts is not saved, nor is the value that one vertex made of such variables and of constants, as the place of a row in
+a scan that goes backwards, or a number of a known array at that place. Rows that are taken or put at such places are
+known to be one an iteration, in the backward pass as in the forward pass.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Counters:
     def value(self, body: Body, number: int, variable: Variable) -> Variable | None:
         """The variable with a value that the step before a place of a body made, or that a body begins with.
 
-        None where it is not made of counters alone, or the forward pass runs again before it is read.
+        None where it is made of anything else, or the forward pass runs again before it is read.
         """
         key = body, number, variable
         if key not in self.found:
@@ -66,7 +67,7 @@ class Counters:
         return variable_of(held)
 
     def _of(self, body: Body, number: int, variable: Variable) -> Variable | None:
-        """The value that one vertex made of counters."""
+        """The value that one vertex made of counters and constants."""
         family = _maker(body, number, variable)
         if family is None:
             return None
@@ -77,7 +78,7 @@ class Counters:
             tensor = field.tensor
             assert tensor is not None
             source = variable_of(tensor)
-            held = self.value(*body.made(number - 1, source), source)
+            held = source if source.value is not None else self.value(*body.made(number - 1, source), source)
             if held is None:
                 return None
             fields[field.name] = Tensor(held, tensor.index)

@@ -6,6 +6,7 @@ open_primitives   primitives of other libraries become what they are made of
 inline_small      calls of jitted functions that are no functions of the graph become what they call
 pads_of_windows   zeros that windows sum over are options of the sum
 outer_products    products that sum over nothing are elementwise
+known_turns       what turns of scans make of known floats alone is made apart, for the next one
 fold_constants    what only depends on what is known is known
 share_equal       the same work on the same operands is done once
 drop_unused       what no output needs is left out

@@ -22,6 +22,7 @@ from codelet.field.evaluate import held_array
 from codelet.frontends.by_element import has_values_by_element, of_elements
 from codelet.frontends.element_functions import element_function
 from codelet.frontends.passes.bodies import Bodies
+from codelet.frontends.passes.known_turns import set_known_turns_apart
 from codelet.frontends.structure import dtype_of, shape_of
 from codelet.frontends.values import LARGEST_KNOWN, is_key
 from codelet.jaxprs.equations import Atomic, bind, literal_value, may_run_early, variables
@@ -50,12 +51,16 @@ class _FoldedValues:
         for eqn in jaxpr.eqns:
             self._look_at(eqn)
 
+    def is_known(self, atom: Atomic) -> bool:
+        """Whether a value is known."""
+        return isinstance(atom, jax_core.Literal) or atom in self.held
+
     def is_uniform(self, atom: Atomic) -> bool:
         """Whether a value is known to be one number everywhere."""
         return isinstance(atom, jax_core.Literal) or atom in self.uniform
 
     def _look_at(self, eqn: jax_core.JaxprEqn) -> None:
-        if not eqn.outvars or not all(isinstance(atom, jax_core.Literal) or atom in self.held for atom in eqn.invars):
+        if not eqn.outvars or not all(map(self.is_known, eqn.invars)):
             return
         if not may_run_early(eqn):
             return
@@ -157,7 +162,9 @@ def _spread(builder: Builder, number: Any, var: Any) -> Atomic:
 
 
 def _fold(closed: jax_core.ClosedJaxpr, bodies: Bodies) -> jax_core.ClosedJaxpr:
-    known = _FoldedValues(closed)
+    before = _FoldedValues(closed)
+    apart = set_known_turns_apart(closed, before.is_known)
+    closed, known = apart, before if apart is closed else _FoldedValues(apart)
     computed = [eqn for eqn in known.todo if not _needs_nothing(eqn)]
     folded = set(map(id, computed))
     rest = [atom for eqn in closed.jaxpr.eqns if id(eqn) not in folded for atom in eqn.invars]
