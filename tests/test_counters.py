@@ -8,6 +8,7 @@ import numpy as np
 from jax import lax
 
 import codelet as cl
+from codelet.ops.turns import take_turn
 from tests.examples import few
 
 
@@ -114,3 +115,86 @@ def test_what_is_large_or_of_something_else_is_saved(is_alone):
     run = cl.lower(graph, cl.Sequence(made.forward, made.backward), inputs=["x"], outputs=outputs)
     found = run({"x": given})[outputs[0].source.name]
     np.testing.assert_allclose(found, jax.grad(plain)(given), rtol=2e-4, atol=1e-4)
+
+
+def read_alone(x, y):
+    """Rows of arrays that nothing changes, of which the second is made before the loop."""
+    rows = jnp.sin(x * y)
+    return lax.scan(lambda state, own: (jnp.cos(state * own[0]) + own[1], None), y[0], (x, rows))[0]
+
+
+def looked_up(x, y):
+    """Rows of an array that nothing changes, at places that are counted."""
+
+    def turn(state, k):
+        rows = [lax.dynamic_index_in_dim(own, k, keepdims=False) for own in (x, y)]
+        return jnp.cos(state * rows[0]) + rows[1], None
+
+    return lax.scan(turn, y[0], jnp.arange(len(x)))[0]
+
+
+def in_a_loop(x, y):
+    """Rows of two arrays, one of which a loop around changes."""
+
+    def turn(_, rows):
+        state, made = lax.scan(lambda state, own: (jnp.sin(state * own[0]), state * own[1]), y[0], (x, rows))
+        return made + state
+
+    return lax.fori_loop(0, 3, turn, x + y)
+
+
+@few(
+    "function, recompute",
+    itertools.product([read_alone, looked_up, in_a_loop], [None, cl.Recompute.all(), cl.Recompute.sqrt()]),
+    quick=["read_alone, None"],
+)
+def test_rows_of_what_stays_are_taken_again(function, recompute):
+    x, y = np.random.default_rng(0).uniform(0.2, 1.2, (2, 5, 7)).astype(np.float32)
+    loss = lambda x, y: sum(jnp.sum(own**2) for own in jax.tree.leaves(function(x, y)))  # noqa: E731
+    traced = cl.trace(loss, x, y, target=cl.IPU(num_tiles=4))
+    graph, inputs = traced.graph, list(traced.flat_inputs)
+    made = cl.gradient(graph, of=traced.outputs, wrt=inputs, program=traced.program, recompute=recompute)
+    saved = [own.name for own in graph.variables if "/saved/" in own.name and own.name.endswith(("/row", "gather/out"))]
+    assert len(saved) == (function is in_a_loop)
+    program, slopes = cl.Sequence(made.forward, made.backward), [*made]
+    found = cl.lower(graph, program, inputs=inputs, outputs=slopes).flat([x, y])
+    told = cl.interpret(graph, program, values=dict(zip(inputs, (x, y), strict=True)), outputs=slopes)
+    for own, slope, wanted in zip(found, slopes, jax.jit(jax.grad(loss, (0, 1)))(x, y), strict=True):
+        np.testing.assert_allclose(own, wanted, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(told[slope], wanted, rtol=1e-5, atol=1e-6)
+
+
+@few("when", ["before", "after", "beyond", "never"], quick=["before", "never"])
+def test_rows_of_what_changes_are_saved(when):
+    """What rows are taken of changes in the loop, before that or after, or beyond the loop, or never."""
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    x, state, turn = (
+        graph.add_variable("x", (4, 9)),
+        graph.add_variable("state", (9,)),
+        graph.add_variable("turn", (), "int32"),
+    )
+    change = cl.Copy(state, x[1])
+    with graph.record() as taken:
+        row = take_turn(graph, x, turn)
+        i = cl.grid(9)
+        graph.add_vertex("scale", scaled, x=state[i], by=row[i])
+    body = [*[change] * (when == "before"), taken, *[change] * (when == "after")]
+    program = cl.Sequence(cl.Repeat(4, body, index=turn), *[change] * (when == "beyond"))
+    made = cl.gradient(graph, of=state, wrt=[x, state], cotangent=np.ones(9, np.float32), program=program)
+    assert any("/saved/take/row" in own.name for own in graph.variables) == (when != "never")
+    given = dict(zip((x, state), np.split(np.linspace(0.5, 1, 45, dtype=np.float32), [36]), strict=True))
+    given[x] = given[x].reshape(4, 9)
+
+    def plain(x, state):
+        for k in range(4):
+            x = x.at[1].set(state) if when == "before" else x
+            state = jnp.sin(state * x[k])
+            x = x.at[1].set(state) if when == "after" else x
+        return state.sum()
+
+    both, slopes = cl.Sequence(made.forward, made.backward), [*made]
+    found = cl.lower(graph, both, inputs=[x, state], outputs=slopes).flat([*given.values()])
+    told = cl.interpret(graph, both, values=given, outputs=slopes)
+    for own, slope, wanted in zip(found, slopes, jax.grad(plain, (0, 1))(*given.values()), strict=True):
+        np.testing.assert_allclose(own, wanted, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(told[slope], wanted, rtol=1e-5, atol=1e-6)

@@ -193,7 +193,7 @@ class Backward:
         """
         frame = self.frame
         if frame is None:
-            return self.saved.value(body, number, variable, needed, later)
+            return self.saved.value(body, number, variable, needed, later, self.needed)
         is_lost = (needed & later.of(variable)).first is not None
         if is_lost and body.made(number, variable) == (frame.body, 0):
             return frame.given(variable, "before", needed)

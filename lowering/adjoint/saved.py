@@ -206,9 +206,17 @@ class Saved:
         self.graph, self.certain, self.given = graph, certain, given
         self.values: dict[tuple[Body, int, Variable], _SavedValue] = {}
         self.settled: set[_SavedValue] = set()
-        self.counters = Counters(graph)
+        self.counters = Counters(graph, certain)
 
-    def value(self, body: Body, number: int, variable: Variable, needed: Elements, later: ElementSet) -> Variable:
+    def value(
+        self,
+        body: Body,
+        number: int,
+        variable: Variable,
+        needed: Elements,
+        later: ElementSet,
+        read: set[Variable] | None = None,
+    ) -> Variable:
         """The variable with the value of a variable before a step, when the backward pass reads it.
 
         Args:
@@ -217,12 +225,13 @@ class Saved:
             variable: whose value.
             needed: which of its elements are read.
             later: the elements that are written later in the forward pass.
+            read: where the variables go that are read in its place; None where none may be.
         """
         is_kept = (needed & later.of(variable)).first is None
         if is_kept and (needed - self.certain.of(variable)).first is None:
             return variable
         body, number = body.made(number, variable)
-        counted = self.counters.value(body, number, variable)
+        counted = self.counters.value(body, number, variable, later, read)
         return self.copy_of(body, number, variable, needed) if counted is None else counted
 
     def copy_of(
@@ -253,8 +262,9 @@ class Saved:
         return None
 
     def likenesses(self) -> dict[Variable, Variable]:
-        """The variables that hold values, and those of which; stacks hold several, row by row."""
-        found = {own.held: own.variable for own in self.values.values()}
+        """The variables that hold values, or values made again, and those of which; stacks hold several, row by row."""
+        found = {made: of for (_, _, of), made in self.counters.found.items() if made is not None}
+        found |= {own.held: own.variable for own in self.values.values()}
         return found | {variable_of(own.stack): own.variable for own in self.values.values() if own.stack is not None}
 
     def count_of(self, body: Body, number: int, loop: Loop) -> Tensor:
