@@ -11,10 +11,10 @@ by whoever receives them (`sums.py`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from codelet.graphs.family import Family
+from codelet.graphs.family import Family, Field
 from codelet.programs.control import Revolve
 from codelet.programs.copies import Copy
 from codelet.programs.program import Program
@@ -69,6 +69,22 @@ class _Beside:
 
     place: int | None = None
     taken: ElementSet = field(default_factory=ElementSet)
+
+
+def _source_size(field: Field) -> int:
+    """How many elements there are of what a field reads."""
+    return 0 if field.tensor is None else field.tensor.source.size
+
+
+def _read_by(flows: Iterable[FamilyFlow]) -> ElementSet:
+    """The elements that the vertices of a forward pass read and those that go back through them may read."""
+    found = ElementSet()
+    for flow in flows:
+        for name in () if flow.adjoint is None else flow.adjoint.fields.inputs:
+            tensor = flow.family.by_name[name].tensor
+            if tensor is not None:
+                found.add(tensor, flow.family.axes)
+    return found
 
 
 class Backward:
@@ -272,7 +288,8 @@ class Backward:
     ) -> dict[str, object]:
         """The operands of vertices that go back through a family before a step, by the fields of their codelet."""
         fields = dict[str, object]()
-        for name, own in names.inputs.items():
+        # The largest is asked for first: if it is saved, what is taken of it need not be.
+        for name, own in sorted(names.inputs.items(), key=lambda pair: -_source_size(family.by_name[pair[0]])):
             field = family.by_name[name]
             if field.tensor is None:
                 fields[own] = constant_of(self.graph, field, family.axes)
@@ -393,6 +410,7 @@ class Backward:
             if flow.adjoint is not None:
                 for name in flow.adjoint.fields.cotangents:
                     self.fill(self.flows.touched(flow.family, flow.family.by_name[name]))
+        self.saved.together = _read_by(flows) if len(flows) > 1 else ElementSet()
         written, received = ElementSet(), ElementSet()
         for flow in flows:
             written = written | flow.written
@@ -404,6 +422,7 @@ class Backward:
             own = held.get(flow.family)
             if flow.adjoint is not None:
                 found += self._family(body, number, flow, self.later | self.written(step), received, kept, beside, own)
+        self.saved.together = ElementSet()
         self.present = self.contributions.add(found, self.present, written | self._unknown())
 
     def copy(self, source: Tensor, destination: Tensor) -> None:

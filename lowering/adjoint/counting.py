@@ -20,9 +20,9 @@ def from_the_end(turn, *, turns):
 
 
 @codelet
-def counted_from(turn, *, first, dtype):
-    """The number of an iteration where the first has another than zero, or numbers are of another dtype."""
-    return (turn + first).astype(dtype)
+def counted_from(turn, *, first, step, dtype):
+    """The number of an iteration where the first has another than zero, or they go by steps or are of another dtype."""
+    return ((turn if step == 1 else turn * step) + first).astype(dtype)
 
 
 @codelet

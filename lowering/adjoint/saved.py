@@ -200,13 +200,15 @@ class Saved:
         given: the variable with the value of a variable of the forward pass in the backward pass; that itself, unless a
             call gives it.
         counters: the counters of loops, which are recomputed rather than saved.
+        together: the elements that the backward pass of a compute set may read: of a value they are saved together.
     """
 
     def __init__(self, graph: Graph, certain: ElementSet, given: Callable[[Variable], Variable] = lambda own: own):
         self.graph, self.certain, self.given = graph, certain, given
         self.values: dict[tuple[Body, int, Variable], _SavedValue] = {}
         self.settled: set[_SavedValue] = set()
-        self.counters = Counters(graph, certain)
+        self.together = ElementSet()
+        self.counters = Counters(graph, certain, self.saved_already)
 
     def value(
         self,
@@ -230,6 +232,7 @@ class Saved:
         is_kept = (needed & later.of(variable)).first is None
         if is_kept and (needed - self.certain.of(variable)).first is None:
             return variable
+        needed |= self.together.of(variable) & later.of(variable)
         body, number = body.made(number, variable)
         counted = self.counters.value(body, number, variable, later, read)
         return self.copy_of(body, number, variable, needed) if counted is None else counted
@@ -253,6 +256,13 @@ class Saved:
             self.values[key].needed |= needed
         own = self.values[key]
         return own.held if own.stack is not None else self.given(own.held)
+
+    def saved_already(self, body: Body, number: int, variable: Variable, needed: Elements) -> Variable | None:
+        """The variable with a copy of a variable's value, taken right before a step, if these elements are saved."""
+        own = self.values.get((body, number, variable))
+        if own is None or (needed - own.needed).first is not None:
+            return None
+        return self.copy_of(body, number, variable, needed)
 
     def held_by(self, variable: Variable) -> _SavedValue | None:
         """The value that a variable, or the rows of one, hold."""
