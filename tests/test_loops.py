@@ -290,6 +290,43 @@ def test_parts_that_are_written_apart_are_not_carried():
     assert scans(cl.lower(graph, program, inputs=[x], outputs=[x])) == [(5, 1, 1)]
 
 
+PARTLY_WRITTEN = {
+    "written": (range(2, 10), range(2, 10), (), 1),
+    "shifted": (range(1, 11), range(2, 10), (), 1),
+    "read before": (range(2, 10), range(2, 10), ("before",), 2),
+    "read behind": (range(2, 10), range(2, 10), ("behind",), 2),
+    "more is read": (range(2, 10), range(1, 10), (), 2),
+    "asked for": (range(2, 10), range(2, 10), ("output",), 2),
+    "few": (range(2, 7), range(2, 7), (), 2),
+    "added to": (range(2, 10), range(2, 10), ("add",), 2),
+}
+"""Which elements of twelve a turn writes, which it reads, what else there is, and how many arrays the loop carries."""
+
+
+@few("name", list(PARTLY_WRITTEN), quick=["written", "more is read", "few"])
+def test_what_is_written_before_all_that_is_read_of_it_is_not_carried(name):
+    written, read, more, carried = PARTLY_WRITTEN[name]
+    graph = cl.Graph()
+    x, y, z = (graph.add_variable(own, (12,)) for own in ("x", "y", "z"))
+    i, j = cl.grid(written), cl.grid(read)
+    graph.add_vertex("halve", scale_by, x=x[i], out=y[i], by=0.5)
+    graph.add_vertex("back", scaled, t=x[j], x=y[j], acc=x[j])
+    graph.add_vertex("look", scaled, t=0.5, x=y[j], acc=x[j])
+    graph.add_vertex("add", scaled, t=0.5, x=x[i], acc=y[i])
+    graph.add_vertex("behind", scaled, t=0.5, x=y[j], acc=z[j])
+    halve, back, look, add, behind = map(cl.Execute, graph.compute_sets)
+    body = [*[look] * ("before" in more), *[add if "add" in more else halve], back]
+    program = cl.Sequence(cl.Repeat(5, body), *[behind] * ("behind" in more))
+    outputs = ["x", "z", *["y"] * ("output" in more)]
+    run = cl.lower(graph, program, inputs=[x, y, z], outputs=outputs)
+    assert [own for _, own, _ in scans(run)] == [carried]
+    values = {own: np.random.default_rng(n).random(12, np.float32) for n, own in enumerate("xyz")}
+    expected = cl.interpret(graph, program, values=values, outputs=outputs)
+    found = at_once(run)(values)[0]
+    for own in outputs:
+        np.testing.assert_allclose(found[own], expected[own], rtol=1e-6)
+
+
 def test_what_ends_a_turn_equal_is_copied_behind_the_loop():
     s = Stencil()
     i = cl.grid(SIZE)

@@ -3,8 +3,9 @@
 In comes a checked plan, out the same without the families, copies and repeats that no output depends on, and with the
 carry of each loop and branch. Variables are live or not as a whole, backwards from the outputs, in loops to a fixed
 point; a variable that only ever feeds itself is dead. A write ends the life of the value before it where emission makes
-the array anew: a variable that is written so in every iteration, before it is read, is carried only if something after
-the loop reads it. Vertices with effects (`jax.debug.print`) always run. The live variables at each place are found by
+the array anew, or where it writes most of the variable, and all that any step reads of it: nobody needs the rest. A
+variable that is written so in every iteration, before it is read, is carried only if something after the loop reads it.
+Vertices with effects (`jax.debug.print`) always run. The live variables at each place are found by
 `lowering/plan/solver.py`; the remaining steps then follow from it.
 
 Source: strongly live variables, in F. Nielson, H. R. Nielson and C. Hankin, Principles of Program Analysis, 1999.
@@ -13,7 +14,7 @@ Source: strongly live variables, in F. Nielson, H. R. Nielson and C. Hankin, Pri
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from codelet.views.sources import Variable, source_variables
 from lowering.fast.writes import need_old
 from lowering.plan.control import control
 from lowering.plan.dataflow import flow_step, ordered
+from lowering.plan.elements import Elements, ElementSet
 from lowering.plan.plan import Plan
 from lowering.plan.solver import Analysis, Solution
 from lowering.plan.steps import (
@@ -35,7 +37,8 @@ from lowering.plan.steps import (
     SwitchStep,
     WhileStep,
 )
-from lowering.plan.walk import bodies, has_effects, with_bodies
+from lowering.plan.touch import Touch
+from lowering.plan.walk import all_steps, bodies, has_effects, with_bodies
 
 Live = frozenset[Variable]
 
@@ -46,14 +49,51 @@ def written_through(step: Step, variable: Variable) -> list[Index]:
     return [touch.tensor.index for touch in written if touch.tensor.source is variable]
 
 
-def _made_and_read(step: Step) -> tuple[Live, Live]:
+def _read_of(plan: Plan) -> Callable[[Variable], Elements]:
+    """The elements of a variable that the steps of a plan read; all of outputs, and of what calls read or write."""
+    readers: dict[Variable, list[Touch]] = {}
+    wholly = {variable for tensor in plan.outputs for variable in source_variables(tensor.source)}
+    for step in all_steps(plan.steps):
+        if isinstance(step, CallStep):
+            called = step.function
+            wholly.update((*step.reads, *step.writes, *called.reads, *called.writes, *called.parameters))
+        for touch in step.touches():
+            for variable in touch.variables if touch.is_read else ():
+                readers.setdefault(variable, []).append(touch)
+
+    def read(variable: Variable) -> Elements:
+        found = ElementSet()
+        for touch in readers.get(variable, ()):
+            found.add(touch.tensor, touch.axes)
+        return Elements.everything(variable.size) if variable in wholly else found.of(variable)
+
+    return functools.cache(read)
+
+
+def _makes_all_that_is_read(variable: Variable, touches: Iterable[Touch], read: Callable[[Variable], Elements]) -> bool:
+    """Whether a step that writes a part of a variable writes all that any step reads of it, and most of it."""
+    made = ElementSet()
+    for touch in touches:
+        if touch.mode == "write" and touch.tensor.source is variable:
+            if touch.tensor.index.tables:  # which would be told apart one by one
+                return False
+            made.add(touch.tensor, touch.axes)
+    own = made.of(variable)
+    return 2 * own.count >= variable.size and (read(variable) - own).first is None
+
+
+def _made_and_read(step: Step, read_of: Callable[[Variable], Elements]) -> tuple[Live, Live]:
     """The variables that a step itself makes anew, and those that it reads."""
     touches = list(step.touches())
     through: dict[Variable, list[Index]] = {}
     for touch in touches:
         if touch.is_written and not touch.is_empty and isinstance(touch.tensor.source, Variable):
             through.setdefault(touch.tensor.source, []).append(touch.tensor.index)
-    made = frozenset(v for v, indices in through.items() if indices and not need_old(v.shape, indices))
+    made = frozenset(
+        v
+        for v, indices in through.items()
+        if indices and (not need_old(v.shape, indices) or _makes_all_that_is_read(v, touches, read_of))
+    )
     return made, frozenset(variable for touch in touches if touch.is_read for variable in touch.variables)
 
 
@@ -98,12 +138,15 @@ class _Pruner(Analysis[Live]):
 
     forward = False
 
-    def __init__(self) -> None:
+    def __init__(self, plan: Plan) -> None:
         super().__init__()
         self.needed: dict[FunctionBody, Live] = {}
         self.settled = True
         self.functions: dict[FunctionBody, FunctionBody] = {}
-        self.has_effects, self.made_and_read = functools.cache(has_effects), functools.cache(_made_and_read)
+        self.has_effects, self.made_and_read = (
+            functools.cache(has_effects),
+            functools.cache(functools.partial(_made_and_read, read_of=_read_of(plan))),
+        )
         self.needed_families = functools.cache(_needed_families)
 
     def meet(self, one: Live, other: Live) -> Live:
@@ -221,6 +264,6 @@ def prune(plan: Plan) -> Plan:
     """
     live = frozenset(variable for tensor in plan.outputs for variable in source_variables(tensor.source))
     live |= frozenset() if plan.abort is None else frozenset([plan.abort])
-    pruner = _Pruner()
+    pruner = _Pruner(plan)
     pruner.settle(plan.steps, live)
     return replace(plan, steps=pruner.left(plan.steps, live))
