@@ -260,3 +260,25 @@ def test_rows_of_what_changes_are_saved(when):
     for own, slope, wanted in zip(found, slopes, jax.grad(plain, (0, 1))(*given.values()), strict=True):
         np.testing.assert_allclose(own, wanted, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(told[slope], wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_rows_of_what_blocks_and_their_rest_read_together_are_taken_again():
+    """A compute set of two families, each of which reads a part of a state alone, and both all of it."""
+
+    def turn(k, path):
+        return jnp.minimum(path, path[:, k, None] + path[k])
+
+    x = np.random.default_rng(0).uniform(0.2, 1.2, (7, 7)).astype(np.float32)
+    loss = lambda x: jnp.sum(lax.fori_loop(0, len(x), turn, x) ** 2)  # noqa: E731
+    traced = cl.trace(loss, x, target=cl.IPU(num_tiles=4))
+    graph, inputs = traced.graph, list(traced.flat_inputs)
+    assert [own.num_vertices for own in graph.families if own.compute_set.name.endswith("min/map")] == [7, 7]
+    made = cl.gradient(graph, of=traced.outputs, wrt=inputs, program=traced.program)
+    saved = [own for own in graph.variables if "/saved/" in own.name and own.shape]
+    assert [own.shape for own in saved] == [(7, 7, 7)]
+    program, slopes = cl.Sequence(made.forward, made.backward), [*made]
+    (found,) = cl.lower(graph, program, inputs=inputs, outputs=slopes).flat([x])
+    told = cl.interpret(graph, program, values={inputs[0]: x}, outputs=slopes)[slopes[0]]
+    wanted = jax.jit(jax.grad(loss))(x)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    np.testing.assert_allclose(told, wanted, rtol=1e-5)
