@@ -3,8 +3,9 @@ backward pass.
 
 The backward pass knows which iteration it is: it goes through the same iterations. So the variable in which a `Repeat`
 counts is not saved, nor one to which every iteration of a loop adds the same integer, nor the value that one vertex
-made of such variables, as the place of a row in a scan that goes backwards. Rows that are taken or put at such places
-are known to be one an iteration, in the backward pass as in the forward pass.
+made of such variables and of constants, as the place of a row in a scan that goes backwards, or a number of a known
+array at that place. Rows that are taken or put at such places are known to be one an iteration, in the backward pass as
+in the forward pass.
 
 A row that a loop takes at such a place of what it does not change, or of what is saved anyway, is taken again: saved,
 it would be a copy.
@@ -97,7 +98,7 @@ class Counters:
     def _of(
         self, body: Body, number: int, variable: Variable, later: ElementSet, read: set[Variable] | None
     ) -> Variable | None:
-        """The value that one vertex made of counters, or that vertices took at such places of what is there."""
+        """The value that a vertex made of counters and constants, or vertices took at such places of what is there."""
         families = _makers(body.steps[number - 1], variable)
         made = list(dict.fromkeys(v for family in families for v in _variables(family.outputs)))
         is_small = len(families) == 1 and families[0].num_vertices == 1 and all(own.size <= SMALL for own in made)
@@ -110,7 +111,7 @@ class Counters:
         kept = {v for v in sources if may_be_there and later.of(v).first is None and self.certain.of(v).is_all}
         held: dict[Variable, Variable] = {}
         for source in sources:
-            if source not in kept:
+            if source not in kept and source.value is None:
                 at = body.made(number - 1, source)
                 own = self.value(*at, source, later, read)
                 if own is None and is_taken:
