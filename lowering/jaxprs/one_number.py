@@ -5,11 +5,13 @@ from memory, and keep them beside what the loop carries. Nor would the rules tha
 slice among zeros where it lies. In comes a jaxpr, out comes one that broadcasts what its constants are, and in the
 bodies of loops and the branches of choices, what these are given and do not change; a literal that they are given is a
 literal there. What puts a number into an array that is this number everywhere is left out: of the zeros that a gradient
-begins with, two scatters of `adjoint_heat`.
+begins with, two scatters of `adjoint_heat`. Where stretches of one number are put into an array one after another until
+it is full, or concatenated, it is that number: blocks of ones, and what is left over of them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,8 +25,10 @@ from codelet.jaxprs.equations import Atomic, bodies_of, literal_value, scan_coun
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, opened
 from lowering.arrays import SMALL
+from lowering.jaxprs.counted_rows import shape_of
+from lowering.jaxprs.reshape_once import is_reshape
 
-_MOVES = ("broadcast_in_dim", "reshape", "transpose", "slice", "rev")
+_MOVES = ("broadcast_in_dim", "reshape", "transpose", "slice", "rev", "split")
 
 _PUTS = {"scatter": 2, "dynamic_update_slice": 1}
 """What puts values into an array, and which of its operands these are."""
@@ -42,21 +46,44 @@ def _of_constant(const: Any) -> np.ndarray | None:
     return flat[0] if is_one else None
 
 
+def _stretch(eqn: jax_core.JaxprEqn) -> range | None:
+    """The elements, in row-major order, that an update at literals puts; None where they are no stretch."""
+    if not is_understood(eqn, "dynamic_update_slice"):
+        return None
+    array, values, *starts = eqn.invars
+    starts = [own.val for own in starts if isinstance(own, jax_core.Literal)]
+    if len(starts) < len(eqn.invars) - 2:
+        return None
+    (shape, sizes), first = (shape_of(array), shape_of(values)), 0
+    partial = next((d for d, n in enumerate(sizes) if n != 1), len(sizes))
+    if sizes[partial + 1 :] != shape[partial + 1 :]:
+        return None
+    for start, n, size in zip(starts, shape, sizes, strict=True):
+        first = first * n + min(max(int(start), 0), n - size)  # where XLA puts it that would lie outside
+    return range(first, first + math.prod(sizes))
+
+
 class _OneNumbers:
     """Which values of a jaxpr are one number.
 
     Attributes:
         of: the number, by the variable.
+        begins: of what begins with one number that, and how many elements in row-major order hold it.
+        filled: the results of equations of which each puts the last of one number into an array, or concatenates it.
     """
 
     def __init__(self, closed: jax_core.ClosedJaxpr, given: Sequence[np.ndarray | None]):
         known = [*zip(closed.jaxpr.constvars, map(_of_constant, closed.consts), strict=True)]
         known += zip(closed.jaxpr.invars, given, strict=True)
         self.of: dict[Any, np.ndarray] = {var: number for var, number in known if number is not None}
+        self.begins: dict[Any, tuple[np.ndarray, int]] = {}
+        self.filled: set[Any] = set()
         for eqn in closed.jaxpr.eqns:
             number = self.at(eqn.invars[0]) if is_understood(eqn, *_MOVES) or self.puts_the_same(eqn) else None
+            if number is None and (number := self.fills(eqn)) is not None:
+                self.filled.add(eqn.outvars[0])
             if number is not None:
-                self.of[eqn.outvars[0]] = number
+                self.of.update((var, number) for var in eqn.outvars)
 
     def at(self, atom: Atomic) -> np.ndarray | None:
         """The number that a value is everywhere."""
@@ -70,6 +97,26 @@ class _OneNumbers:
             return False
         array, values = (self.at(eqn.invars[k]) for k in (0, _PUTS[eqn.primitive.name]))
         return array is not None and values is not None and array.tobytes() == values.tobytes()
+
+    def fills(self, eqn: jax_core.JaxprEqn) -> np.ndarray | None:
+        """The number that all of an array is once an equation has concatenated it, or put the last stretch of it."""
+        if is_understood(eqn, "concatenate"):
+            numbers = [number for number in map(self.at, eqn.invars) if number is not None]
+            is_one = len(numbers) == len(eqn.invars) and len({number.tobytes() for number in numbers}) == 1
+            return numbers[0] if is_one else None
+        begun = [self.begins[var] for var in variables(eqn.invars[:1]) if var in self.begins]
+        if is_reshape(eqn):
+            self.begins.update((eqn.outvars[0], own) for own in begun)
+            return None
+        place = _stretch(eqn)
+        number = None if place is None else self.at(eqn.invars[1])
+        if place is None or number is None:
+            return None
+        length = max([n for own, n in begun if own.tobytes() == number.tobytes()], default=0)
+        if place.start > length:
+            return None
+        self.begins[eqn.outvars[0]] = number, max(length, place.stop)
+        return number if max(length, place.stop) == math.prod(shape_of(eqn.outvars[0])) else None
 
     def given(self, atoms: Sequence[Atomic]) -> list[np.ndarray | None]:
         """The numbers that a body is given; None for a single element that is no literal."""
@@ -115,7 +162,7 @@ def as_one_number(
     jaxpr = closed.jaxpr
     given = [None] * len(jaxpr.invars) if given is None else given
     constants = [_of_constant(const) for const in closed.consts]
-    puts = any(eqn.primitive.name in _PUTS for eqn in jaxpr.eqns)
+    puts = any(eqn.primitive.name in (*_PUTS, "concatenate") for eqn in jaxpr.eqns)
     if all(number is None for number in (*given, *constants)) and not puts and not any(map(bodies_of, jaxpr.eqns)):
         return closed
     numbers, builder = _OneNumbers(closed, given), Builder(jaxpr.invars, jaxpr.debug_info)
@@ -136,6 +183,8 @@ def as_one_number(
     ]
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: Sequence[Atomic]) -> Sequence[Atomic]:
+        if eqn.outvars and eqn.outvars[0] in numbers.filled:
+            return [broadcast(numbers.of[eqn.outvars[0]], eqn.outvars[0])]
         return operands[:1] if numbers.puts_the_same(eqn) else builder.equation(numbers.within(eqn), operands)
 
     results = builder.inlined(opened(closed), atoms, run)

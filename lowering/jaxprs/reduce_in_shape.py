@@ -6,10 +6,15 @@ dimensions of which the rows were summed as two. In comes a jaxpr, out comes one
 are of the array itself, where dimensions stay together that are reduced, and where something else reads the array as it
 is, or all that reads the result reads it in the shape that it has then; and those of a transposed array of what lies in
 memory, as gradients of biases are: in float16 they are converted in between.
+
+Reductions that are concatenated, with single elements perhaps, and reduced in the same way along that dimension, are
+reduced apart, and the results combined: blocks, and what is left over of them, write partial sums so. XLA makes one
+reduction of two in a row, but not through a concatenation.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -22,6 +27,7 @@ from codelet.jaxprs.primitives import REDUCTIONS, is_understood
 from codelet.views.digits import Digit, chains
 from lowering.arrays import reshape, transpose
 from lowering.jaxprs.rearrangement import rearrangement
+from lowering.jaxprs.reduced_maps import is_rounded
 from lowering.jaxprs.remade import Remade, with_remade
 from lowering.jaxprs.reshape_once import is_reshape, stretches
 
@@ -84,6 +90,26 @@ def _as_it_lies(eqn: jax_core.JaxprEqn, makers: Makers) -> Remade | None:
     return Remade([view.root], run)
 
 
+def _by_parts(eqn: jax_core.JaxprEqn, makers: Makers) -> Remade | None:
+    """A reduction of a concatenation along its dimension as that of each part, where these are such reductions."""
+    joined = makers.of(eqn.invars[0])
+    dtype, name = eqn.outvars[0].aval.dtype, eqn.primitive.name  # type: ignore[attr-defined]
+    if joined is None or not is_understood(joined, "concatenate") or is_rounded(name, dtype):
+        return None
+    along = joined.params["dimension"]
+    several = [atom for atom in joined.invars if atom.aval.shape[along] > 1]  # type: ignore[attr-defined]
+    before = [makers.of(rearrangement(atom, makers, stop=lambda _: False).root) for atom in several]
+    is_alike = all(maker is not None and is_understood(maker, name) for maker in before)
+    if along not in eqn.params["axes"] or not several or not is_alike:
+        return None
+
+    def run(*parts: Any) -> list[Any]:
+        primitive: Any = eqn.primitive
+        return [functools.reduce(REDUCTIONS[name], [primitive.bind(part, **eqn.params) for part in parts])]
+
+    return Remade(joined.invars, run)
+
+
 def _found(eqns: Sequence[jax_core.JaxprEqn], results: Sequence[Atomic]) -> dict[jax_core.JaxprEqn, Remade]:
     """The reductions that are to be made in another shape."""
     roots: dict[Any, Any] = {}
@@ -124,4 +150,8 @@ def reduce_in_shape(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     makers = Makers(eqns)
     reductions = [eqn for eqn in eqns if is_understood(eqn, *REDUCTIONS)]
     lying = {eqn: own for eqn in reductions if (own := _as_it_lies(eqn, makers)) is not None}
-    return with_remade(closed, _found(eqns, closed.jaxpr.outvars) | lying, reduce_in_shape)
+    made = with_remade(closed, _found(eqns, closed.jaxpr.outvars) | lying, reduce_in_shape)
+    makers = Makers(made.jaxpr.eqns)
+    reductions = [eqn for eqn in made.jaxpr.eqns if is_understood(eqn, *REDUCTIONS)]
+    parts = {eqn: own for eqn in reductions if (own := _by_parts(eqn, makers)) is not None}
+    return with_remade(made, parts, lambda body: body) if parts else made

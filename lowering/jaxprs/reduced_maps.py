@@ -7,7 +7,7 @@ how: exponentials of a row less its largest, added up, as much as a row itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -63,11 +63,9 @@ def are_alike(one: ReducedMap, other: ReducedMap) -> bool:
     return alike(one.term, {}, other.term)
 
 
-def is_rounded(reduced: ReducedMap) -> bool:
+def is_rounded(name: str, dtype: Any) -> bool:
     """Whether results of a reduction in stages would be rounded otherwise than in one: those of 16 bits."""
-    assert reduced.reduced_in is not None
-    adds = reduced.name in (SUM, "reduce_prod")
-    return adds and jnp.issubdtype(reduced.reduced_in, jnp.inexact) and np.dtype(reduced.reduced_in).itemsize < 4
+    return name in (SUM, "reduce_prod") and jnp.issubdtype(dtype, jnp.inexact) and np.dtype(dtype).itemsize < 4
 
 
 def _maker(atom: Any, makers: Makers) -> jax_core.JaxprEqn | None:
@@ -132,36 +130,42 @@ class _Terms:
 
     makers: Makers
     names: Mapping[Any, str]
-    leaves: list[tuple[str, TermDimensions]] = field(default_factory=list)
+    leaves: list[tuple[Any, TermDimensions]] = field(default_factory=list)
     computes: bool = False
+    known: dict[tuple[Any, TermDimensions], bool] = field(default_factory=dict)
 
     def are_known(self, atom: Atomic, along: TermDimensions) -> bool:
         """Whether a value is a function of fields, element by element; its fields are noted."""
         if isinstance(atom, jax_core.Literal):
             return not _shape(atom)
+        if (atom, along) not in self.known:
+            self.known[atom, along] = self._are_known(atom, along)
+        return self.known[atom, along]
+
+    def _are_known(self, atom: Any, along: TermDimensions) -> bool:
         maker = self.makers.of(atom)
         if maker is None:
-            leaf = self.names.get(atom), along
-            if leaf[0] is not None and leaf not in self.leaves:
-                self.leaves.append(leaf)  # type: ignore[arg-type]
-            return leaf[0] is not None
+            self.leaves.append((atom, along))
+            return atom in self.names
         if is_understood(maker, *ELEMENTWISE) and len(maker.outvars) == 1:
             self.computes = True
             return all(self.are_known(operand, along if _shape(operand) else ()) for operand in maker.invars)
         source = _source_along(maker, along)
         return source is not None and self.are_known(maker.invars[0], source)
 
-    def of(self, atom: Atomic, along: TermDimensions, numbers: Sequence[Any]) -> Any:
-        """A term, of the elements of the fields."""
+    def of(self, atom: Atomic, along: TermDimensions, made: dict[tuple[Any, TermDimensions], Any]) -> Any:
+        """A term, of the elements of the fields, which are among what is made of it."""
         if isinstance(atom, jax_core.Literal):
             return lax.full((), atom.val, atom.aval.dtype)  # type: ignore[attr-defined]
-        maker = self.makers.of(atom)
-        if maker is None:
-            return numbers[self.leaves.index((self.names[atom], along))]
-        if is_understood(maker, *ELEMENTWISE):
-            operands = [self.of(operand, along if _shape(operand) else (), numbers) for operand in maker.invars]
-            return bind(maker, operands)[0]
-        return self.of(maker.invars[0], _source_along(maker, along) or (), numbers)
+        if (atom, along) not in made:
+            maker = self.makers.of(atom)
+            assert maker is not None
+            if is_understood(maker, *ELEMENTWISE):
+                operands = [self.of(operand, along if _shape(operand) else (), made) for operand in maker.invars]
+                made[atom, along] = bind(maker, operands)[0]
+            else:
+                made[atom, along] = self.of(maker.invars[0], _source_along(maker, along) or (), made)
+        return made[atom, along]
 
 
 def _terms(
@@ -175,12 +179,14 @@ def _terms(
     dims = tuple(tuple(d for d in along if d is not None) for _, along in terms.leaves)
     if {d for places in dims for d in places} != {d for d, n in enumerate(shape) if n != 1}:
         return Refused("it reduces one element several times")
-    fields, dtype = tuple(name for name, _ in terms.leaves), atom.aval.dtype  # type: ignore[attr-defined]
+    fields, dtype = tuple(names[leaf] for leaf, _ in terms.leaves), atom.aval.dtype  # type: ignore[attr-defined]
     if not terms.computes:
         return ReducedMap(fields, shape, dims, None, name, None, dtype)
     numbers = [jax.ShapeDtypeStruct((), codelet.inputs[name].dtype) for name in fields]
     with restored(codelet.settings):
-        term = jax.make_jaxpr(lambda *numbers: terms.of(atom, along, numbers))(*numbers)
+        term = jax.make_jaxpr(lambda *numbers: terms.of(atom, along, dict(zip(terms.leaves, numbers, strict=True))))(
+            *numbers
+        )
     return ReducedMap(fields, shape, dims, term, name, None, dtype)
 
 

@@ -93,7 +93,7 @@ def compose(sums: ReducedFamily, inner: ReducedFamily, *, merge: bool = True) ->
     own = inner.map
     if read.source is not inner.out.source or not sums.map.reduced_in == own.reduced_in == inner.out.dtype:
         return Refused("what it reads is something else, or was rounded")
-    if sums.map.term is not None or sums.map.name != own.name or is_rounded(own):
+    if sums.map.term is not None or sums.map.name != own.name or is_rounded(own.name, own.reduced_in):
         return Refused("it reduces in another way, or what was rounded to 16 bits")
     written = inner.out.index
     axes = [Place(axis, step, axis.extent) for axis, step in written.symbols]

@@ -56,6 +56,22 @@ def reductions_of_reshaped(draw: Any) -> Program:
     return Program(in_a_loop if looped else function, (x,), name=f"{name} of {was} as {shape} along {axes}")
 
 
+@st.composite
+def reductions_of_parts(draw: Any) -> Program:
+    """Rows reduced in blocks of uneven lengths, and what is found reduced again, in the same way or another one."""
+    lengths = draw(st.lists(st.integers(1, 3), min_size=2, max_size=4))
+    name, again = draw(st.sampled_from(("sum", "max", "prod"))), draw(st.sampled_from(("sum", "max", "prod")))
+    dtype, axis = draw(st.sampled_from((np.float32, np.float16))), draw(st.integers(0, 1))
+
+    def function(x: Any) -> Any:
+        blocks = jnp.split(x.astype(dtype), np.cumsum(lengths)[:-1])
+        found = [getattr(block, name)(0).reshape(1, -1) for block in blocks]
+        return getattr(jnp.concatenate(found), again)(axis).astype(np.float32), jnp.sin(x)
+
+    x = np.random.default_rng(len(lengths)).uniform(0.5, 1.5, (sum(lengths), 3)).astype(np.float32)
+    return Program(function, (x,), name=f"{again} along {axis} of {name} of {lengths} rows")
+
+
 # --- reduce_by_halves ----------------------------------------------------------------------------------------------
 
 
@@ -131,6 +147,9 @@ PATTERN = Pattern(
     {
         "reductions_of_reshaped": Drawn(
             reductions_of_reshaped(), ("reduce_in_shape",), quick=24, tolerance=1e-5, moves_no_more=False
+        ),
+        "reductions_of_parts": Drawn(
+            reductions_of_parts(), ("reduce_in_shape",), quick=8, tolerance=2e-3, moves_no_more=False
         ),
         "reductions_over_rows": Drawn(
             reductions_over_rows(),

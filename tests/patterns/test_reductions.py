@@ -14,6 +14,7 @@ from jax import lax
 from jax.extend import core as jax_core
 
 import codelet as cl
+from codelet.jaxprs.rebuild import inline
 from lowering.jaxprs import reduce_by_halves as by_halves
 from lowering.jaxprs.reduce_by_halves import reduce_by_halves
 from lowering.jaxprs.reduce_in_shape import reduce_in_shape
@@ -26,7 +27,7 @@ from tests.patterns.reductions import reshapes
 
 
 def names(closed):
-    return [eqn.primitive.name for eqn in closed.jaxpr.eqns]
+    return [eqn.primitive.name for eqn in closed.eqns]
 
 
 def changed(rule, function, *arguments):
@@ -77,6 +78,38 @@ def test_columns_are_reduced_as_they_lie_though_they_are_converted(kind):
     assert reduced.invars[0].aval.shape == (3, 4)
     assert reduced.params["axes"] == (0,)
     assert reduced.invars[0].aval.dtype == kind
+
+
+def _in_parts(reduce, again, dtype=np.float32, axis=0):
+    """Rows reduced in blocks of two, what is left over by itself, and all that is found reduced."""
+
+    def function(x):
+        x = x.astype(dtype)
+        found = [reduce(x[:4].reshape(2, 2, 3), 1), reduce(x[4:], 0)[None]]
+        return again(jnp.concatenate(found), axis).astype(np.float32)
+
+    return function
+
+
+@pytest.mark.parametrize("name", ["sum", "max", "min", "prod"])
+def test_reductions_in_parts_are_reduced_apart(name):
+    own = getattr(jnp, name)
+    made = changed(reduce_in_shape, _in_parts(own, own), jnp.linspace(0.5, 2, 15).reshape(5, 3))
+    assert "concatenate" not in names(inline(made))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        _in_parts(jnp.sum, jnp.max),
+        _in_parts(jnp.sum, jnp.sum, axis=1),
+        _in_parts(jnp.sum, jnp.sum, dtype=np.float16),  # which rounds what every part is
+        lambda x: jnp.concatenate([x[:4].sum(0)[None], x[3:]]).sum(0),  # where two rows are no reduction
+    ],
+)
+def test_other_reductions_of_parts_stay(function):
+    made = changed(reduce_in_shape, function, jnp.linspace(0.5, 2, 15).reshape(5, 3))
+    assert "concatenate" in names(inline(made))
 
 
 def test_transposes_that_undo_each_other_are_none():

@@ -488,6 +488,64 @@ def test_a_number_that_an_array_has_everywhere_is_not_put_there(put, left):
     assert sum(name in ("scatter", "dynamic_update_slice") for name in names) == left
 
 
+def _filled(*parts, before=0.0, shape=(3, 5)):
+    """An array into which numbers are put, each from an element in row-major order on, as many as there are."""
+
+    def function(k):
+        array = jnp.full(shape, before)
+        for first, size, number in parts:
+            flat = jnp.full(size, number) if isinstance(number, float) else jnp.full(size, 2.0) + k
+            array = lax.dynamic_update_slice(array.reshape(-1), flat, (first,)).reshape(shape)
+        return jnp.sin(array)
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("parts", "is_one"),
+    [
+        ([(0, 9, 1.0), (9, 6, 1.0)], True),
+        ([(0, 9, 1.0), (5, 10, 1.0)], True),
+        ([(0, 9, 1.0), (10, 5, 1.0)], False),  # an element between them is zero
+        ([(9, 6, 1.0), (0, 9, 1.0)], False),  # which is one number as well, but is not looked for
+        ([(0, 9, 1.0), (9, 5, 1.0)], False),
+        ([(0, 9, 1.0), (9, 6, 2.0)], False),
+        ([(0, 9, 1.0), (0, 2, 2.0), (9, 6, 1.0)], False),
+        ([(0, 9, 1.0), (9, 6, None)], False),
+        ([(0, 9, 0.0), (9, 6, -0.0)], False),
+    ],
+)
+def test_an_array_that_numbers_fill_is_that_number(parts, is_one):
+    made = after(as_one_number, _filled(*parts, before=0.5), jnp.float32(1))
+    names = [eqn.primitive.name for eqn in inline(made).eqns]
+    assert names.count("dynamic_update_slice") == len(parts) - is_one
+
+
+@pytest.mark.parametrize(
+    ("sizes", "start", "is_one"), [((1, 2), (2, 3), True), ((1, 2), (9, 9), True), ((2, 2), (1, 3), False)]
+)
+def test_blocks_fill_an_array_where_they_are_stretches(sizes, start, is_one):
+    """Of 3 x 5 elements, after the first thirteen; a block beyond the array is put at its end."""
+
+    def function():
+        most = lax.dynamic_update_slice(jnp.zeros(15), jnp.ones(13), (0,)).reshape(3, 5)
+        return lax.dynamic_update_slice(most, jnp.ones(sizes), start) + 1
+
+    made = after(as_one_number, function)
+    names = [eqn.primitive.name for eqn in inline(made).eqns]
+    assert names.count("dynamic_update_slice") == 2 - is_one
+
+
+@pytest.mark.parametrize(("numbers", "is_one"), [((1.0, 1.0), True), ((0.0, -0.0), False), ((1.0, 2.0), False)])
+def test_one_number_in_parts_is_one(numbers, is_one):
+    def function():
+        one, other = jnp.split(jnp.full(7, numbers[0]), [4])
+        return jnp.concatenate([one, other, jnp.full(3, numbers[1])]) + 1
+
+    made = after(as_one_number, function)
+    assert ("concatenate" not in [eqn.primitive.name for eqn in inline(made).eqns]) == is_one
+
+
 def test_what_a_loop_changes_is_no_number():
     def function(x):
         return lax.fori_loop(0, 3, lambda _, own: (own[0] + x, own[0]), (jnp.zeros(3), jnp.zeros(3)))
