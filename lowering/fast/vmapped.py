@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family, Field
-from codelet.views.grids import Axis
+from codelet.views.grids import Axis, Key
 from lowering.arrays import Arrays
 from lowering.fast.draws import Draws, plan_draws
 from lowering.fast.inputs import Input, Inputs, plan_input
 from lowering.fast.over_grid import Operand, mapped_axes, over_grid
+from lowering.fast.reduced_as_it_lies import Reducing, reduced_as_it_lies
 from lowering.fast.result_order import only_looks, order_of_results, viewed_in_order
 from lowering.fast.small_windows import elements_of, is_small_window, take_jaxpr_apart
 from lowering.fast.sources import Viewed
@@ -40,6 +41,7 @@ class Vmapped:
         jaxpr: what one vertex computes of them, and of the numbers drawn ahead.
         axes: that results depend on, outermost first.
         draws: what is drawn ahead; None where nothing is.
+        reducing: how maps are reduced as they lie, and the axes of the result; None where `vmap` does it.
         windows: what becomes of windows that are not read as such, in words.
     """
 
@@ -48,11 +50,15 @@ class Vmapped:
     jaxpr: jax_core.ClosedJaxpr
     axes: tuple[Axis, ...]
     draws: Draws | None
+    reducing: tuple[Reducing, tuple[Key, ...]] | None
     windows: str = ""
 
     def run(self, arrays: Arrays) -> dict[str, Operand]:
         """What every output computes, from the arrays before the compute set, with the keys of its dimensions."""
         operands = [(each.of(arrays), each.keys) for inputs in self.inputs for each in inputs]
+        if self.reducing is not None:
+            (name,), (run, keys) = self.family.codelet.outputs, self.reducing
+            return {name: (run([array for array, _ in operands]), keys)}
         if self.draws is not None:
             operands += self.draws.ahead(operands)
         results = over_grid(self.jaxpr, operands, self.axes)
@@ -71,7 +77,8 @@ class Vmapped:
         over = ", ".join(names[axis] for axis in self.axes)
         drawn = "" if self.draws is None else f"; {self.draws}"
         windows = f", windows {self.windows}" if self.windows else ""
-        return (f"under vmap over {over}" if over else "once") + windows + drawn
+        way = "reduced as it lies over" if self.reducing is not None else "under vmap over"
+        return (f"{way} {over}" if over else "once") + windows + drawn
 
 
 def vmapped(
@@ -84,7 +91,9 @@ def vmapped(
     keys = [each.keys for own in inputs for each in own]
     draws = plan_draws(jaxpr, keys, family.axes)
     rest = jaxpr if draws is None else draws.split.rest
-    return Vmapped(family, inputs, rest, mapped_axes(keys, family.axes), draws, windows)
+    is_plain = draws is None and jaxpr is family.codelet.jaxpr
+    reducing = reduced_as_it_lies(family, keys) if is_plain else None
+    return Vmapped(family, inputs, rest, mapped_axes(keys, family.axes), draws, reducing, windows)
 
 
 def _input(family: Family, field: Field, inputs: Inputs) -> Input:
