@@ -15,16 +15,18 @@ from typing import TYPE_CHECKING
 from codelet.graphs.family import Family
 from codelet.jaxprs.equations import needed
 from codelet.programs.copies import Copy
-from codelet.tracing.adjoints import AdjointCodelet
+from codelet.tracing.adjoints import AdjointCodelet, adjoint_of
 from codelet.views.sources import Source, Variable
 from codelet.views.tensor import Tensor
 from lowering.adjoint.added import new_tensor
 from lowering.adjoint.flows import FamilyFlow
+from lowering.adjoint.gathered import as_gathering
 from lowering.adjoint.saved import Body
 from lowering.adjoint.shifted import Contribution
 from lowering.adjoint.taps import tapped
 from lowering.adjoint.whole_convolutions import WholeConvolution, as_whole_convolution
 from lowering.adjoint.whole_families import Whole, contributions_together, whole_families
+from lowering.adjoint.whole_lookups import additions
 from lowering.adjoint.whole_products import WholeProduct, as_whole_product
 from lowering.plan.elements import ElementSet
 
@@ -213,6 +215,14 @@ def _as_they_lie(back: Backward, products: Sequence[Contribution]) -> list[Contr
     return found
 
 
+def _may_store_less(family: Family, name: str, adjoint: AdjointCodelet) -> bool:
+    """Whether what a family contributes through a field may be gathered, or the updates of a look-up stored."""
+    if as_gathering(family, name) is not None:
+        return True
+    alone = adjoint_of(family.codelet, [name], [*adjoint.fields.cotangents])
+    return alone is not None and bool(additions(alone))
+
+
 def _held_together(back: Backward, whole: Whole, flow: FamilyFlow, held: Held) -> list[Contribution]:
     """The contribution of a whole family that its members store: where, one array for all of them."""
     found, step, adjoint = [], whole.family.compute_set.name, flow.adjoint
@@ -222,7 +232,7 @@ def _held_together(back: Backward, whole: Whole, flow: FamilyFlow, held: Held) -
         tensor = whole.family.by_name[name].tensor
         assert tensor is not None
         own = None if flow.is_straight(name, back.present) else contributions_together(whole, name)
-        if own is not None:
+        if own is not None and not any(_may_store_less(family, name, adjoint) for family in whole.members):
             places, views = own
             array = new_tensor(back.graph, f"{step}/{name}", places.shape, tensor.dtype)
             for family, view in zip(whole.members, views, strict=True):

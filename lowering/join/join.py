@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from jax.extend import core as jax_core
 
-from codelet.graphs.family import Family
+from codelet.graphs.family import Family, Field
 from codelet.jaxprs.equations import inner_jaxprs
 from codelet.jaxprs.primitives import REDUCTIONS
 from codelet.refused import Refused
@@ -36,13 +36,13 @@ from lowering.fast.small_windows import overlaps
 from lowering.jaxprs.reduced_maps import SUM
 from lowering.join.alike_families import join_alike
 from lowering.join.compose import compose_parts
-from lowering.join.reduced import ReducedFamily, as_reduced
-from lowering.join.refine import by_result, refine
+from lowering.join.reduced import ReducedFamily, as_reduced, wholes_of
+from lowering.join.refine import by_result, of_results, refine
 from lowering.join.strided_phases import join_phases
 from lowering.join.whole_steps import join_blocks
 from lowering.plan.dataflow import flow_step
 from lowering.plan.plan import Plan
-from lowering.plan.steps import ExecuteStep, Step
+from lowering.plan.steps import CallStep, ExecuteStep, Step
 from lowering.plan.walk import Rewriter, all_steps
 
 Known = dict[Variable, tuple[ReducedFamily, ...]]
@@ -66,10 +66,32 @@ def _as_family(own: ReducedFamily) -> Family | None:
     return family if not isinstance(why, str) or not why else None
 
 
-def _tensors(family: Family, *, is_read: bool) -> list[tuple[Variable, ...]]:
-    """The variables of each view that a family reads, or writes."""
-    fields = [field for field in family.fields if (field.is_read if is_read else field.is_written)]
-    return [source_variables(field.tensor.source) for field in fields if field.tensor is not None]
+def _variables(field: Field) -> tuple[Variable, ...]:
+    """The variables that a field views."""
+    return () if field.tensor is None else source_variables(field.tensor.source)
+
+
+def _read_by(family: Family) -> set[Variable]:
+    """The variables that a family reads."""
+    return {variable for field in family.fields if field.is_read for variable in _variables(field)}
+
+
+def _written_by(family: Family) -> set[Variable]:
+    """The variables that a family writes."""
+    return {variable for field in family.fields if field.is_written for variable in _variables(field)}
+
+
+def _readers_of(plan: Plan) -> dict[Variable, set[Step | None]]:
+    """The steps that read each variable; None for who reads the results."""
+    found: dict[Variable, set[Step | None]] = {}
+    for step in all_steps(plan.steps):
+        for touch in step.touches():
+            for variable in touch.variables if touch.is_read else ():
+                found.setdefault(variable, set()).add(step)
+    for tensor in plan.outputs:
+        for variable in source_variables(tensor.source):
+            found.setdefault(variable, set()).add(None)
+    return found
 
 
 def _joined(step: ExecuteStep) -> ExecuteStep:
@@ -91,6 +113,19 @@ def _reductions(jaxpr: jax_core.Jaxpr) -> set[str]:
 def _adds_up(own: ReducedFamily) -> bool:
     """Whether it reduces what it reads as it is: perhaps what others reduced before."""
     return len(own.factors) == 1 and own.map.term is None
+
+
+def _put_together(parts: Sequence[ReducedFamily]) -> list[ReducedFamily]:
+    """Parts of what a variable holds, those made one that reduce as many elements: rows, and what is left of them."""
+    alike: dict[tuple[int, ...], list[ReducedFamily]] = {}
+    for own in parts:
+        alike.setdefault(tuple(n for n in own.factors[0].shape if n != 1), []).append(own)
+    found: list[ReducedFamily] = []
+    for own in alike.values():
+        wholes = (whole for whole in wholes_of(own) if isinstance(whole, ReducedFamily))
+        whole = next(wholes, None) if len(own) > 1 else None
+        found += own if whole is None else [whole]
+    return found
 
 
 class WholeReduction(NamedTuple):
@@ -118,9 +153,10 @@ class Composing(Rewriter):
         self.reduced = functools.cache(self._reduced)
         self.compose = functools.cache(compose_parts)
         self.family = functools.cache(_as_family)
-        self.has_joined = False
+        self.has_composed = self.has_joined = False
         self.instead: dict[Step, tuple[Family, ...]] = {}
         self.computed: dict[Step, dict[Family, WholeReduction | tuple[Family, ...]]] = {}
+        self.beside: dict[Family, tuple[Family, ...]] = {}  # of families that stay what is known beside all else
         self.parts: dict[Variable, tuple[Family, ...]] = {}  # families of the graph that what is known is made of
         self.sources: dict[Variable, set[Variable]] = {}  # what that is of
 
@@ -147,18 +183,34 @@ class Composing(Rewriter):
         are_alone = len(forms) == 1 or all(own.is_product for own in known)
         return apart if len(known) == len(apart) and are_alone else (family,)
 
+    def sums_beside(self, families: Sequence[Family]) -> dict[Family, tuple[Family, ...]]:
+        """Families of several results as the reductions among these, each by itself, and in the end the rest.
+
+        Where blocks are uneven, what is left over writes partial sums beside other results, as a family of its own. Of
+        reductions of which several families write a part, one that adds up elements as they are computes nothing again
+        when it is whole. Nor does any where the rest are maps: those are one family of the same elements then. Whether
+        all of these reductions will be composed is not known yet: where one is not, the others compute some maps again.
+        """
+        found: dict[Family, tuple[Family, ...]] = {}
+        writers = self.written(families)
+        for family in families:
+            shared = [field for field in family.outputs if all(len(writers[v]) > 1 for v in _variables(field))]
+            results = family.codelet.outputs.keys()
+            apart = by_result(family) if shared and len(results) > 1 else (family,)
+            if len(apart) == 1:
+                continue
+            alone = dict(zip(results, apart, strict=True))
+            sums = {field.name: own for field in shared if (own := self.reduced(alone[field.name])) is not None}
+            if self.reductions(of_results(family, results - sums.keys()).codelet.jaxpr.jaxpr):
+                sums = {name: own for name, own in sums.items() if _adds_up(own)}
+            if sums:
+                found[family] = (*(alone[name] for name in sums), of_results(family, results - sums.keys()))
+        return found
+
     @functools.cached_property
     def readers(self) -> dict[Variable, set[Step | None]]:
         """The steps that read each variable; None for who reads the results."""
-        found: dict[Variable, set[Step | None]] = {}
-        for step in all_steps(self.plan.steps):
-            for touch in step.touches():
-                for variable in touch.variables if touch.is_read else ():
-                    found.setdefault(variable, set()).add(step)
-        for tensor in self.plan.outputs:
-            for variable in source_variables(tensor.source):
-                found.setdefault(variable, set()).add(None)
-        return found
+        return _readers_of(self.plan)
 
     def left(self, known: Known, step: Step) -> Known:
         """What is still known of variables after a step."""
@@ -187,7 +239,7 @@ class Composing(Rewriter):
             known: before it.
         """
         found = {family: own for family in families if (own := self.reduced(family)) is not None}
-        reads = {family: {v for t in _tensors(family, is_read=True) for v in t} for family in families}
+        reads = {family: _read_by(family) for family in families}
         others = {v for family, own in reads.items() if family not in found or not _adds_up(found[family]) for v in own}
         return {
             family: self.composed(own, {} if reads[family] & others else known, families[family])
@@ -198,7 +250,7 @@ class Composing(Rewriter):
         """The families that write each variable."""
         found: dict[Variable, list[Family]] = {}
         for family in families:
-            for variable in {v for own in _tensors(family, is_read=False) for v in own}:
+            for variable in _written_by(family):
                 found.setdefault(variable, []).append(family)
         return found
 
@@ -213,15 +265,21 @@ class Composing(Rewriter):
         composed = {family: one for family, own in others.items() if (one := self.family(own)) is not None}
         instead = {family: [composed[one] for one in own] for family, own in apart.items() if composed.keys() >= {*own}}
         families = tuple(one for family in made.families for one in instead.get(family, [family]))
-        written = self.written(tuple(stood_for))
-        self.has_joined |= bool(instead) or len(made.families) < len(step.families)
+        beside = self.sums_beside([family for family in made.families if len(apart[family]) == 1])
+        self.has_joined |= len(made.families) < len(step.families)
         if instead:
+            self.has_composed = True
             if len(instead) == len(made.families):
                 self.instead[step] = families
             parts = {now: of for now, of in made.parts.items() if now in families}
             parts |= {composed[one]: tuple(dict.fromkeys(whole[one].parts)) for own in instead for one in apart[own]}
             made = flow_step(replace(made, families=families, parts=parts))
         known = self.left(known, made)
+        for family, (*sums, _) in beside.items():
+            reduced = {own: one for own in sums if (one := self.reduced(own)) is not None}
+            whole |= {own: WholeReduction(one, stood_for[family]) for own, one in reduced.items()}
+        self.beside |= beside
+        written = self.written([own for family in stood_for for own in beside.get(family, (family,))])
         for variable, writers in written.items():
             if all(self.reduced(family) is not None for family in writers):
                 refined = [self.elements(family) for family in writers]
@@ -232,7 +290,7 @@ class Composing(Rewriter):
                     own = [found for family in one if (found := self.reduced(family)) is not None]
                 sources = _sources(own)
                 if len(own) == len(one) <= _MOST_PARTS and sources.isdisjoint(made.writes):
-                    known[variable], self.sources[variable] = tuple(own), sources
+                    known[variable], self.sources[variable] = tuple(_put_together(own)), sources
                     self.parts[variable] = tuple(part for family in writers for part in whole[family].parts)
         return made, known
 
@@ -249,12 +307,46 @@ class Composing(Rewriter):
         return tuple(made)
 
 
+class _LeavingOut(Rewriter):
+    """Leaves partial sums out that nobody reads any more, and puts the families together that wrote them."""
+
+    def __init__(self, composing: Composing, plan: Plan) -> None:
+        super().__init__()
+        self.composing = composing
+        calls = (step for step in all_steps(plan.steps) if isinstance(step, CallStep))
+        self.read = {*_readers_of(plan), *(v for step in calls for v in step.function.parameters)}
+
+    def left(self, family: Family) -> Family:
+        """A family without its reductions that nobody reads."""
+        *sums, _ = self.composing.beside.get(family, (family,))
+        unread = [own for own in sums if self.read.isdisjoint(_written_by(own))]
+        names = family.codelet.outputs.keys() - {name for own in unread for name in own.codelet.outputs}
+        return of_results(family, names) if unread and names else family
+
+    def execute(self, step: ExecuteStep) -> ExecuteStep:
+        """A compute set without the partial sums that nobody reads."""
+        was = {self.left(family): step.parts.get(family, (family,)) for family in step.families}
+        if was.keys() == {*step.families}:
+            return step
+        made = self.composing.joined(flow_step(replace(step, families=tuple(was), parts={})))
+        parts = {
+            family: tuple(one for own in made.parts.get(family, (family,)) for one in was.get(own, (own,)))
+            for family in made.families
+        }
+        return replace(made, parts={family: own for family, own in parts.items() if own != (family,)})
+
+    def body(self, steps: Sequence[Step]) -> tuple[Step, ...]:
+        return tuple(self.execute(step) if isinstance(step, ExecuteStep) else self.around(step) for step in steps)
+
+
 def join(plan: Plan) -> Plan:
     """The plan with what was cut put together of what vertices compute of it."""
     composing = Composing(plan)
     made = replace(plan, steps=composing.body(plan.steps))
+    if composing.has_composed:
+        made = replace(made, steps=_LeavingOut(composing, made).body(made.steps))
     # What several families wrote a part of each, one may write all of, and no loop carries it then.
-    return prune(made) if composing.has_joined else made
+    return prune(made) if composing.has_composed or composing.has_joined else made
 
 
 def composed_families(plan: Plan) -> dict[Step, tuple[Family, ...]]:

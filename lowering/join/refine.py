@@ -10,7 +10,7 @@ whatever its grain is. On the machine nothing changes: only fast execution sees 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from jax.extend import core as jax_core
@@ -32,7 +32,7 @@ from lowering.jaxprs.left_dimensions import Place
 from lowering.jaxprs.unmap import Unmapped, unmap, without_rules
 from lowering.plan.collect import normalize_family
 
-_DEBUG_INFO = jax_core.DebugInfo("codelet", "one result", None, None)
+_DEBUG_INFO = jax_core.DebugInfo("codelet", "some results", None, None)
 
 
 def _element_index(index: Index, places: Sequence[Place], axes: Sequence[Axis]) -> Index | None:
@@ -111,27 +111,35 @@ def _element_codelet(codelet: TracedCodelet, found: Unmapped) -> TracedCodelet |
     return made if dict(made.outputs) == kinds[1] and alike(without_rules(made.jaxpr), {}, found.jaxpr) else None
 
 
+def of_results(family: Family, names: Collection[str]) -> Family:
+    """A family with some of its results alone, and the fields that these are made from.
+
+    Args:
+        family: without effects, of no fields that are updated.
+        names: of the results.
+    """
+    codelet, closed = family.codelet, inline(family.codelet.jaxpr)
+    jaxpr = closed.jaxpr
+    results = [var for var, name in zip(jaxpr.outvars, codelet.outputs, strict=True) if name in names]
+    eqns = needed(jaxpr, results=results)
+    used = {*variables(results), *variables(atom for eqn in eqns for atom in eqn.invars)}
+    read = [(var, *field) for var, field in zip(jaxpr.invars, codelet.inputs.items(), strict=True) if var in used]
+    alone = jaxpr.replace(invars=[var for var, _, _ in read], outvars=results, eqns=eqns, debug_info=_DEBUG_INFO)
+    inputs = {name: kind for _, name, kind in read}
+    outputs = {name: kind for name, kind in codelet.outputs.items() if name in names}
+    alone_closed = jax_core.ClosedJaxpr(alone, closed.consts)
+    made = replace(codelet, inputs=inputs, outputs=outputs, jaxpr=alone_closed, with_apart={})
+    fields = tuple(field for field in family.fields if field.name in inputs or field.name in outputs)
+    return replace(family, codelet=made, fields=fields)
+
+
 def by_result(family: Family) -> tuple[Family, ...]:
     """A family of several results as a family for each, of what that is made from; itself where it updates fields."""
     codelet = family.codelet
     updates = any(field.is_read and field.is_written for field in family.fields)
     if len(codelet.outputs) < 2 or codelet.has_effects or updates:
         return (family,)
-    closed = inline(codelet.jaxpr)
-    jaxpr = closed.jaxpr
-    results = []
-    for result, (name, kind) in zip(jaxpr.outvars, codelet.outputs.items(), strict=True):
-        eqns = needed(jaxpr, results=[result])
-        used = {*variables([result]), *variables(atom for eqn in eqns for atom in eqn.invars)}
-        read = [(var, *field) for var, field in zip(jaxpr.invars, codelet.inputs.items(), strict=True) if var in used]
-        alone = jaxpr.replace(invars=[var for var, _, _ in read], outvars=[result], eqns=eqns, debug_info=_DEBUG_INFO)
-        kinds = {name: kind for _, name, kind in read}
-        alone_codelet = replace(
-            codelet, inputs=kinds, outputs={name: kind}, jaxpr=jax_core.ClosedJaxpr(alone, closed.consts), with_apart={}
-        )
-        fields = tuple(field for field in family.fields if field.name in kinds or field.name == name)
-        results.append(replace(family, codelet=alone_codelet, fields=fields))
-    return tuple(results)
+    return tuple(of_results(family, (name,)) for name in codelet.outputs)
 
 
 def refine(family: Family) -> Family | None:
