@@ -11,7 +11,8 @@
     join   -> families that are all of one, as it   join: of a compute set phases (strided_phases), blocks
                                                       (whole_steps: refine, by unmap and slices_unmapped;
                                                       alike_families), over several partial sums (compose, by
-                                                      key_parts); products of what these multiply. What may be whole
+                                                      key_parts), beside which uneven blocks write other results too;
+                                                      products of what these multiply. What may be whole
                                                       (partition_of: lattice_pieces, recognise) is checked
                                                       (exact_cover); what is alike but for its variables once
                                                       (alike_steps)
@@ -21,7 +22,7 @@
                                                       convolutions, pooling (moving_windows of both;
                                                       result_order of pooling and vmapped), vmapped
                                                       with reduced_windows, by window_reductions,
-                                                      small_windows and draws), how
+                                                      small_windows, draws and reduced_as_it_lies), how
                                                       all is written (writes, by assembly); which kernels and
                                                       rules are meant for the platform (platforms); calls
                                                       in a row as loops (calls)
@@ -40,7 +41,8 @@
            -> parts and copies of tables one        join_tables (summed, tables_of_updates, blocks_of_rows,
                                                       scatters_side_by_side, order_of_tables)
            -> dimensions of one element left out    single_dimensions
-           -> results made in the shapes they have  map_shapes, reduce_in_shape; dots_in_memory_order of these
+           -> results made in the shapes they have  map_shapes, reduce_in_shape (of parts apart);
+                                                      dots_in_memory_order of these
            -> reshapes, transposes in a row as one  reshape_once (stretches)
            -> products of parts side by side one    products_side_by_side (parts)
            -> what turns take parts of sliced once  slice_before_loops
