@@ -77,7 +77,7 @@ def test_rows_that_are_no_maps_keep_their_partial_sums_but_for_plain_ones():
 # --- in the forward pass ----------------------------------------------------------------------------------------------
 
 
-def _uneven(codelet, *, dtype=np.float32, last=added, rows=(3, 3, 1)):
+def _uneven(codelet, *, dtype: type = np.float32, last=added, rows=(3, 3, 1)):
     """Blocks of rows that write partial sums beside other results, and the sum of these."""
     graph = cl.Graph()
     x, y = (graph.add_variable(name, (sum(rows), 5), dtype) for name in "xy")

@@ -80,7 +80,7 @@ def test_columns_are_reduced_as_they_lie_though_they_are_converted(kind):
     assert reduced.invars[0].aval.dtype == kind
 
 
-def _in_parts(reduce, again, dtype=np.float32, axis=0):
+def _in_parts(reduce, again, dtype: type = np.float32, axis=0):
     """Rows reduced in blocks of two, what is left over by itself, and all that is found reduced."""
 
     def function(x):
