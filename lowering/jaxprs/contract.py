@@ -15,7 +15,7 @@ from typing import Any
 
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Makers, bodies_of, use_counts
+from codelet.jaxprs.equations import Makers, bodies_of, use_counts, variables
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, inline, rebuild
 from codelet.views.digits import merged
@@ -46,6 +46,8 @@ def _found(jaxpr: jax_core.Jaxpr) -> tuple[dict[jax_core.JaxprEqn, Remade], bool
     contractions: dict[Any, Remade] = {}
     views: dict[Any, Remade] = {}
     transposed: dict[Any, Any] = {}
+    others = (atom for eqn in jaxpr.eqns if not rearranges(eqn) for atom in eqn.invars)
+    read = set(variables([*jaxpr.outvars, *others]))
     for eqn in jaxpr.eqns:
         shape = tuple(eqn.outvars[0].aval.shape) if is_understood(eqn, "reduce_sum") or rearranges(eqn) else ()  # type: ignore[attr-defined]
         contraction = _find(eqn, makers, uses) if is_understood(eqn, "reduce_sum") else None
@@ -55,7 +57,7 @@ def _found(jaxpr: jax_core.Jaxpr) -> tuple[dict[jax_core.JaxprEqn, Remade], bool
             view = rearrangement(eqn.outvars[0], makers, stop=lambda atom: makers.of(atom) in contractions)
             if view.root is eqn.outvars[0]:
                 continue
-            once = not view.is_in_order and all(digit.step for digit in view.digits)
+            once = eqn.outvars[0] in read and not view.is_in_order and all(digit.step for digit in view.digits)
             form = (view.root, tuple(merged(view.digits))) if once else eqn.outvars[0]
             if (first := transposed.setdefault(form, eqn.outvars[0])) is not eqn.outvars[0]:
                 views[eqn] = Remade([first], lambda value, shape=shape: [reshape(value, shape)], ("as", shape))
