@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -291,10 +291,22 @@ def evaluate(
     values: dict[Any, Any] = dict(zip(opened.invars, inputs, strict=True))
     if isinstance(jaxpr, jax_core.ClosedJaxpr):
         values.update(zip(opened.constvars, map(known, jaxpr.consts), strict=True))
+    return computed(opened.eqns, values, opened.outvars, run, known)
+
+
+def computed(
+    eqns: Iterable[jax_core.JaxprEqn],
+    values: Mapping[Any, Any],
+    results: Sequence[Atomic],
+    run: RunEquation = bind,
+    known: Callable[[Any], Any] = lambda value: value,
+) -> list[Any]:
+    """Some results of equations, in order, from the values of variables; `run` and `known` as `evaluate` has them."""
+    values = dict(values)
     value = lambda atom: known(atom.val) if isinstance(atom, jax_core.Literal) else values[atom]  # noqa: E731
-    for eqn in opened.eqns:
+    for eqn in eqns:
         values.update(zip(eqn.outvars, run(eqn, [value(atom) for atom in eqn.invars]), strict=True))
-    return [value(atom) for atom in opened.outvars]
+    return list(map(value, results))
 
 
 def scanned(eqn: jax_core.JaxprEqn, inputs: Sequence[Any], constants: Sequence[Any], run: RunEquation) -> list[Any]:

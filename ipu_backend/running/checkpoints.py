@@ -13,6 +13,7 @@ import operator
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +49,9 @@ T = TypeVar("T")
 _ENGINE = of_class("a cl.Engine", Engine)
 
 _ARRAYS = "arrays"
+_PAUSES = (0, 0.01, 0.1, 1)
+"""Seconds before each attempt to remove what was not written to its end. What is left then, the next save removes."""
+
 _UNFINISHED = re.compile(r"\d+\.(writing|deleted)")
 
 
@@ -102,6 +106,15 @@ class _Processes:
 
 
 # --- arrays -----------------------------------------------------------------------------------------------
+
+
+def _remove(directory: Path) -> None:
+    """Remove a directory into which threads of Orbax may still write for a moment, after one of them failed."""
+    for pause in _PAUSES:
+        time.sleep(pause)
+        shutil.rmtree(directory, ignore_errors=True)
+        if not directory.exists():
+            return
 
 
 def _flags(number: int) -> str:
@@ -275,7 +288,7 @@ class Checkpoints:
                 processes.do("written", lambda: self._finish(path, beside, about, handler, processes))
             except CheckpointError:
                 if processes.is_first:
-                    shutil.rmtree(beside, ignore_errors=True)
+                    _remove(beside)
                 raise
 
     def _begin(self, path: Path, beside: Path, processes: _Processes) -> None:

@@ -31,6 +31,7 @@ from codelet.jaxprs.equations import (
     Makers,
     bind,
     bodies_of,
+    computed,
     evaluate,
     inner_jaxprs,
     needed,
@@ -85,16 +86,16 @@ def _without(eqn: jax_core.JaxprEqn, made_behind: Behind) -> Callable[..., list[
     body = closed.jaxpr
     left = [k for k in range(len(body.outvars)) if k not in made_behind]
     kept = [k for k in left if k < carried]
-    wanted = set(map(id, needed(body, results=[body.outvars[k] for k in left])))
-
-    def one(own: jax_core.JaxprEqn, operands: list[Any]) -> list[Any]:
-        return bind(own, operands) if id(own) in wanted else [None] * len(own.outvars)
+    results = [body.outvars[k] for k in left]
+    eqns = needed(body, results=results)
+    state = [body.invars[first + k] for k in kept]
+    given = (*body.constvars, *body.invars[:first], *state, *body.invars[first + carried :])
 
     def run(*inputs: Any) -> list[Any]:
         def turn(held: list[Any], fed: list[Any]) -> tuple[list[Any], list[Any]]:
-            at = dict(zip(kept, held, strict=True))
-            made = evaluate(closed, [*inputs[:first], *map(at.get, range(carried)), *fed], one)
-            return [made[k] for k in kept], [made[k] for k in left if k >= carried]
+            values = dict(zip(given, (*closed.consts, *inputs[:first], *held, *fed), strict=True))
+            made = computed(eqns, values, results)
+            return made[: len(kept)], made[len(kept) :]
 
         how = {name: params[name] for name in ("length", "reverse", "unroll")}
         last, sent = lax.scan(turn, [inputs[first + k] for k in kept], list(inputs[first + carried :]), **how)

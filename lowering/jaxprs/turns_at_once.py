@@ -16,7 +16,7 @@ import jax
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bind, evaluate, has_any, needed, scan_counts, variables, with_bodies
+from codelet.jaxprs.equations import Atomic, computed, has_any, needed, scan_counts, variables, with_bodies
 from codelet.jaxprs.primitives import ELEMENTWISE, is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 from lowering.jaxprs.counted_rows import shape_of
@@ -49,17 +49,14 @@ def _at_once(eqn: jax_core.JaxprEqn, read: Container[Any]) -> Callable[..., list
         return None
     is_read = any(var in read for var in eqn.outvars[:carried])
 
-    def of_part(part: Sequence[jax_core.JaxprEqn], results: Sequence[Atomic], inputs: Sequence[Any]) -> list[Any]:
-        own = jax_core.Jaxpr(body.constvars, body.invars, results, part, debug_info=Builder([]).debug_info)
-        return evaluate(jax_core.ClosedJaxpr(own, closed.consts), inputs, bind)
-
     def run(*inputs: Any) -> list[Any]:
-        constants, start, arrays = inputs[:first], inputs[first : first + carried], inputs[first + carried :]
-        nothing = [None] * len(rows)
-        made = jax.vmap(lambda *own: of_part(eqns, body.outvars[carried:], [*constants, *start, *own]))(*arrays)
+        start, arrays = inputs[first : first + carried], inputs[first + carried :]
+        shared = dict(zip((*body.constvars, *body.invars[:first]), (*closed.consts, *inputs[:first]), strict=True))
+        of = lambda vars, values: {**shared, **dict(zip(vars, values, strict=True))}  # noqa: E731
+        made = jax.vmap(lambda *own: computed(eqns, of(rows, own), body.outvars[carried:]))(*arrays)
         if not is_read:
             return [*start, *made]
-        turn = lambda own, _: (of_part(counts, body.outvars[:carried], [*constants, *own, *nothing]), None)  # noqa: E731
+        turn = lambda own, _: (computed(counts, of(state, own), body.outvars[:carried]), None)  # noqa: E731
         return [*lax.scan(turn, list(start), None, length=eqn.params["length"])[0], *made]
 
     return run

@@ -11,7 +11,7 @@ time, and their gradients kept them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from jax.extend import core as jax_core
 
 from codelet.frontends.structure import dtype_of, shape_of
 from codelet.frontends.values import LARGEST_KNOWN
-from codelet.jaxprs.equations import Atomic, bind, may_run_early, scan_counts, variables
+from codelet.jaxprs.equations import Atomic, computed, may_run_early, scan_counts, variables
 from codelet.jaxprs.rebuild import Builder, rebuild
 
 IsKnown = Callable[[Atomic], bool]
@@ -80,15 +80,6 @@ def _known(eqn: jax_core.JaxprEqn, is_known: IsKnown) -> _Known | None:
     return _Known(known, floats, of_floats, read) if floats and is_small else None
 
 
-def _computed(eqns: Sequence[jax_core.JaxprEqn], values: Mapping[Any, Any], results: Sequence[Atomic]) -> list[Any]:
-    """Some results of equations, from the values of variables."""
-    values = dict(values)
-    value = lambda atom: atom.val if isinstance(atom, jax_core.Literal) else values[atom]  # noqa: E731
-    for eqn in eqns:
-        values.update(zip(eqn.outvars, bind(eqn, list(map(value, eqn.invars))), strict=True))
-    return list(map(value, results))
-
-
 def _two_scans(eqn: jax_core.JaxprEqn, known: _Known) -> Callable[..., list[Any]]:
     """A scan of what is known, and of the rest."""
     closed, (first, carried) = eqn.params["jaxpr"], scan_counts(eqn)
@@ -108,7 +99,7 @@ def _two_scans(eqn: jax_core.JaxprEqn, known: _Known) -> Callable[..., list[Any]
         def scan(eqns: Sequence[jax_core.JaxprEqn], kept: list[int], fed: dict[Any, Any], made: list[Any]) -> Any:
             def turn(held: Sequence[Any], own: Sequence[Any]) -> tuple[list[Any], list[Any]]:
                 turned = zip((*(state[k] for k in kept), *fed), (*held, *own), strict=True)
-                results = _computed(eqns, {**shared, **dict(turned)}, [*(body.outvars[k] for k in kept), *made])
+                results = computed(eqns, {**shared, **dict(turned)}, [*(body.outvars[k] for k in kept), *made])
                 return results[: len(kept)], results[len(kept) :]
 
             last, lines = lax.scan(turn, [given[state[k]] for k in kept], list(fed.values()), **how)
