@@ -154,6 +154,16 @@ def in_a_loop(x, y):
     return lax.fori_loop(0, 3, turn, x + y)
 
 
+def assert_slopes(made, graph, inputs, loss, *arrays):
+    """That a gradient is JAX's, fused and interpreted."""
+    program, slopes = cl.Sequence(made.forward, made.backward), [*made]
+    found = cl.lower(graph, program, inputs=inputs, outputs=slopes).flat([*arrays])
+    told = cl.interpret(graph, program, values=dict(zip(inputs, arrays, strict=True)), outputs=slopes)
+    for own, slope, wanted in zip(found, slopes, jax.jit(jax.grad(loss, (0, 1)))(*arrays), strict=True):
+        np.testing.assert_allclose(own, wanted, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(told[slope], wanted, rtol=1e-5, atol=1e-6)
+
+
 @few(
     "function, recompute",
     itertools.product(
@@ -169,12 +179,7 @@ def test_rows_of_what_stays_are_taken_again(function, recompute):
     made = cl.gradient(graph, of=traced.outputs, wrt=inputs, program=traced.program, recompute=recompute)
     saved = [own.name for own in graph.variables if "/saved/" in own.name and own.name.endswith(("/row", "gather/out"))]
     assert len(saved) == (function is in_a_loop)
-    program, slopes = cl.Sequence(made.forward, made.backward), [*made]
-    found = cl.lower(graph, program, inputs=inputs, outputs=slopes).flat([x, y])
-    told = cl.interpret(graph, program, values=dict(zip(inputs, (x, y), strict=True)), outputs=slopes)
-    for own, slope, wanted in zip(found, slopes, jax.jit(jax.grad(loss, (0, 1)))(x, y), strict=True):
-        np.testing.assert_allclose(own, wanted, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(told[slope], wanted, rtol=1e-5, atol=1e-6)
+    assert_slopes(made, graph, inputs, loss, x, y)
 
 
 def turns_of(counter, added, dtype):
@@ -218,12 +223,7 @@ def test_counters_that_a_loop_carries(name):
     made = cl.gradient(graph, of=traced.outputs, wrt=inputs, program=traced.program)
     saved = [own for own in graph.variables if "/saved/" in own.name and own.shape and own.name.endswith("/out")]
     assert bool(saved) == (name in NOT_COUNTED)
-    program, slopes = cl.Sequence(made.forward, made.backward), [*made]
-    found = cl.lower(graph, program, inputs=inputs, outputs=slopes).flat([x, y])
-    told = cl.interpret(graph, program, values=dict(zip(inputs, (x, y), strict=True)), outputs=slopes)
-    for own, slope, wanted in zip(found, slopes, jax.jit(jax.grad(loss, (0, 1)))(x, y), strict=True):
-        np.testing.assert_allclose(own, wanted, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(told[slope], wanted, rtol=1e-5, atol=1e-6)
+    assert_slopes(made, graph, inputs, loss, x, y)
 
 
 @few("when", ["before", "after", "beyond", "never"], quick=["before", "never"])
