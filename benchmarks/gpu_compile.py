@@ -161,8 +161,8 @@ def environment(dump: str) -> dict[str, str]:
         *("--xla_gpu_autotune_level=0", "--xla_gpu_enable_triton_gemm=false", "--xla_gpu_enable_cublaslt=false"),
         *(f"--xla_gpu_cuda_data_dir={cuda}", f"--xla_dump_to={dump}"),
     )
-    own = {"XLA_FLAGS": " ".join(flags), "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", _DUMP: dump}
-    own["EQX_ON_ERROR"] = "nan"
+    own = {"XLA_FLAGS": " ".join(flags), "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    own |= {"EQX_ON_ERROR": "nan", _DUMP: dump}
     paths = {"PATH": cuda / "bin", "PYTHONPATH": _solvers()}
     own |= {name: os.pathsep.join([*filter(None, [os.environ.get(name)]), str(path)]) for name, path in paths.items()}
     return {**os.environ, **own}

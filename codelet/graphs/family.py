@@ -32,7 +32,7 @@ from codelet.views.grids import Axis, Grid
 from codelet.views.index import Index
 from codelet.views.integers import narrowed
 from codelet.views.rows import Rows, together
-from codelet.views.sources import source_text
+from codelet.views.sources import Variable, source_text, source_variables
 from codelet.views.tensor import Tensor
 
 
@@ -79,6 +79,11 @@ class Field:
     def is_written(self) -> bool:
         """Whether vertices write elements through it."""
         return self.kind in ("out", "inout")
+
+    @property
+    def variables(self) -> tuple[Variable, ...]:
+        """The variables that it views."""
+        return () if self.tensor is None else source_variables(self.tensor.source)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -164,6 +164,11 @@ def inlines(eqn: jax_core.JaxprEqn) -> bool:
     return is_understood(eqn, *CALLS) and not is_function(eqn)
 
 
+def scan_options(eqn: jax_core.JaxprEqn) -> dict[str, Any]:
+    """How often a scan turns, and in which direction, as `lax.scan` takes it."""
+    return {name: eqn.params[name] for name in ("length", "reverse", "unroll")}
+
+
 def scan_counts(eqn: jax_core.JaxprEqn) -> tuple[int, int]:
     """How many constants a scan is given, and how many values it carries.
 
@@ -317,6 +322,6 @@ def scanned(eqn: jax_core.JaxprEqn, inputs: Sequence[Any], constants: Sequence[A
         results = evaluate(closed, [*constants, *held, *given], run)
         return results[:carried], results[carried:]
 
-    how = {name: eqn.params[name] for name in ("length", "reverse", "unroll")}
-    last, stacked = lax.scan(turn, list(inputs[first : first + carried]), list(inputs[first + carried :]), **how)
+    start, rows = list(inputs[first : first + carried]), list(inputs[first + carried :])
+    last, stacked = lax.scan(turn, start, rows, **scan_options(eqn))
     return [*last, *stacked]

@@ -49,10 +49,10 @@ T = TypeVar("T")
 _ENGINE = of_class("a cl.Engine", Engine)
 
 _ARRAYS = "arrays"
+_UNFINISHED = re.compile(r"\d+\.(writing|deleted)")
+
 _PAUSES = (0, 0.01, 0.1, 1)
 """Seconds before each attempt to remove what was not written to its end. What is left then, the next save removes."""
-
-_UNFINISHED = re.compile(r"\d+\.(writing|deleted)")
 
 
 def _orbax() -> Any:
@@ -106,15 +106,6 @@ class _Processes:
 
 
 # --- arrays -----------------------------------------------------------------------------------------------
-
-
-def _remove(directory: Path) -> None:
-    """Remove a directory into which threads of Orbax may still write for a moment, after one of them failed."""
-    for pause in _PAUSES:
-        time.sleep(pause)
-        shutil.rmtree(directory, ignore_errors=True)
-        if not directory.exists():
-            return
 
 
 def _flags(number: int) -> str:
@@ -386,6 +377,15 @@ def _checked(path: Path, here: About, processes: _Processes) -> About:
 def _epath(path: Path) -> Any:
     """A path as Orbax takes it."""
     return importlib.import_module("etils.epath").Path(path)
+
+
+def _remove(directory: Path) -> None:
+    """Remove a directory into which threads of Orbax may still write for a moment, after one of them failed."""
+    for pause in _PAUSES:
+        time.sleep(pause)
+        shutil.rmtree(directory, ignore_errors=True)
+        if not directory.exists():
+            return
 
 
 def _synced(directory: Path) -> None:

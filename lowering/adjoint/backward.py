@@ -78,13 +78,9 @@ def _source_size(field: Field) -> int:
 
 def _read_by(flows: Iterable[FamilyFlow]) -> ElementSet:
     """The elements that the vertices of a forward pass read and those that go back through them may read."""
-    found = ElementSet()
-    for flow in flows:
-        for name in () if flow.adjoint is None else flow.adjoint.fields.inputs:
-            tensor = flow.family.by_name[name].tensor
-            if tensor is not None:
-                found.add(tensor, flow.family.axes)
-    return found
+    names = ((flow.family, name) for flow in flows if flow.adjoint is not None for name in flow.adjoint.fields.inputs)
+    views = ((family.by_name[name].tensor, family.axes) for family, name in names)
+    return ElementSet.of_views((tensor, axes) for tensor, axes in views if tensor is not None)
 
 
 class Backward:

@@ -13,18 +13,18 @@ it would be a copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.graphs.family import Family, Field
+from codelet.graphs.family import Family
 from codelet.graphs.graph import Graph
 from codelet.jaxprs.primitives import MOVING, is_understood
 from codelet.programs.program import Execute
 from codelet.tracing.statics import restored
-from codelet.views.sources import Variable, source_variables
+from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
 from lowering.adjoint.added import new_variable, new_vertices, variable_of
 from lowering.adjoint.counting import counted_from
@@ -100,12 +100,14 @@ class Counters:
     ) -> Variable | None:
         """The value that a vertex made of counters and constants, or vertices took at such places of what is there."""
         families = _makers(body.steps[number - 1], variable)
-        made = list(dict.fromkeys(v for family in families for v in _variables(family.outputs)))
+        made = list(dict.fromkeys(v for family in families for field in family.outputs for v in field.variables))
         is_small = len(families) == 1 and families[0].num_vertices == 1 and all(own.size <= SMALL for own in made)
         is_taken = bool(families) and all(map(_only_moves, families))
         if not is_small and not is_taken:
             return None
-        sources = list(dict.fromkeys(v for family in families for v in _variables(family.inputs)))
+        operands = [(field, family.axes) for family in families for field in family.inputs]
+        sources = list(dict.fromkeys(variable for field, _ in operands for variable in field.variables))
+        taken = ElementSet.of_views((field.tensor, axes) for field, axes in operands if field.tensor is not None)
         # A loop's own steps are among the later ones: what none of them writes is the same in all of its iterations.
         may_be_there = is_taken and read is not None and body.loop is not None
         kept = {v for v in sources if may_be_there and later.of(v).first is None and self.certain.of(v).is_all}
@@ -115,7 +117,7 @@ class Counters:
                 at = body.made(number - 1, source)
                 own = self.value(*at, source, later, read)
                 if own is None and is_taken:
-                    own = self.saved(*at, source, _elements(families, source))
+                    own = self.saved(*at, source, taken.of(source))
                 if own is None:
                     return None
                 held[source] = own
@@ -212,7 +214,7 @@ def _makers(step: Step, variable: Variable) -> Sequence[Family]:
     """
     made, found = ElementSet(), list[Family]()
     for family in step.families if isinstance(step, ExecuteStep) else ():
-        if variable not in _variables(family.outputs):
+        if not any(variable in field.variables for field in family.outputs):
             continue
         views = _views(family)
         if family.rows or family.codelet.has_effects or len(views) < len(family.fields) or not family.inputs:
@@ -228,23 +230,6 @@ def _makers(step: Step, variable: Variable) -> Sequence[Family]:
 def _views(family: Family) -> dict[str, Tensor]:
     """The tensors of a family's fields; none of vertex state."""
     return {own.name: own.tensor for own in family.fields if own.tensor is not None}
-
-
-def _variables(fields: Iterable[Field]) -> Iterator[Variable]:
-    """The variables that fields of vertices view."""
-    for field in fields:
-        if field.tensor is not None:
-            yield from source_variables(field.tensor.source)
-
-
-def _elements(families: Sequence[Family], variable: Variable) -> Elements:
-    """The elements of a variable that vertices read."""
-    found = ElementSet()
-    for family in families:
-        for own in family.inputs:
-            if own.tensor is not None:
-                found.add(own.tensor, family.axes)
-    return found.of(variable)
 
 
 def _only_moves(family: Family) -> bool:

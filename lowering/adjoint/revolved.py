@@ -31,7 +31,7 @@ from lowering.check.initialized import read_before_written
 from lowering.plan.elements import Elements, ElementSet
 from lowering.plan.revolve import Schedule, schedule
 from lowering.plan.steps import RepeatStep
-from lowering.plan.walk import all_steps
+from lowering.plan.walk import all_reads
 
 if TYPE_CHECKING:
     from lowering.adjoint.backward import Backward
@@ -102,9 +102,8 @@ def go_back_revolved(back: Backward, body: Body, number: int, step: RepeatStep) 
     if not programs:
         return
     later, alone = back.later | back.written(step), back.alone(step.body)
-    needed, written = ElementSet(), writes_of(alone.steps)
-    for touch in (touch for own in all_steps(alone.steps) for touch in own.touches() if touch.is_read):
-        needed.add(touch.tensor, touch.axes)
+    needed = ElementSet.of_views((touch.tensor, touch.axes) for _, touch in all_reads(alone.steps))
+    written = writes_of(alone.steps)
     begun = sorted(read_before_written(alone, ()), key=lambda own: own.number)
     state = [(own, needed.of(own)) for own in begun if own in written]
     snapshots = _Snapshots(graph, state, plan.snapshots)

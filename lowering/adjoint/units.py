@@ -15,7 +15,7 @@ from lowering.adjoint.saved import Body, parts
 from lowering.check.initialized import read_before_written
 from lowering.plan.elements import ElementSet
 from lowering.plan.steps import CallStep
-from lowering.plan.walk import all_steps
+from lowering.plan.walk import all_reads
 
 if TYPE_CHECKING:
     from lowering.adjoint.backward import Backward
@@ -32,9 +32,7 @@ def go_back_again(back: Backward, body: Body, number: int, step: CallStep) -> No
     if not programs:
         return
     later, alone = back.later | back.written(step), back.alone(inner.steps)
-    needed = ElementSet()
-    for touch in (touch for own in all_steps(alone.steps) for touch in own.touches() if touch.is_read):
-        needed.add(touch.tensor, touch.axes)
+    needed = ElementSet.of_views((touch.tensor, touch.axes) for _, touch in all_reads(alone.steps))
     for variable in sorted(read_before_written(alone, ()), key=lambda own: own.number):
         held = back.value(body, number, variable, needed.of(variable), later)
         if held is not variable:

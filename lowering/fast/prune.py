@@ -38,7 +38,7 @@ from lowering.plan.steps import (
     WhileStep,
 )
 from lowering.plan.touch import Touch
-from lowering.plan.walk import all_steps, bodies, has_effects, with_bodies
+from lowering.plan.walk import all_reads, all_steps, bodies, has_effects, with_bodies
 
 Live = frozenset[Variable]
 
@@ -57,15 +57,14 @@ def _read_of(plan: Plan) -> Callable[[Variable], Elements]:
         if isinstance(step, CallStep):
             called = step.function
             wholly.update((*step.reads, *step.writes, *called.reads, *called.writes, *called.parameters))
-        for touch in step.touches():
-            for variable in touch.variables if touch.is_read else ():
-                readers.setdefault(variable, []).append(touch)
+    for _, touch in all_reads(plan.steps):
+        for variable in touch.variables:
+            readers.setdefault(variable, []).append(touch)
 
     def read(variable: Variable) -> Elements:
-        found = ElementSet()
-        for touch in readers.get(variable, ()):
-            found.add(touch.tensor, touch.axes)
-        return Elements.everything(variable.size) if variable in wholly else found.of(variable)
+        if variable in wholly:
+            return Elements.everything(variable.size)
+        return ElementSet.of_views((touch.tensor, touch.axes) for touch in readers.get(variable, ())).of(variable)
 
     return functools.cache(read)
 
@@ -143,9 +142,10 @@ class _Pruner(Analysis[Live]):
         self.needed: dict[FunctionBody, Live] = {}
         self.settled = True
         self.functions: dict[FunctionBody, FunctionBody] = {}
-        self.has_effects, self.made_and_read = (
-            functools.cache(has_effects),
-            functools.cache(functools.partial(_made_and_read, read_of=_read_of(plan))),
+        self.has_effects = functools.cache(has_effects)
+        read_of = functools.cache(_read_of)  # where a step writes a part of a variable, which is seldom
+        self.made_and_read = functools.cache(
+            lambda step: _made_and_read(step, lambda variable: read_of(plan)(variable))
         )
         self.needed_families = functools.cache(_needed_families)
 

@@ -46,14 +46,16 @@ def _found(jaxpr: jax_core.Jaxpr) -> tuple[dict[jax_core.JaxprEqn, Remade], bool
     contractions: dict[Any, Remade] = {}
     views: dict[Any, Remade] = {}
     transposed: dict[Any, Any] = {}
-    others = (atom for eqn in jaxpr.eqns if not rearranges(eqn) for atom in eqn.invars)
+    moves = set(filter(rearranges, jaxpr.eqns))
+    others = (atom for eqn in jaxpr.eqns if eqn not in moves for atom in eqn.invars)
     read = set(variables([*jaxpr.outvars, *others]))
     for eqn in jaxpr.eqns:
-        shape = tuple(eqn.outvars[0].aval.shape) if is_understood(eqn, "reduce_sum") or rearranges(eqn) else ()  # type: ignore[attr-defined]
-        contraction = _find(eqn, makers, uses) if is_understood(eqn, "reduce_sum") else None
+        is_sum = is_understood(eqn, "reduce_sum")
+        shape = tuple(eqn.outvars[0].aval.shape) if is_sum or eqn in moves else ()  # type: ignore[attr-defined]
+        contraction = _find(eqn, makers, uses) if is_sum else None
         if contraction is not None:
             contractions[eqn] = dot_made(as_dot(contraction), shape)
-        elif rearranges(eqn) and 0 not in shape:
+        elif eqn in moves and 0 not in shape:
             view = rearrangement(eqn.outvars[0], makers, stop=lambda atom: makers.of(atom) in contractions)
             if view.root is eqn.outvars[0]:
                 continue

@@ -151,6 +151,8 @@ def reduce_in_shape(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     reductions = [eqn for eqn in eqns if is_understood(eqn, *REDUCTIONS)]
     lying = {eqn: own for eqn in reductions if (own := _as_it_lies(eqn, makers)) is not None}
     made = with_remade(closed, _found(eqns, closed.jaxpr.outvars) | lying, reduce_in_shape)
+    if not any(is_understood(eqn, "concatenate") for eqn in made.jaxpr.eqns):
+        return made
     makers = Makers(made.jaxpr.eqns)
     reductions = [eqn for eqn in made.jaxpr.eqns if is_understood(eqn, *REDUCTIONS)]
     parts = {eqn: own for eqn in reductions if (own := _by_parts(eqn, makers)) is not None}

@@ -36,6 +36,7 @@ from codelet.jaxprs.equations import (
     inner_jaxprs,
     needed,
     scan_counts,
+    scan_options,
     variables,
     with_bodies,
     with_inner,
@@ -82,7 +83,7 @@ def _as_given(eqn: jax_core.JaxprEqn) -> Behind:
 
 def _without(eqn: jax_core.JaxprEqn, made_behind: Behind) -> Callable[..., list[Any]]:
     """The loop without some results, and these behind it."""
-    closed, (first, carried), params = eqn.params["jaxpr"], scan_counts(eqn), eqn.params
+    closed, (first, carried) = eqn.params["jaxpr"], scan_counts(eqn)
     body = closed.jaxpr
     left = [k for k in range(len(body.outvars)) if k not in made_behind]
     kept = [k for k in left if k < carried]
@@ -97,8 +98,8 @@ def _without(eqn: jax_core.JaxprEqn, made_behind: Behind) -> Callable[..., list[
             made = computed(eqns, values, results)
             return made[: len(kept)], made[len(kept) :]
 
-        how = {name: params[name] for name in ("length", "reverse", "unroll")}
-        last, sent = lax.scan(turn, [inputs[first + k] for k in kept], list(inputs[first + carried :]), **how)
+        start, rows = [inputs[first + k] for k in kept], list(inputs[first + carried :])
+        last, sent = lax.scan(turn, start, rows, **scan_options(eqn))
         made = dict(zip(left, (*last, *sent), strict=True))
         return [made[k] if k in made else made_behind[k](inputs) for k in range(len(eqn.outvars))]
 

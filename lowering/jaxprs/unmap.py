@@ -158,21 +158,30 @@ _ALONG = {"concatenate": "dimension", "split": "axis", "stack": "axis"}
 """Of arrays that are put together, or taken apart: the parameter that says along which dimension."""
 
 
+def _whole(eqn: jax_core.JaxprEqn) -> Atomic:
+    """The array that parts are put together to, or taken of."""
+    return eqn.invars[0] if eqn.primitive.name == "split" else eqn.outvars[0]
+
+
 def _link_parts(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
-    """Parts of an array, or what is padded: the dimensions along which they are parts are kept."""
-    is_split, is_stack = eqn.primitive.name == "split", eqn.primitive.name == "stack"
-    (whole,), parts = (eqn.invars, eqn.outvars) if is_split else (eqn.outvars, eqn.invars)
-    if eqn.primitive.name == "pad":
-        along, parts = {d for d, widths in enumerate(eqn.params["padding_config"]) if any(widths)}, eqn.invars[:1]
-    else:
-        along = {int(eqn.params[_ALONG[eqn.primitive.name]])}
-    for own in map(spots_of, parts):
-        spots = iter(own)
-        for d, made in enumerate(spots_of(whole)):
-            if d in along:
-                classes.keep([made, *([] if is_stack else [next(spots)])])
-            else:
-                classes.unite(next(spots), made)
+    along, whole = int(eqn.params[_ALONG[eqn.primitive.name]]), spots_of(_whole(eqn))
+    classes.keep([whole[along]])
+    for part in map(spots_of, eqn.outvars if eqn.primitive.name == "split" else eqn.invars):
+        if eqn.primitive.name == "stack":  # its parts have no such dimension
+            part.insert(along, whole[along])
+        classes.keep([part[along]])
+        for d, spot in enumerate(part):
+            if d != along:
+                classes.unite(spot, whole[d])
+
+
+def _link_padded(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
+    pairs = zip(spots_of(eqn.invars[0]), spots_of(eqn.outvars[0]), strict=True)
+    for (spot, result), widths in zip(pairs, eqn.params["padding_config"], strict=True):
+        if any(widths):
+            classes.keep([spot, result])
+        else:
+            classes.unite(spot, result)
 
 
 def _link_unknown(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
@@ -252,8 +261,7 @@ def _padded(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list
 
 def _in_parts(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
     name = _ALONG[eqn.primitive.name]
-    whole = eqn.invars[0] if eqn.primitive.name == "split" else eqn.outvars[0]
-    (along,) = left.numbers(whole, (eqn.params[name],))
+    (along,) = left.numbers(_whole(eqn), (eqn.params[name],))
     return bind(eqn.replace(params={**eqn.params, name: along}), operands)
 
 
@@ -276,7 +284,7 @@ _RULES = (
     (("conv_general_dilated",), _UnmapRule(_link_convolution, _inner_product)),
     (POOLINGS, _UnmapRule(_link_pooling, _pooled)),
     (("slice",), _UnmapRule(link_slice, sliced)),
-    (("pad",), _UnmapRule(_link_parts, _padded)),
+    (("pad",), _UnmapRule(_link_padded, _padded)),
     (tuple(_ALONG), _UnmapRule(_link_parts, _in_parts)),
     (("dynamic_slice", "dynamic_update_slice"), _UnmapRule(link_late, late_slice)),
 )

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from jax.extend import core as jax_core
 
-from codelet.graphs.family import Family, Field
+from codelet.graphs.family import Family
 from codelet.jaxprs.equations import inner_jaxprs
 from codelet.jaxprs.primitives import REDUCTIONS
 from codelet.refused import Refused
@@ -43,7 +43,7 @@ from lowering.join.whole_steps import join_blocks
 from lowering.plan.dataflow import flow_step
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CallStep, ExecuteStep, Step
-from lowering.plan.walk import Rewriter, all_steps
+from lowering.plan.walk import Rewriter, all_reads, all_steps
 
 Known = dict[Variable, tuple[ReducedFamily, ...]]
 """What variables hold, as far as it is known: reductions of what others hold still, of several parts of it."""
@@ -66,28 +66,22 @@ def _as_family(own: ReducedFamily) -> Family | None:
     return family if not isinstance(why, str) or not why else None
 
 
-def _variables(field: Field) -> tuple[Variable, ...]:
-    """The variables that a field views."""
-    return () if field.tensor is None else source_variables(field.tensor.source)
-
-
 def _read_by(family: Family) -> set[Variable]:
     """The variables that a family reads."""
-    return {variable for field in family.fields if field.is_read for variable in _variables(field)}
+    return {variable for field in family.fields if field.is_read for variable in field.variables}
 
 
 def _written_by(family: Family) -> set[Variable]:
     """The variables that a family writes."""
-    return {variable for field in family.fields if field.is_written for variable in _variables(field)}
+    return {variable for field in family.fields if field.is_written for variable in field.variables}
 
 
 def _readers_of(plan: Plan) -> dict[Variable, set[Step | None]]:
     """The steps that read each variable; None for who reads the results."""
     found: dict[Variable, set[Step | None]] = {}
-    for step in all_steps(plan.steps):
-        for touch in step.touches():
-            for variable in touch.variables if touch.is_read else ():
-                found.setdefault(variable, set()).add(step)
+    for step, touch in all_reads(plan.steps):
+        for variable in touch.variables:
+            found.setdefault(variable, set()).add(step)
     for tensor in plan.outputs:
         for variable in source_variables(tensor.source):
             found.setdefault(variable, set()).add(None)
@@ -194,7 +188,7 @@ class Composing(Rewriter):
         found: dict[Family, tuple[Family, ...]] = {}
         writers = self.written(families)
         for family in families:
-            shared = [field for field in family.outputs if all(len(writers[v]) > 1 for v in _variables(field))]
+            shared = [field for field in family.outputs if all(len(writers[v]) > 1 for v in field.variables)]
             results = family.codelet.outputs.keys()
             apart = by_result(family) if shared and len(results) > 1 else (family,)
             if len(apart) == 1:
@@ -343,7 +337,7 @@ def join(plan: Plan) -> Plan:
     """The plan with what was cut put together of what vertices compute of it."""
     composing = Composing(plan)
     made = replace(plan, steps=composing.body(plan.steps))
-    if composing.has_composed:
+    if composing.has_composed and composing.beside:
         made = replace(made, steps=_LeavingOut(composing, made).body(made.steps))
     # What several families wrote a part of each, one may write all of, and no loop carries it then.
     return prune(made) if composing.has_composed or composing.has_joined else made

@@ -27,7 +27,7 @@ from codelet.views.access import Access
 from codelet.views.affine import sorted_symbols
 from codelet.views.digits import row_major_strides
 from codelet.views.index import Index
-from codelet.views.sources import Variable, source_variables
+from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
 from lowering.jaxprs.reduced_fields import Reduced, reduced_fields
 from lowering.mesh.dealing import vertex_devices
@@ -101,7 +101,7 @@ def _summed(eqn: jax_core.JaxprEqn) -> list[tuple[int, ...]]:
 
 def _read(field: Field) -> tuple[Variable, ...]:
     """The variables that a field reads of."""
-    return source_variables(field.tensor.source) if field.is_read and field.tensor is not None else ()
+    return field.variables if field.is_read else ()
 
 
 def _touched(family: Family, field: Field) -> int:

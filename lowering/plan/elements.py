@@ -226,6 +226,14 @@ class ElementSet:
         """All elements of some variables."""
         return ElementSet({variable: Elements.everything(variable.size) for variable in variables})
 
+    @staticmethod
+    def of_views(views: Iterable[tuple[Tensor, tuple[Axis, ...]]]) -> ElementSet:
+        """The elements of views, each at all positions of a grid."""
+        elements = ElementSet()
+        for tensor, axes in views:
+            elements.add(tensor, axes)
+        return elements
+
     def copy(self) -> ElementSet:
         """A set with the same elements."""
         return ElementSet(self._held)

@@ -17,6 +17,7 @@ from lowering.plan.steps import (
     SwitchStep,
     WhileStep,
 )
+from lowering.plan.touch import Touch
 
 
 def bodies(step: Step) -> tuple[tuple[Step, ...], ...]:
@@ -91,6 +92,11 @@ def all_steps(steps: Sequence[Step]) -> Iterator[Step]:
             functions.add(step.function)
         for body in reversed(bodies(step)):
             waiting += reversed(body)
+
+
+def all_reads(steps: Sequence[Step]) -> Iterator[tuple[Step, Touch]]:
+    """What every step reads, and those that it is made of."""
+    return ((step, touch) for step in all_steps(steps) for touch in step.touches() if touch.is_read)
 
 
 def has_effects(step: Step) -> bool:

@@ -14,7 +14,7 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.frontends.passes.bodies import Bodies
-from codelet.jaxprs.equations import Atomic, needed, scan_counts, variables
+from codelet.jaxprs.equations import Atomic, needed, scan_counts, scan_options, variables
 from codelet.jaxprs.rebuild import Builder, rebuild
 
 
@@ -109,8 +109,8 @@ class _Dropping:
                 results = jax_core.jaxpr_as_fun(turn)(*given[:first], *carry, *parts)
                 return results[: len(kept)], results[len(kept) :]
 
-            params = {name: eqn.params[name] for name in ("length", "reverse", "unroll")}
-            last, made = lax.scan(one, list(map(jax.numpy.asarray, given[first:after])), list(given[after:]), **params)
+            start = list(map(jax.numpy.asarray, given[first:after]))
+            last, made = lax.scan(one, start, list(given[after:]), **scan_options(eqn))
             return [*last, *made]
 
         made = dict(zip([*kept, *stacked], builder.traced(loop, [operands[k] for k in inputs]), strict=True))

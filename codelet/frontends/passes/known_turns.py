@@ -20,7 +20,7 @@ from jax.extend import core as jax_core
 
 from codelet.frontends.structure import dtype_of, shape_of
 from codelet.frontends.values import LARGEST_KNOWN
-from codelet.jaxprs.equations import Atomic, computed, may_run_early, scan_counts, variables
+from codelet.jaxprs.equations import Atomic, computed, may_run_early, scan_counts, scan_options, variables
 from codelet.jaxprs.rebuild import Builder, rebuild
 
 IsKnown = Callable[[Atomic], bool]
@@ -90,7 +90,6 @@ def _two_scans(eqn: jax_core.JaxprEqn, known: _Known) -> Callable[..., list[Any]
     stacked = [k for k in range(carried, len(body.outvars)) if body.outvars[k] not in known.of_floats]
     before = [inner for inner in body.eqns if known.values.issuperset(inner.outvars)]
     rest = [inner for inner in body.eqns if not known.of_floats.issuperset(inner.outvars)]
-    how = {name: eqn.params[name] for name in ("length", "reverse", "unroll")}
 
     def run(*inputs: Any) -> list[Any]:
         given = dict(zip((*body.constvars, *body.invars), (*closed.consts, *inputs), strict=True))
@@ -102,14 +101,12 @@ def _two_scans(eqn: jax_core.JaxprEqn, known: _Known) -> Callable[..., list[Any]
                 results = computed(eqns, {**shared, **dict(turned)}, [*(body.outvars[k] for k in kept), *made])
                 return results[: len(kept)], results[len(kept) :]
 
-            last, lines = lax.scan(turn, [given[state[k]] for k in kept], list(fed.values()), **how)
+            last, lines = lax.scan(turn, [given[state[k]] for k in kept], list(fed.values()), **scan_options(eqn))
             return dict(zip(kept, last, strict=True)), lines
 
         found, lines = scan(before, ahead, {var: given[var] for var in rows if var in known.values}, known.read)
         read = dict(zip(known.read, lines, strict=True))
-        last, lines = scan(
-            rest, left, {**{var: given[var] for var in rows}, **read}, [body.outvars[k] for k in stacked]
-        )
+        last, lines = scan(rest, left, {var: given[var] for var in rows} | read, [body.outvars[k] for k in stacked])
         found |= {**last, **dict(zip(stacked, lines, strict=True))}
         return [found[k] if k in found else read[var] for k, var in enumerate(body.outvars)]
 
