@@ -427,9 +427,11 @@ def lower(
     is_checked, mesh = checks.for_word(check) is not None, checked_mesh(mesh)
     over, platform = checked_replicas(mesh, replicas, _names_of(shared)), checked_platform(platform)
     if isinstance(graph, Traced):
-        sources = [tensor.source for tensor in graph.flat_inputs]
+        # Devices share vertices; a single one runs the operations as they are.
+        built = graph.uncut if mesh is None else graph.cut
+        sources = [tensor.source for tensor in built.inputs]
         with lowering_for(platform):
-            made = lower_over(plan_graph(graph.graph, graph.program, sources, graph.flat_outputs), None, mesh, over)  # type: ignore[arg-type]
+            made = lower_over(plan_graph(built.graph, built.program, sources, built.outputs), None, mesh, over)  # type: ignore[arg-type]
         return checks.check_lowered(made, over) if is_checked else made
     if isinstance(graph, Graph):
         if target is not None:

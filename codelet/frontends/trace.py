@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 import jax
 from jax.core import Tracer
+from jax.extend import core as jax_core
 
 from codelet.errors import CapturedTracerError, TraceError
 from codelet.frontends import (  # noqa: F401 (they register the rules)
@@ -30,18 +32,20 @@ from codelet.frontends.passes import simplify
 from codelet.frontends.passes.fuse_elementwise import saved_by_fusion
 from codelet.frontends.references import check_no_references
 from codelet.frontends.replaced import Replacements
-from codelet.frontends.traced import Traced
+from codelet.frontends.traced import Built, Traced
 from codelet.frontends.values import data_type
 from codelet.frontends.walk import Walk
 from codelet.garbage import collecting_seldom
 from codelet.graphs.graph import Graph
 from codelet.jaxprs.own_constants import with_own_constants
 from codelet.ops.arguments import checked_grain
+from codelet.ops.planning import WHOLE
 from codelet.programs.tensor_steps import WriteUndef
 from codelet.schema import are_wholes, is_index
 from codelet.target import Target
 from codelet.tracing.captured import apart
 from codelet.tracing.concrete import mend_of_asking
+from codelet.tracing.statics import restored, trace_settings
 from codelet.views.sources import source_variables
 
 _is_tracing: ContextVar[bool] = ContextVar("is_tracing", default=False)
@@ -184,19 +188,59 @@ def _traced(
     check_no_references(closed.jaxpr)
     closed = with_own_constants(closed)
     result = Flat(tuple(Leaf("", own, array) for own, array in zip(*kept[-1][:2], strict=True)), kept[-1][2])
-    graph = Graph(target)
     owned = [k for k, path in enumerate(given.paths) if int(path.partition("/")[0]) in donated]
     simple = simplify(Replacements(replaced).marked(closed), given.paths, owned)
-    walk = Walk(graph, SharedFunctions(simple), grain)
-    inputs = []
-    for path, var in zip(map(convention.named, given.paths), simple.jaxpr.invars, strict=True):
-        inputs.append(graph.add_variable(path, *data_type(var.aval)))
-    paths = dict(zip(simple.jaxpr.invars, given.paths, strict=True))
-    outputs = [walk.tensor(own) for own in walk.closed(simple, inputs, paths)]
+    names, settings = list(map(convention.named, given.paths)), trace_settings()
+    build = functools.partial(_built, simple, names, given.paths, owned, target)
+
+    def cut() -> Built:
+        with collecting_seldom(), restored(settings):
+            return build(grain, tells=False)
+
+    # What the user has written by hand runs as it is written, and is made once.
+    uncut = build(grain, tells=True) if replaced else build(WHOLE, tells=True)
+    return Traced(
+        function,
+        convention,
+        uncut,
+        (lambda: uncut) if replaced else cut,
+        given,
+        result,
+        closed,
+        saved_by_fusion(simple),
+    )
+
+
+def _built(
+    simple: jax_core.ClosedJaxpr,
+    names: Sequence[str],
+    paths: Sequence[str],
+    owned: Sequence[int],
+    target: Target | None,
+    grain: int | None,
+    *,
+    tells: bool,
+) -> Built:
+    """The graph of a simplified jaxpr.
+
+    Args:
+        simple: the jaxpr.
+        names: of its inputs.
+        paths: of its inputs.
+        owned: the numbers of inputs that are donated.
+        target: the machine.
+        grain: of vertices.
+        tells: whether the user is warned of primitives that one vertex runs.
+    """
+    graph = Graph(target)
+    walk = Walk(graph, SharedFunctions(simple), grain, tells=tells)
+    inputs = [
+        graph.add_variable(name, *data_type(var.aval)) for name, var in zip(names, simple.jaxpr.invars, strict=True)
+    ]
+    paths_of = dict(zip(simple.jaxpr.invars, paths, strict=True))
+    outputs = [walk.tensor(own) for own in walk.closed(simple, inputs, paths_of)]
     held = {variable for tensor in outputs for variable in source_variables(tensor.source)}
     for tensor in (inputs[k] for k in owned):
         if tensor.source not in held:
             walk.run(WriteUndef(tensor))
-    return Traced(
-        function, convention, graph, walk.program, (given, inputs), (result, outputs), closed, saved_by_fusion(simple)
-    )
+    return Built(graph, walk.program, tuple(inputs), tuple(outputs))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from codelet.errors import ArrayError, TraceError
 from codelet.frontends.arguments import Convention, Flat, flatten
@@ -20,22 +21,40 @@ from codelet.schema import TEXT, accepts
 from codelet.views.tensor import Tensor
 
 
-class Traced(Drawn):
-    """A JAX function as a graph of vertices. Made by `cl.trace`; call it as the function itself.
-
-    Args:
-        function: the function.
-        convention: how it is called.
-        graph: its graph.
-        program: its program.
-        arguments: the structure of the arguments, and their tensors.
-        results: the structure of the results, and their tensors.
-        jaxpr: the traced jaxpr.
-        fusion: the savings of elementwise fusion.
+class Built(NamedTuple):
+    """A graph that was made of a function, with its ends.
 
     Attributes:
         graph: its vertices.
         program: its program.
+        inputs: the variables of the arguments, in order.
+        outputs: the tensors of the results, in order.
+    """
+
+    graph: Graph
+    program: Program
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+class Traced(Drawn):
+    """A JAX function as a graph of vertices. Made by `cl.trace`; call it as the function itself.
+
+    The operations are cut into vertices, for the tiles of the target, when the graph is asked for. A call runs them
+    uncut, each as one vertex, so that no plan is waited for.
+
+    Args:
+        function: the function.
+        convention: how it is called.
+        uncut: its graph with each operation as one vertex.
+        cut: makes its graph.
+        arguments: the structure of the arguments.
+        results: the structure of the results.
+        jaxpr: the traced jaxpr.
+        fusion: the savings of elementwise fusion.
+
+    Attributes:
+        uncut: the graph that a call runs.
         jaxpr: the traced jaxpr.
         fusion: the savings of fusing neighbouring elementwise operations.
 
@@ -54,20 +73,51 @@ class Traced(Drawn):
         self,
         function: Callable[..., Any],
         convention: Convention,
-        graph: Graph,
-        program: Program,
-        arguments: tuple[Flat, Sequence[Tensor]],
-        results: tuple[Flat, Sequence[Tensor]],
+        uncut: Built,
+        cut: Callable[[], Built],
+        arguments: Flat,
+        results: Flat,
         jaxpr: Any,
         fusion: Saved,
     ):
-        self.function, self.graph, self.program, self.jaxpr, self.fusion = function, graph, program, jaxpr, fusion
+        self.function, self.uncut, self.jaxpr, self.fusion = function, uncut, jaxpr, fusion
         self.__name__ = convention.name
         self.__doc__ = function.__doc__
         self._convention = convention
-        self._arguments, self._inputs = arguments[0], tuple(arguments[1])
-        self._results, self._outputs = results[0], tuple(results[1])
+        self._make = cut
+        self._arguments, self._results = arguments, results
         self._lowered: dict[str, Any] = {}  # by platform
+
+    @functools.cached_property
+    def cut(self) -> Built:
+        """The graph of vertices, for the tiles of the target, with its ends.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> traced = cl.trace(lambda x: x @ x, jnp.ones((64, 64)))
+        >>> traced.cut.graph is traced.graph, traced.uncut.graph.num_vertices
+        (True, 1)
+        """
+        return self._make()
+
+    @property
+    def graph(self) -> Graph:
+        """Its vertices. They are planned when they are first asked for.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> cl.trace(lambda x: 2 * x, jnp.ones(3)).graph
+        <Graph: 3 vertices, 2 variables>
+        """
+        return self.cut.graph
+
+    @property
+    def program(self) -> Program:
+        """Its program, of the compute sets of `graph`. It prints.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> print(cl.trace(lambda x: 2 * x, jnp.ones(3)).program)
+        Execute(mul/map)
+        """
+        return self.cut.program
 
     @property
     def inputs(self) -> Any:
@@ -78,7 +128,7 @@ class Traced(Drawn):
         >>> cl.trace(lambda p: p["w"] * 2, {"w": jnp.ones(3)}).inputs[0]["w"].shape
         (3,)
         """
-        return self._arguments.filled(self._inputs)
+        return self._arguments.filled(self.flat_inputs)
 
     @property
     def outputs(self) -> Any:
@@ -88,7 +138,7 @@ class Traced(Drawn):
         >>> {name: y.shape for name, y in cl.trace(lambda x: {"y": x * 2}, jnp.ones(3)).outputs.items()}
         {'y': (3,)}
         """
-        return self._results.filled(self._outputs)
+        return self._results.filled(self.flat_outputs)
 
     @property
     def flat_inputs(self) -> tuple[Tensor, ...]:
@@ -100,7 +150,7 @@ class Traced(Drawn):
         >>> [x.name for x in traced.flat_inputs]
         ['p/b', 'p/w', 'x']
         """
-        return self._inputs
+        return self.cut.inputs
 
     @property
     def flat_outputs(self) -> tuple[Tensor, ...]:
@@ -111,7 +161,7 @@ class Traced(Drawn):
         >>> len(traced.flat_outputs), traced.flat_outputs[0] is traced.outputs["max"]
         (2, True)
         """
-        return self._outputs
+        return self.cut.outputs
 
     @property
     def _result_types(self) -> Sequence[Any]:
@@ -120,7 +170,8 @@ class Traced(Drawn):
 
     @property
     def lowered(self) -> Any:
-        """The graph as a pure function: the `cl.Lowered` that a call runs.
+        """The uncut graph as a pure function: the `cl.Lowered` that a call runs. `cl.lower(traced.graph, traced.program,
+        inputs=traced.flat_inputs, outputs=traced.flat_outputs)` is that of its vertices, of the same values.
 
         >>> import codelet as cl, jax.numpy as jnp
         >>> cl.trace(lambda x: 2 * x, jnp.ones(3)).lowered
@@ -148,7 +199,7 @@ class Traced(Drawn):
         >>> {tensor.name: array.tolist() for tensor, array in traced.arrays(jnp.arange(3.0)).items()}
         {'x': [0.0, 1.0, 2.0]}
         """
-        return dict(zip(self._inputs, self._given(arguments, keywords), strict=True))
+        return dict(zip(self.flat_inputs, self._given(arguments, keywords), strict=True))
 
     @property
     def ends(self) -> tuple[Tensor, ...]:
@@ -159,7 +210,7 @@ class Traced(Drawn):
         >>> [tensor.shape for tensor in traced.ends]
         [(3,), (), ()]
         """
-        return (*self._inputs, *self._outputs)
+        return (*self.flat_inputs, *self.flat_outputs)
 
     def profile(
         self,

@@ -43,6 +43,7 @@ class Walk:
         graph: to which.
         functions: the functions of the graph that jitted functions become.
         grain: about how many elements or multiply-adds a vertex has; the planners choose when it is None.
+        tells: whether the user is warned of primitives that one vertex runs.
 
     Attributes:
         equation: the one that is being added.
@@ -52,9 +53,10 @@ class Walk:
         told: the primitives run by one vertex that the user has been warned of.
     """
 
-    def __init__(self, graph: Graph, functions: SharedFunctions, grain: int | None = None):
+    def __init__(self, graph: Graph, functions: SharedFunctions, grain: int | None = None, *, tells: bool = True):
         self.graph = graph
         self.grain = grain
+        self.tells = tells
         self.functions = functions
         self.equation: jax_core.JaxprEqn
         self.paths: list[str | None] = []

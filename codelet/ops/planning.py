@@ -26,6 +26,10 @@ MEMORY_FRACTION = 0.6
 """Of a tile's memory, what an operation may take: PopLibs' availableMemoryProportion."""
 
 
+WHOLE = 1 << 62
+"""The grain of operations that are not cut: each is one vertex, as fast execution runs it."""
+
+
 @dataclass(frozen=True, repr=False)
 class Plan:
     """How an operation is spread over the tiles, and its cost.

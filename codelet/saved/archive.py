@@ -36,9 +36,12 @@ MANIFEST, GRAPH, CODELETS, TENSORS = "manifest.json", "graph.json", "codelets.js
 PLAN = "plan.json"
 """The part with what planning has found, which is found again where it is not there."""
 
+UNCUT = "uncut.json"
+"""The part with the uncut graph of a traced function: where it is not there, the vertices run."""
+
 _NEEDED = (GRAPH, CODELETS, TENSORS)
 
-DROPPED = ("exported.json", PLAN)
+DROPPED = ("exported.json", PLAN, UNCUT)
 """Parts that a file may do without, beside those below `exported/`."""
 
 _EXPORTED = "exported/"

@@ -37,8 +37,7 @@ def graph_parts(graph: Graph, more: More, named: Mapping[str, np.ndarray] | None
     writer = GraphWriter(graph)
     try:
         plain = writer.plain(lambda: more(writer))
-        for traced in importlib.import_module("lowering.join.refine").element_traces(graph):
-            writer.codelets.trace(traced)  # that no vertex has, and that lowering asks for
+        write_element_traces(writer)
     except NotPlainError as error:
         raise SavingError(
             "a graph cannot be saved: it holds something that files have no form for",
@@ -51,6 +50,12 @@ def graph_parts(graph: Graph, more: More, named: Mapping[str, np.ndarray] | None
         CODELETS: [written_json(writer.codelets.plain)],
         TENSORS: written_arrays({**arrays, **(named or {})}),
     }
+
+
+def write_element_traces(writer: GraphWriter) -> None:
+    """Write the codelets of elements that no vertex of a graph has, and that lowering asks for."""
+    for traced in importlib.import_module("lowering.join.refine").element_traces(writer.graph):
+        writer.codelets.trace(traced)
 
 
 class FileReader:
@@ -73,9 +78,14 @@ class FileReader:
         count = sum(name.startswith(_ARRAY) for name in arrays)
         check_form(all(f"{_ARRAY}{k}" in arrays for k in range(count)), "the numbers of arrays")
         self.named = {name: array for name, array in arrays.items() if not name.startswith(_ARRAY)}
-        numbered = [arrays[f"{_ARRAY}{k}"] for k in range(count)]
+        self._numbered = [arrays[f"{_ARRAY}{k}"] for k in range(count)]
+        self._codelets = archive.json(CODELETS)
         self.beside = {name: plain[name] for name in names}
-        self.reader = GraphReader(plain, archive.json(CODELETS), numbered)
+        self.reader = GraphReader(plain, self._codelets, self._numbered)
+
+    def another(self, plain: Plain) -> GraphReader:
+        """Reads another graph of the file, which shares arrays, lines and codelets with the first."""
+        return GraphReader(plain, self._codelets, self._numbered, self.reader)
 
 
 def read_safely(path: object, read: Callable[[], Any]) -> Any:

@@ -49,6 +49,7 @@ class GraphReader:
         plain: as `GraphWriter.plain` wrote it.
         codelets: as its codelets were written.
         arrays: those of the file.
+        beside: reads another graph of the file, whose lines and codelets it shares.
 
     Attributes:
         graph: the graph.
@@ -57,15 +58,18 @@ class GraphReader:
         values: reads values.
     """
 
-    def __init__(self, plain: Plain, codelets: Plain, arrays: Sequence[np.ndarray]):
-        check_form(type(plain) is dict and {*NAMES} <= plain.keys(), "the parts of a graph")
+    def __init__(
+        self, plain: Plain, codelets: Plain, arrays: Sequence[np.ndarray], beside: GraphReader | None = None
+    ):
+        shared = {"lines"} if beside is not None else set()
+        check_form(type(plain) is dict and {*NAMES} <= {*plain, *shared}, "the parts of a graph")
         self.values = JaxprReader(arrays)
-        self._lines = LineReader(plain["lines"])
+        self._lines = LineReader(plain["lines"]) if beside is None else beside._lines
         self.graph = graph = Graph(read_target(plain["target"]))
         for item in listed(plain["variables"]):
             self._add_variable(item)
         self.views = ViewReader(plain, self.values, graph, graph.sources)
-        self._codelets = CodeletReader(codelets, arrays, self._lines)
+        self._codelets = CodeletReader(codelets, arrays, self._lines) if beside is None else beside._codelets
         self._add_streams(listed(plain["streams"]))
         recordings = self._add_compute_sets(listed(plain["compute_sets"]), listed(plain["recordings"]))
         self._compute_sets = graph.compute_sets

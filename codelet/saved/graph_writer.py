@@ -50,6 +50,7 @@ class GraphWriter:
 
     Args:
         graph: the graph.
+        beside: writes another graph of the same file, whose arrays, lines and codelets it shares.
 
     Attributes:
         jaxprs: writes values; its `arrays` are those that the parts of the file refer to.
@@ -59,10 +60,13 @@ class GraphWriter:
         programs: writes programs.
     """
 
-    def __init__(self, graph: Graph):
+    def __init__(self, graph: Graph, beside: GraphWriter | None = None):
         self.graph = graph
-        self.jaxprs, self.lines = JaxprWriter(), LineWriter()
-        self.codelets = CodeletWriter(self.jaxprs, self.lines)
+        if beside is None:
+            self.jaxprs, self.lines = JaxprWriter(), LineWriter()
+            self.codelets = CodeletWriter(self.jaxprs, self.lines)
+        else:
+            self.jaxprs, self.lines, self.codelets = beside.jaxprs, beside.lines, beside.codelets
         self._families = graph.families
         self._calls = recorded(graph)
         self.views = ViewWriter(self.jaxprs, self._axes())

@@ -11,17 +11,20 @@ import jax.numpy as jnp
 from codelet.errors import ArrayError, SavingError
 from codelet.frontends.arguments import Convention, Flat, type_of
 from codelet.frontends.passes.fuse_elementwise import Saved
-from codelet.frontends.traced import Traced, as_held
+from codelet.frontends.traced import Built, Traced, as_held
 from codelet.frontends.values import returned
 from codelet.jaxprs.plain import NotPlainError, Plain, check_form, dtype_name, dtype_named, listed, mapped, text, whole
-from codelet.saved.archive import Archive, archive_bytes, parsed_archive
-from codelet.saved.graph_files import FileReader, graph_parts, read_safely
+from codelet.jaxprs.strict_json import written_json
+from codelet.saved.archive import UNCUT, Archive, archive_bytes, parsed_archive
+from codelet.saved.graph_files import FileReader, graph_parts, read_safely, write_element_traces
 from codelet.saved.graph_writer import GraphWriter
 from codelet.saved.tree_forms import SavedTree, by_path, read_tree, saved_tree
 from codelet.tracing.saved_codelets import UnsavedValue
 from codelet.views.tensor import Tensor
 
 NAMES = ("program", "name", "arguments", "results", "jaxpr", "fusion", "result_types")
+
+_OF_UNCUT = ("program", "inputs", "outputs")
 
 # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -78,7 +81,42 @@ def traced_parts(traced: Traced) -> dict[str, list[Any]]:
             "result_types": types,
         }
 
-    return graph_parts(traced.graph, more)
+    def uncut(writer: GraphWriter) -> Plain:
+        own = traced.uncut
+
+        def ends() -> dict[str, Plain]:
+            views = [[beside.views.tensor(tensor) for tensor in each] for each in (own.inputs, own.outputs)]
+            return dict(zip(_OF_UNCUT, (beside.programs.program(own.program), *views), strict=True))
+
+        beside = GraphWriter(own.graph, writer)
+        plain = beside.plain(ends)
+        write_element_traces(beside)
+        return {name: item for name, item in plain.items() if name != "lines"}
+
+    found: dict[str, Plain] = {}
+
+    def both(writer: GraphWriter) -> dict[str, Plain]:
+        if traced.uncut is not traced.cut:
+            found[UNCUT] = uncut(writer)
+        return more(writer)
+
+    parts = graph_parts(traced.graph, both)
+    return {**parts, **{name: [written_json(plain)] for name, plain in found.items()}}
+
+
+def _read_uncut(reader: FileReader, plain: Plain, cut: Built) -> Built:
+    """The uncut graph of a file, whose ends are of the types of the vertices'."""
+    graphs = reader.another(plain)
+    assert isinstance(plain, dict)
+    check_form({*_OF_UNCUT} <= plain.keys(), "the ends of an uncut graph")
+    program, *views = (plain[name] for name in _OF_UNCUT)
+    inputs, outputs = (tuple(map(graphs.tensor, listed(own))) for own in views)
+    for tensor in inputs:
+        check_form(tensor.is_whole_variable, "an argument that is no variable")
+    found = Built(graphs.graph, graphs.program(program), inputs, outputs)
+    types = [[[(own.shape, own.dtype) for own in ends] for ends in each[2:]] for each in (found, cut)]
+    check_form(types[0] == types[1], "the ends of an uncut graph")
+    return found
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -121,15 +159,16 @@ class SavedTraced(Traced):
     Arguments may be in any pytrees with the same paths. Results that came in objects of a class come in dicts.
     """
 
-    def __init__(self, reader: FileReader, read_jaxpr: Callable[[], Any]):
+    def __init__(self, reader: FileReader, uncut: Plain, read_jaxpr: Callable[[], Any]):
         beside, graphs = reader.beside, reader.reader
-        self.graph, self.program = graphs.graph, graphs.program(beside["program"])
         self._own_arguments = _Arguments(beside["arguments"], graphs)
         self._own_results = _Arguments(beside["results"], graphs)
         for tensor in self._own_arguments.tensors:
             check_form(tensor.is_whole_variable, "an argument that is no variable")
-        self._inputs, self._outputs = self._own_arguments.tensors, self._own_results.tensors
-        self._types = [_struct(item) for item in listed(beside["result_types"], len(self._outputs))]
+        ends = self._own_arguments.tensors, self._own_results.tensors
+        self.cut = Built(graphs.graph, graphs.program(beside["program"]), *ends)
+        self.uncut = self.cut if uncut is None else _read_uncut(reader, uncut, self.cut)
+        self._types = [_struct(item) for item in listed(beside["result_types"], len(ends[1]))]
         self.fusion = Saved(*(whole(item, -(1 << 62)) for item in listed(beside["fusion"], 3)))
         self.__name__ = text(beside["name"], 1000)
         self.__doc__ = None
@@ -155,11 +194,11 @@ class SavedTraced(Traced):
 
     @property
     def inputs(self) -> Any:
-        return self._own_arguments.filled(self._inputs)
+        return self._own_arguments.filled(self.flat_inputs)
 
     @property
     def outputs(self) -> Any:
-        return self._own_results.filled(self._outputs)
+        return self._own_results.filled(self.flat_outputs)
 
     def _given(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
         item, passed = self._own_arguments, by_path((*arguments, dict(keywords)) if keywords else arguments)
@@ -210,7 +249,7 @@ def read_traced(path: object, archive: Archive) -> SavedTraced:
             )
         return read_safely(path, lambda: reader.reader.values.closed(plain))
 
-    return SavedTraced(reader, read_jaxpr)
+    return SavedTraced(reader, archive.json(UNCUT) if UNCUT in archive.parts else None, read_jaxpr)
 
 
 # --- pickles ----------------------------------------------------------------------------------------------------
