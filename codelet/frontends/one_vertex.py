@@ -111,7 +111,7 @@ def warn_of_one_vertex(
     """
     name = walk.equation.primitive.name
     size = sum(math.prod(own.shape) for own in (*fields.values(), *results))
-    if not walk.tells or size <= MANY and (as_planned or name in walk.told):
+    if not walk.tells or (size <= MANY and (as_planned or name in walk.told)):
         return
     walk.told.add(name)
     target = walk.graph.target

@@ -170,8 +170,10 @@ class Traced(Drawn):
 
     @property
     def lowered(self) -> Any:
-        """The uncut graph as a pure function: the `cl.Lowered` that a call runs. `cl.lower(traced.graph, traced.program,
-        inputs=traced.flat_inputs, outputs=traced.flat_outputs)` is that of its vertices, of the same values.
+        """The uncut graph as a pure function: the `cl.Lowered` that a call runs.
+
+        That of the vertices, of the same values, is `cl.lower(traced.graph, traced.program, inputs=traced.flat_inputs,
+        outputs=traced.flat_outputs)`.
 
         >>> import codelet as cl, jax.numpy as jnp
         >>> cl.trace(lambda x: 2 * x, jnp.ones(3)).lowered

@@ -28,7 +28,7 @@ from codelet.ops.homes import ELSEWHERE, Home, Moved, moved_elements, stretch
 from codelet.ops.likely_blocks import likely_blocks
 from codelet.ops.pairs import told
 from codelet.ops.plan_cache import kept_on_disk
-from codelet.ops.planning import MEMORY_FRACTION, Offers, Plan, Steps, best_of, beyond
+from codelet.ops.planning import MEMORY_FRACTION, Offers, Plan, Steps, best_of, beyond, is_uncut, uncut
 from codelet.ops.prices import least_to_move
 from codelet.ops.ways import Vertices, Ways, of_grain, product_of, ways_of
 from codelet.ops.work_prices import later_cycles, work_costs, work_price
@@ -191,6 +191,8 @@ def plan_work(
         memory_fraction: the fraction of a tile's memory that the operation may take.
         grains: the block of a vertex along each axis, if it is known.
     """
+    if is_uncut(grain):
+        return uncut(work.name, [(axis.name, axis.extent) for axis in work.axes], told(work.codelet))
     fixed = grains if grain is None else _grains(work, grain)
     estimates, blocks = likely_blocks(target, work, fixed, int(memory_fraction * target.bytes_per_tile))
     return best_of(str(work), target, _offers(target, work, estimates, blocks, fixed), memory_fraction)

@@ -22,7 +22,7 @@ from codelet.ops.conv_prices import estimates, price
 from codelet.ops.convolved import CODELETS, Blocks, ByRole, Convolved, parts_of
 from codelet.ops.pairs import told
 from codelet.ops.plan_cache import kept_on_disk
-from codelet.ops.planning import MEMORY_FRACTION, Offers, Plan, Steps, best_of, repeated
+from codelet.ops.planning import MEMORY_FRACTION, Offers, Plan, Steps, best_of, is_uncut, repeated, uncut
 from codelet.ops.prices import least_to_move
 from codelet.ops.ways import Vertices, of_grain, ways_of
 from codelet.target import Target
@@ -138,6 +138,18 @@ def _in_turns(own: Convolved) -> Iterator[list[tuple[str, int, Convolved]]]:
         yield [(name, -(-extents[name] // part), replace(own, **{name: part})) for name, part in parts.items()]
 
 
+def _uncut(own: Convolved) -> Plan:
+    """The plan of a convolution that is not cut, but for its groups, each of which is one, and where a window is one
+    element for its positions: of these fast execution makes a product.
+    """
+    plan = uncut(str(own), own.dimensions)
+    extents = parts_of([extent for _, extent in own.dimensions])
+    single = {0, *(range(2, 2 + own.rank) if math.prod(extents.kernel) == 1 else ())}
+    cuts = tuple(replace(cut, grain=1) if d in single else cut for d, cut in enumerate(plan.cuts))
+    (kind,) = _kinds_of(parts_of([np.array([cut.grain]) for cut in cuts]))
+    return replace(plan, cuts=cuts, details=told([*CODELETS.values()][int(kind)].shared))
+
+
 @functools.lru_cache(maxsize=1024)
 @kept_on_disk
 def plan_convolved(
@@ -157,6 +169,8 @@ def plan_convolved(
     """
     if not own.results or not own.summed or not any(all(p.taps for p in phase) for phase in own.phases):
         return Plan(str(own), (), ())
+    if is_uncut(grain):
+        return _uncut(own)
     memory = int(memory_fraction * target.bytes_per_tile)
 
     def planned(part: Convolved) -> Plan:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -116,17 +116,21 @@ def _lie_as_one(tensor: Tensor, home: Home | None, rank: int, first: int, second
     return inner >= extent or (outer == 1 and extent % inner == 0)
 
 
-def layouts(operation: str, tensors: Sequence[Tensor]) -> list[Layout]:
+def layouts(operation: str, tensors: Sequence[Tensor], *, merged: bool = True) -> list[Layout]:
     """The layouts of tensors that are broadcast to one another: of as few dimensions as can be, and as they lie.
 
     Args:
         operation: for errors.
         tensors: one at least.
+        merged: False for the one layout of all dimensions as they are.
 
     Raises:
         OperationError: shapes that do not fit.
     """
     shape = broadcast_shape(operation, tensors)
+    if not merged:
+        own = _layout(shape, tensors, [None] * len(tensors))
+        return [replace(own, groups=tuple((d,) for d in own.order))]
     homes = [home_of(tensor) for tensor in tensors]
     ways = ([None] * len(tensors), homes) if any(homes) else (homes,)
     return list(dict.fromkeys(_layout(shape, tensors, own) for own in ways))

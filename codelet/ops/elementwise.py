@@ -30,7 +30,7 @@ from codelet.ops.fill import fill
 from codelet.ops.homes import home_of
 from codelet.ops.pairs import Pair
 from codelet.ops.partials import add_planned
-from codelet.ops.planning import MEMORY_FRACTION, Plan
+from codelet.ops.planning import MEMORY_FRACTION, Plan, is_uncut
 from codelet.ops.reduce import sum
 from codelet.ops.schema import checked
 from codelet.target import Target
@@ -368,6 +368,6 @@ def _spread(
     """The layout with the plan of the fewest cycles."""
     found = [
         _Spread(graph, layout, tensors, dtypes, codelets, (grain, memory_fraction))
-        for layout in layouts(operation, tensors)
+        for layout in layouts(operation, tensors, merged=not is_uncut(grain))
     ]
     return min(found, key=lambda own: own.plan.total_cycles)

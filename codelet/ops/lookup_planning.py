@@ -27,7 +27,7 @@ from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import cuts_of, num_tiles
 from codelet.ops.lookup_codelets import laid_out
 from codelet.ops.plan_cache import kept_on_disk
-from codelet.ops.planning import MEMORY_FRACTION, Option, Plan, block_sizes, cheapest
+from codelet.ops.planning import MEMORY_FRACTION, Option, Plan, block_sizes, cheapest, is_uncut, uncut
 from codelet.ops.prices import StepCost, moved_cycles, step_cost, vertex_cycles
 from codelet.target import Target, VertexCycles
 from codelet.tracing.codelets import Codelet
@@ -338,4 +338,6 @@ def plan_lookup(
         grain: about how many elements a vertex writes; None for the planner to choose.
         memory_fraction: the fraction of a tile's memory that the operation may take.
     """
+    if is_uncut(grain):
+        return uncut(str(own), zip(own.names, own.extents, strict=True))
     return cheapest(str(own), target, _options(target, own, codelet, grain, memory_fraction), memory_fraction)

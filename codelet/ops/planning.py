@@ -106,6 +106,23 @@ class Plan:
         return "\n".join(lines)
 
 
+def is_uncut(grain: int | None) -> bool:
+    """Whether operations of a grain are not cut: see `WHOLE`."""
+    return grain is not None and grain >= WHOLE
+
+
+def uncut(operation: str, dimensions: Iterable[tuple[str, int]], details: Iterable[tuple[str, object]] = ()) -> Plan:
+    """The plan of an operation that is not cut, of which nothing is counted.
+
+    Args:
+        operation: the operation, for print.
+        dimensions: their names and extents.
+        details: its other choices.
+    """
+    cuts = tuple(Cut(name, extent, extent, extent) for name, extent in dimensions)
+    return Plan(operation, cuts, (StepCost("uncut", 1, 1, 0, 0, 0, 0),), tuple(details))
+
+
 # --- the search: which blocks to try ----------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ from codelet.graphs.stages import Cut
 from codelet.ops.blocks import near
 from codelet.ops.pairs import Pair, told
 from codelet.ops.plan_cache import kept_on_disk
-from codelet.ops.planning import MEMORY_FRACTION, Offers, Plan, best_of, block_sizes, combined
+from codelet.ops.planning import MEMORY_FRACTION, Offers, Plan, best_of, block_sizes, combined, is_uncut, uncut
 from codelet.ops.prices import Costs, StepCost, by_group, costs_of, step_costs
 from codelet.ops.ways import Vertices, Ways, of_grain, ways_of
 from codelet.ops.windows import WindowedDimension
@@ -220,4 +220,7 @@ def plan_pooled(
         grain: about how many results a vertex has; None for the planner to choose.
         memory_fraction: the fraction of a tile's memory that the operation may take.
     """
+    if is_uncut(grain):
+        extents = [field.phases[0].count for field in own.fields]
+        return uncut(str(own), zip(_names(len(extents)), extents, strict=True), told(own.codelets.shared))
     return best_of(str(own), target, _offers(target, own, grain), memory_fraction)

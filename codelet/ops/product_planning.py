@@ -24,8 +24,8 @@ from codelet.ops.block_planning import add_up, plan_work
 from codelet.ops.blocks import near
 from codelet.ops.blockwise import Axis, Field, Result, Work
 from codelet.ops.homes import Home
-from codelet.ops.pairs import Pair, both
-from codelet.ops.planning import MEMORY_FRACTION, Plan, beyond, repeated
+from codelet.ops.pairs import Pair, both, told
+from codelet.ops.planning import MEMORY_FRACTION, Plan, beyond, is_uncut, repeated, uncut
 from codelet.target import Target
 from codelet.tracing.codelets import Codelet
 from codelet.tracing.field_types import SizeNames, sizes_named
@@ -245,6 +245,8 @@ def plan_product(
         grain: about how many multiply-adds a vertex has; None for the planner to choose.
         memory_fraction: the fraction of a tile's memory that the operation may take.
     """
+    if is_uncut(grain):
+        return uncut(str(own), [(one.name, one.extent) for one in own.dimensions], told(codelets.product))
     fixed = None if grain is None else _grain_of(own, grain)
     whole = None
     for turns, role, part in _in_turns(own):

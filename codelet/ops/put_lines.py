@@ -24,7 +24,7 @@ from codelet.ops.followed import follow
 from codelet.ops.lines import as_lines, from_lines
 from codelet.ops.lookup_codelets import positions as counted
 from codelet.ops.plan_cache import kept_on_disk
-from codelet.ops.planning import Option, Plan, block_sizes, cheapest
+from codelet.ops.planning import Option, Plan, block_sizes, cheapest, is_uncut, uncut
 from codelet.ops.prices import StepCost, step_cost, vertex_cycles
 from codelet.target import Target
 from codelet.tracing.codelets import codelet
@@ -90,6 +90,8 @@ def _options(target: Target, own: _Puts, grain: int | None) -> Iterator[Option]:
 @functools.lru_cache(maxsize=1024)
 @kept_on_disk
 def _plan(target: Target, own: _Puts, grain: int | None, memory_fraction: float) -> Plan:
+    if is_uncut(grain):
+        return uncut("putting", (("before", own.before), ("after", own.after), ("elements", own.length)))
     return cheapest(f"putting {own.count:,} of {own.length:,}", target, _options(target, own, grain), memory_fraction)
 
 

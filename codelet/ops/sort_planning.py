@@ -27,7 +27,7 @@ from jax import lax
 from codelet.graphs.stages import Cut
 from codelet.ops.blocks import num_tiles
 from codelet.ops.plan_cache import kept_on_disk
-from codelet.ops.planning import MEMORY_FRACTION, Option, Plan, block_sizes, cheapest
+from codelet.ops.planning import MEMORY_FRACTION, Option, Plan, block_sizes, cheapest, is_uncut, uncut
 from codelet.ops.prices import StepCost, step_cost, vertex_cycles
 from codelet.target import Target
 from codelet.tracing.codelet_from_jaxpr import codelet_from_jaxpr
@@ -266,4 +266,6 @@ def plan_lines(
         grain: about how many elements a vertex has; None for the planner to choose.
         memory_fraction: the fraction of a tile's memory that the operation may take.
     """
+    if is_uncut(grain):
+        return uncut(str(lines), (("before", lines.before), ("after", lines.after), ("blocks", 1)))
     return cheapest(str(lines), target, _options(target, lines, grain), memory_fraction)

@@ -25,7 +25,7 @@ from codelet.ops.blocks import add_blocks, num_tiles
 from codelet.ops.followed import follow
 from codelet.ops.lines import as_lines, from_lines
 from codelet.ops.plan_cache import kept_on_disk
-from codelet.ops.planning import MEMORY_FRACTION, Option, Plan, block_sizes, cheapest
+from codelet.ops.planning import MEMORY_FRACTION, Option, Plan, block_sizes, cheapest, is_uncut, uncut
 from codelet.ops.prices import StepCost, step_cost, vertex_cycles
 from codelet.ops.put_lines import put_back
 from codelet.ops.schema import checked
@@ -119,6 +119,8 @@ def _options(target: Target, own: _RankedLines, grain: int | None) -> Iterator[O
 @functools.lru_cache(maxsize=1024)
 @kept_on_disk
 def _plan(target: Target, own: _RankedLines, grain: int | None, memory_fraction: float) -> Plan:
+    if is_uncut(grain):
+        return uncut(str(own), (("before", own.before), ("after", own.after), ("elements", own.length)))
     return cheapest(str(own), target, _options(target, own, grain), memory_fraction)
 
 

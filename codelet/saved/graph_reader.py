@@ -58,9 +58,7 @@ class GraphReader:
         values: reads values.
     """
 
-    def __init__(
-        self, plain: Plain, codelets: Plain, arrays: Sequence[np.ndarray], beside: GraphReader | None = None
-    ):
+    def __init__(self, plain: Plain, codelets: Plain, arrays: Sequence[np.ndarray], beside: GraphReader | None = None):
         shared = {"lines"} if beside is not None else set()
         check_form(type(plain) is dict and {*NAMES} <= {*plain, *shared}, "the parts of a graph")
         self.values = JaxprReader(arrays)
