@@ -1,8 +1,8 @@
 """Every network's training step as a graph: `python -m benchmarks.networks [NETWORK ...]` prints the table of them.
 
 In come names of networks, all of them where there are none; out comes a table of Markdown: how many vertices, edges,
-compute sets, variables and functions the graph of a step has, batch 1, and how long it took to trace, to lower and to
-compile, each in a process of its own, once. Beside that stands what compiling the step itself took.
+compute sets, variables and functions the graph of a step has, batch 1, and how long it took to trace, to cut, and to
+lower and compile uncut, each in a process of its own, once. Beside that stands what compiling the step itself took.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GRAINS: dict[str, tuple[int | None, ...]] = {"alexnet": (None, FINE_GRAIN)}
 
 COLUMNS = (
     *("network", "grain", "vertices", "edges", "compute sets", "variables", "functions"),
-    *("trace", "lower", "compile", "plain JAX"),
+    *("trace", "cut", "lower", "compile", "plain JAX"),
 )
 
 
@@ -28,7 +28,7 @@ def line(network: str, grain: int | None, plain: float) -> str:
     own = in_fresh_process(seconds_to_compile_traced, network, grain)
     counts = (own.vertices, own.edges, own.compute_sets, own.variables, own.functions)
     cells = [f"`{network}`", "planned" if grain is None else f"{grain:,}", *(f"{n:,}" for n in counts)]
-    cells += [f"{seconds:.1f} s" for seconds in (own.traced, own.lowered, own.compiled, plain)]
+    cells += [f"{seconds:.1f} s" for seconds in (own.traced, own.cut, own.lowered, own.compiled, plain)]
     return f"| {' | '.join(cells)} |"
 
 

@@ -49,6 +49,17 @@ def traced_step(network: str, batch: int, grain: int | None, *, reuse: bool = Tr
     return cl.trace(train_step if reuse else step_of_no_functions, *arguments, grain=grain)
 
 
+def lowered_vertices(traced: cl.Traced) -> cl.Lowered:
+    """The vertices of a traced function, lowered as those of any graph are: a call runs its operations uncut."""
+    return cl.lower(traced.graph, traced.program, inputs=traced.flat_inputs, outputs=traced.flat_outputs)
+
+
+def _by_vertices(traced: cl.Traced, arguments: tuple[Any, ...]) -> Any:
+    """The results of a traced function, computed by its vertices."""
+    results = lowered_vertices(traced).flat([*traced.arrays(*arguments).values()])
+    return jax.tree.unflatten(jax.tree.structure(traced.outputs), results)
+
+
 def step_comparison(
     name: str, network: str, batch: int, bar: float, *, grain: int | None = None, tolerance: float = 1e-4
 ) -> Comparison:
@@ -59,12 +70,13 @@ def step_comparison(
         network: by its name in `NETWORKS`.
         batch: how many inputs a step takes.
         bar: as in `Comparison`.
-        grain: as `cl.trace` takes it.
+        grain: as `cl.trace` takes it; where it is given, the vertices run.
         tolerance: as in `Comparison`.
     """
 
     def ours(*arguments: Any) -> Any:
-        return traced_step(network, batch, grain)(*arguments)
+        traced = traced_step(network, batch, grain)
+        return traced(*arguments) if grain is None else _by_vertices(traced, arguments)
 
     return Comparison(
         name,

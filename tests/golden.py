@@ -22,6 +22,7 @@ from jax.extend import core as jax_core
 import codelet as cl
 from benchmarks.heat import heat_steps
 from benchmarks.messages import lower_messages, network
+from benchmarks.traced_steps import lowered_vertices
 from codelet.jaxprs.equations import inner_jaxprs
 from codelet.models import mnist
 from codelet.models.alexnet import CHANNELS, AlexNet
@@ -52,8 +53,10 @@ def _mnist() -> cl.Lowered:
     return cl.lower(mnist.network).at(np.ones((3, 12), np.float32), layers, chunk=4)
 
 
-def _of_network(make: Callable[[], Any], shape: tuple[int, ...], grain: int | None = 1 << 16) -> cl.Lowered:
-    """What a network gives for two inputs of a shape; nothing of it is drawn."""
+def _of_network(
+    make: Callable[[], Any], shape: tuple[int, ...], grain: int | None = 1 << 16, *, uncut: bool = False
+) -> cl.Lowered:
+    """What a network gives for two inputs of a shape, by its vertices or uncut; nothing of it is drawn."""
     made = eqx.filter_eval_shape(make)
     whole, state = made if isinstance(made, tuple) else (made, None)
     arrays, static = eqx.partition((whole, state), lambda own: isinstance(own, jax.ShapeDtypeStruct))
@@ -63,7 +66,8 @@ def _of_network(make: Callable[[], Any], shape: tuple[int, ...], grain: int | No
         return jax.tree.leaves(apply(own, held, x))
 
     inputs = jax.ShapeDtypeStruct((2, *shape), np.float32)
-    return cl.trace(run, arrays, inputs, target=TARGET, grain=grain).lowered
+    traced = cl.trace(run, arrays, inputs, target=TARGET, grain=grain)
+    return traced.lowered if uncut else lowered_vertices(traced)
 
 
 def _residual() -> Any:
@@ -82,6 +86,7 @@ GOLDEN: dict[str, Callable[[], cl.Lowered]] = {
     "network_strain": lambda: _of_network(
         lambda: StrainNet(LEAST_SAMPLES, channels=(4, 8, 8), hidden=8, key=KEY), (LEAST_SAMPLES,), None
     ),
+    "uncut_resnet": lambda: _of_network(_residual, (3, 16, 16), uncut=True),
     "network_rnet": lambda: _of_network(lambda: RNet(key=KEY), (3, 24, 24)),
 }
 

@@ -58,7 +58,7 @@ SMALL = {
     "strain_step": {"network": "mnist", "batch": 2},
     "mnist_traced_step": {"batch": 2},
     "onnx_trace": {"network": "small", "rounds": 1},
-    "trace_compile": {"network": "mnist", "fine": "mnist", "grain": 4096, "coarse": 8192, "rounds": 1},
+    "trace_compile": {"network": "mnist", "fine": "mnist", "grain": 4096, "rounds": 1},
     "bitonic": {"size": 16, "rounds": 1},
     "blocks": {"grids": {"odd": (9, (2, 3))}, "turns": 4},
     "build": {"rows": 2, "parts": 3, "rounds": 1},
@@ -148,7 +148,7 @@ ROWS = {
     "onnx_trace": ["onnx_trace"],
     "trace_compile": [
         "trace_compile",
-        *(f"trace_compile/{own}" for own in ("coarse", "traced", "lowered", "compiled", "reuse")),
+        *(f"trace_compile/{own}" for own in ("traced", "lowered", "compiled", "cut", "reuse")),
         *(f"trace_compile/{own}{apart}" for own in ("vertices", "edges") for apart in ("", "/apart")),
         "trace_compile/fine",
     ],
