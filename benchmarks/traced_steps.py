@@ -7,7 +7,7 @@ planned grain or one that is given, and lowered.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 
 import codelet as cl
 from benchmarks.harness import Comparison, Row, benchmark
+from codelet.frontends.values import returned
 from codelet.models.networks import step_arguments
 from codelet.models.training import train_step
 
@@ -54,10 +55,17 @@ def lowered_vertices(traced: cl.Traced) -> cl.Lowered:
     return cl.lower(traced.graph, traced.program, inputs=traced.flat_inputs, outputs=traced.flat_outputs)
 
 
-def _by_vertices(traced: cl.Traced, arguments: tuple[Any, ...]) -> Any:
-    """The results of a traced function, computed by its vertices."""
-    results = lowered_vertices(traced).flat([*traced.arrays(*arguments).values()])
-    return jax.tree.unflatten(jax.tree.structure(traced.outputs), results)
+def by_vertices(traced: cl.Traced) -> Callable[..., Any]:
+    """A traced function, computed by its vertices."""
+    run = lowered_vertices(traced)
+
+    def function(*arguments: Any, **keywords: Any) -> Any:
+        given = traced.arrays(*arguments, **keywords)
+        results = run.flat([given[own] for own in traced.flat_inputs])
+        made = zip(results, traced.jaxpr.out_avals, strict=True)
+        return jax.tree.unflatten(jax.tree.structure(traced.outputs), [returned(own, aval) for own, aval in made])
+
+    return function
 
 
 def step_comparison(
@@ -76,7 +84,7 @@ def step_comparison(
 
     def ours(*arguments: Any) -> Any:
         traced = traced_step(network, batch, grain)
-        return traced(*arguments) if grain is None else _by_vertices(traced, arguments)
+        return (traced if grain is None else by_vertices(traced))(*arguments)
 
     return Comparison(
         name,

@@ -14,6 +14,7 @@ from hypothesis import Phase, assume, given
 from hypothesis import strategies as st
 
 import codelet as cl
+from benchmarks.traced_steps import by_vertices
 from tests.conventions import KINDS, Convention, conventions
 from tests.drawn_dtypes import DTYPES, FLOATS, assert_near
 from tests.examples import examples
@@ -134,10 +135,12 @@ def run(data: Any, own: Convention, form: str, x: np.ndarray) -> None:
         return
     function = own.function if form != "traced slopes" else jax.grad(summed(own.function))
     traced: Any = cl.trace(function, x, target=target, grain=grain)
+    runs = [traced, by_vertices(traced), function]
     if form == "slopes of traced":
-        traced, function = jax.grad(summed(traced)), jax.grad(summed(function))
-    ours, plain = jax.jit(lambda x: (traced(x), function(x)))(x)
-    assert_near(ours, plain, rounded)
+        runs = [jax.grad(summed(own)) for own in runs]
+    *ours, plain = jax.jit(lambda x: [own(x) for own in runs])(x)
+    for own in ours:
+        assert_near(own, plain, rounded)
 
 
 @examples(12, phases=[Phase.generate])

@@ -9,6 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import codelet as cl
+from benchmarks.traced_steps import by_vertices
 from tests.examples import examples
 from tests.functions import Drawn, drawn_functions
 from tests.loop_programs import loop_programs
@@ -66,7 +67,9 @@ def traced_of(drawn: Drawn) -> None:
     with every_pass_proved() as proved:
         traced = cl.trace(drawn, *drawn.arguments)
         structs = [jax.ShapeDtypeStruct(own.shape, own.dtype) for own in drawn.arguments]
-        proved.jaxprs("traced", jax.make_jaxpr(drawn)(*structs), jax.make_jaxpr(traced)(*structs))
+        plain = jax.make_jaxpr(drawn)(*structs)
+        proved.jaxprs("traced", plain, jax.make_jaxpr(traced)(*structs))
+        proved.jaxprs("its vertices", plain, jax.make_jaxpr(by_vertices(traced))(*structs))
     decided(proved, 0.9)
 
 
@@ -90,7 +93,9 @@ def loops_of(program) -> None:
     structs = [jax.ShapeDtypeStruct(own.shape, own.dtype) for own in program.arguments]
     with every_pass_proved() as proved:
         traced = cl.trace(program.function, *program.arguments)
-        proved.jaxprs("traced", jax.make_jaxpr(program.function)(*structs), jax.make_jaxpr(traced)(*structs))
+        plain = jax.make_jaxpr(program.function)(*structs)
+        proved.jaxprs("traced", plain, jax.make_jaxpr(traced)(*structs))
+        proved.jaxprs("its vertices", plain, jax.make_jaxpr(by_vertices(traced))(*structs))
     decided(proved, 0.9)
 
 

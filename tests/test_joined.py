@@ -12,6 +12,7 @@ import codelet as cl
 from benchmarks.blocks import num_equations
 from benchmarks.coverage import NETWORKS, drawn, traced, verdicts
 from benchmarks.join import CASES, input_gradient
+from benchmarks.traced_steps import by_vertices, lowered_vertices
 from tests.at_once import at_once, with_slopes
 from tests.examples import few
 from tests.ops_cases import array
@@ -117,7 +118,8 @@ def test_a_loop_does_not_carry_what_a_joined_family_writes_all_of():
         return lax.fori_loop(0, 3, lambda _, own: jnp.cumsum(0.5 * own, 1) + own, x)
 
     x = array((31, 41))
-    made = cl.trace(function, x, target=cl.IPU(num_tiles=8))
-    (loop,) = (eqn for eqn in made.lowered.jaxpr.jaxpr.eqns if eqn.primitive.name == "scan")
+    traced = cl.trace(function, x, target=cl.IPU(num_tiles=8))
+    made = lowered_vertices(traced)
+    (loop,) = (eqn for eqn in made.jaxpr.jaxpr.eqns if eqn.primitive.name == "scan")
     assert [var.aval.shape for var in loop.outvars] == [(31, 41)]
-    np.testing.assert_allclose(made(x), function(x), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(by_vertices(traced)(x), function(x), rtol=1e-5, atol=1e-5)

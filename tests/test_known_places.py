@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 import codelet as cl
+from benchmarks.traced_steps import by_vertices, lowered_vertices
 from codelet.frontends.known_places import Promises, box_of
 from codelet.graphs.vertices import gather
 from codelet.views.sources import source_variables
@@ -23,7 +24,8 @@ CLIP, DROP = lax.GatherScatterMode.CLIP, lax.GatherScatterMode.FILL_OR_DROP
 
 def _scatters(function, *arguments):
     """The equations of the lowered function that gather or scatter."""
-    found, jaxprs = [], [cl.trace(function, *arguments).lowered.jaxpr.jaxpr]
+    traced = cl.trace(function, *arguments)
+    found, jaxprs = [], [run.jaxpr.jaxpr for run in (traced.lowered, lowered_vertices(traced))]
     for jaxpr in jaxprs:
         found += [eqn for eqn in jaxpr.eqns if eqn.primitive.name.split("-")[0] in ("gather", "scatter")]
         for eqn in jaxpr.eqns:
@@ -35,9 +37,10 @@ def _scatters(function, *arguments):
 def _check(function, *arguments):
     """A traced function, interpreted and lowered, has the values of the function, and its slopes."""
     traced = cl.trace(function, *arguments)
-    both = at_once(with_slopes(traced), with_slopes(function))(*arguments)
-    for own, plain in zip(*map(jax.tree.leaves, both), strict=True):
-        assert_alike(own, plain)
+    every = at_once(*map(with_slopes, (traced, by_vertices(traced), function)))(*arguments)
+    for *ours, plain in zip(*map(jax.tree.leaves, every), strict=True):
+        for own in ours:
+            assert_alike(own, plain)
     names = [own.source.name for own in traced.flat_inputs]
     made = source_variables(traced.outputs.source)
     given = dict(zip(names, map(np.asarray, arguments), strict=True))

@@ -16,6 +16,7 @@ import pytest
 from jax import lax
 
 import codelet as cl
+from benchmarks.traced_steps import by_vertices
 from codelet.jaxprs.equations import inner_jaxprs
 from tests.at_once import at_once
 from tests.examples import few
@@ -108,7 +109,7 @@ def test_a_traced_function_has_the_values_and_slopes_of_the_function(name: str):
 
     def both(*arguments: Any) -> Any:
         found = []
-        for function in (traced, case.function):
+        for function in (traced, by_vertices(traced), case.function):
 
             def of_smooth(*own: Any, function: Any = function) -> Any:
                 given = list(arguments)
@@ -123,8 +124,9 @@ def test_a_traced_function_has_the_values_and_slopes_of_the_function(name: str):
             found.append((results, pull(cotangents)))
         return found
 
-    ours, plain = jax.jit(both)(*case.arguments)
-    jax.tree.map(assert_alike, ours, plain)
+    *ours, plain = jax.jit(both)(*case.arguments)
+    for own in ours:
+        jax.tree.map(assert_alike, own, plain)
 
 
 def test_a_traced_function_is_mapped_and_pushed_forward():
@@ -409,7 +411,9 @@ def _turns(x):
 def test_rows_of_loops_are_cut_whatever_the_grain(grain):
     x = array((5, 7))
     traced = cl.trace(_turns, x, target=cl.IPU(num_tiles=2), grain=grain)
-    jax.tree.map(assert_alike, *at_once(traced, _turns)(x))
+    uncut, cut, plain = at_once(traced, by_vertices(traced), _turns)(x)
+    jax.tree.map(assert_alike, uncut, plain)
+    jax.tree.map(assert_alike, cut, plain)
 
 
 def test_rows_that_loops_take_have_their_shapes():

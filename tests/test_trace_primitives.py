@@ -14,6 +14,7 @@ import pytest
 from jax import lax
 
 import codelet as cl
+from benchmarks.traced_steps import by_vertices
 from codelet.frontends.rule_table import PAGE, page_with_table
 from tests.examples import few
 from tests.ops_cases import assert_alike
@@ -276,16 +277,18 @@ def pushed(function: Callable[..., Any], *given: Any) -> tuple[Callable[..., Any
 
 
 def check(cases: list[tuple[str, Callable[..., Any], list[Any]]], grain: int | None = None) -> None:
-    """See that functions, traced, are what they were: all of them in one program."""
+    """See that functions, traced, are what they were, uncut and by their vertices: all of them in one program."""
     traced = []
     for _, function, given in cases:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", cl.OneVertexWarning)
             traced.append(cl.trace(function, *given, target=cl.IPU(num_tiles=8), grain=grain))
 
+    cut = list(map(by_vertices, traced))
+
     def both(every: list[Any]) -> Any:
-        ours = [own(*given) for own, given in zip(traced, every, strict=True)]
-        plain = [function(*given) for (_, function, _), given in zip(cases, every, strict=True)]
+        ours = [[own(*given), run(*given)] for own, run, given in zip(traced, cut, every, strict=True)]
+        plain = [2 * [function(*given)] for (_, function, _), given in zip(cases, every, strict=True)]
         return ours, plain
 
     compiled = jax.jit(both, compiler_options={"xla_backend_optimization_level": 0})

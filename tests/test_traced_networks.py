@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import codelet as cl
+from benchmarks.traced_steps import by_vertices
 from codelet.models.networks import NETWORKS, step_arguments
 from codelet.models.training import train_step
 
@@ -42,8 +43,9 @@ def test_ten_losses_of_alexnet_at_a_fine_grain():
     traced = cl.trace(step, *arguments, grain=128)
     assert traced.graph.num_vertices >= 18_700_000
     assert traced.graph.num_edges >= 115_800_000
-    ours, plain = (losses(own, *arguments, count=10) for own in (traced, step))
+    ours, cut, plain = (losses(own, *arguments, count=10) for own in (traced, by_vertices(traced), step))
     np.testing.assert_allclose(ours, plain, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(cut, plain, rtol=0, atol=1e-4)
 
 
 def test_ten_losses_of_resnet18():
@@ -52,8 +54,9 @@ def test_ten_losses_of_resnet18():
         arguments = in_float64("resnet18", 2, 64)
         step = partial(train_step, rate=NETWORKS["resnet18"].rate)
         traced = cl.trace(step, *arguments, grain=20_000)
-        ours, plain = (losses(own, *arguments, count=10) for own in (traced, step))
+        ours, cut, plain = (losses(own, *arguments, count=10) for own in (traced, by_vertices(traced), step))
         np.testing.assert_allclose(ours, plain, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(cut, plain, rtol=0, atol=1e-9)
 
 
 def test_a_step_of_resnet50():
@@ -61,7 +64,9 @@ def test_a_step_of_resnet50():
     with jax.enable_x64(True):
         arguments = in_float64("resnet50", 2, 64)
         traced = cl.trace(train_step, *arguments, grain=20_000)
-        (loss, ours), (expected, plain) = jax.jit(lambda *own: (traced(*own), train_step(*own)))(*arguments)
-        assert abs(loss - expected) < 1e-12
-        for own, like in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
-            assert abs(own - like).max() <= 1e-9 * abs(like).max()
+        runs = (traced, by_vertices(traced), train_step)
+        *ours, (expected, plain) = jax.jit(lambda *own: [run(*own) for run in runs])(*arguments)
+        for loss, made in ours:
+            assert abs(loss - expected) < 1e-12
+            for own, like in zip(jax.tree.leaves(made), jax.tree.leaves(plain), strict=True):
+                assert abs(own - like).max() <= 1e-9 * abs(like).max()

@@ -7,9 +7,11 @@ from collections import Counter
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax import lax
 
 import codelet as cl
+from benchmarks.traced_steps import by_vertices, lowered_vertices
 from codelet.jaxprs.rebuild import inline
 from tests.at_once import at_once
 
@@ -27,22 +29,25 @@ def two_convolutions(kernels, x):
     return jnp.sin(jax.vmap(of_line)(x)).sum()
 
 
-def test_convolutions_between_poolings_and_rectifiers_stay_whole():
+@pytest.mark.parametrize("lowered", [lowered_vertices, lambda traced: traced.lowered], ids=["vertices", "uncut"])
+def test_convolutions_between_poolings_and_rectifiers_stay_whole(lowered):
     random = np.random.default_rng(0)
     kernels = [random.normal(size=shape).astype(np.float32) for shape in ((4, 2, 3), (4, 4, 4))]
     x = random.normal(size=(3, 2, 61)).astype(np.float32)  # 59 places are pooled, then 8
     slopes = jax.grad(two_convolutions)
     traced = cl.trace(slopes, kernels, x, grain=40, target=cl.IPU(num_tiles=16))
+    run = lowered(traced)
     names, others = (
         Counter(eqn.primitive.name for eqn in own.eqns)
-        for own in (traced.lowered.jaxpr, inline(jax.make_jaxpr(slopes)(kernels, x)))
+        for own in (run.jaxpr, inline(jax.make_jaxpr(slopes)(kernels, x)))
     )
     for name in ("conv_general_dilated", "reduce_window_max"):
         assert names[name] == others[name] > 0
     assert not names["scatter"] + names["stack"]
-    found, expected = at_once(traced, slopes)(kernels, x)
-    for a, b in zip(found, expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    *ours, expected = at_once(traced, by_vertices(traced), slopes)(kernels, x)
+    for found in ours:
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
 def test_results_of_maps_keep_the_dimensions_of_their_operands():

@@ -16,6 +16,7 @@ import codelet as cl
 from benchmarks.every import BENCHMARKS
 from benchmarks.memory import temporaries
 from benchmarks.moved import JAX, KEPT, SLOW, UNCOUNTED, comparisons, counted
+from benchmarks.traced_steps import lowered_vertices
 from lowering.fast.work import FREE, MOST, Work, work_of
 from tests.examples import examples, few
 from tests.loop_programs import loop_programs
@@ -47,10 +48,12 @@ def gradient_of(function, *arguments):
 
 
 def check_program(case, gradients):
-    runs = [cl.trace(case.function, *case.arguments, target=cl.IPU(num_tiles=4)).lowered]
+    traced = cl.trace(case.function, *case.arguments, target=cl.IPU(num_tiles=4))
+    runs = [traced.lowered, lowered_vertices(traced)]
     if gradients and "while" not in case.name:
         loss = loss_of(case.function)
-        runs.append(cl.trace(jax.grad(loss, (0, 1, 2)), *case.arguments, target=cl.IPU(num_tiles=4)).lowered)
+        traced = cl.trace(jax.grad(loss, (0, 1, 2)), *case.arguments, target=cl.IPU(num_tiles=4))
+        runs += [traced.lowered, lowered_vertices(traced)]
         runs.append(gradient_of(loss, *case.arguments))
     for run in runs:
         assert not unbounded(run.plan, run.jaxpr)
@@ -287,7 +290,7 @@ def test_a_copy_of_what_stays_is_touched():
 def test_stages_that_run_as_one_are_one():
     """A sum in two stages is one reduction, whose reads are those of the first."""
     x = np.ones(40_000, np.float32)
-    run = cl.trace(jnp.sum, x).lowered
+    run = lowered_vertices(cl.trace(jnp.sum, x))
     works = work_of(run.plan, run.jaxpr)
     (work,) = works.values()
     assert 40_000 <= work.moved <= work.touched

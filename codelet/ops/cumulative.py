@@ -18,7 +18,7 @@ from codelet.errors import OperationError
 from codelet.graphs.graph import Graph
 from codelet.ops.arguments import check_floating, check_tensors, checked_axis, checked_grain
 from codelet.ops.pairs import both
-from codelet.ops.planning import MEMORY_FRACTION
+from codelet.ops.planning import MEMORY_FRACTION, is_uncut
 from codelet.ops.rows import Rows
 from codelet.ops.schema import checked
 from codelet.views.tensor import Tensor
@@ -97,7 +97,7 @@ def _running(
         if parts == 1:
             return found.reshape(x.shape)
         last = found[(*(slice(None),) * (own + 1), 0 if reverse else length // parts - 1)]
-        few = Rows(graph, (own,), last, memory_fraction=1.0)
+        few = Rows(graph, (own,), last, grain=grain if is_uncut(grain) else None, memory_fraction=1.0)
         work = few.work("run blocks", run_before, {"x": ("all", last)}, out, "whole", **static)
         (before,) = few.add(work, few.plan(work), x=last)
         fields = {"x": ("all", found), "before": ("one", before)}

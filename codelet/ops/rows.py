@@ -19,7 +19,7 @@ from codelet.ops.blockwise import Axis, Field, Result, Work, merged, regroup
 from codelet.ops.homes import home_of
 from codelet.ops.pairs import Pair
 from codelet.ops.partials import add_planned
-from codelet.ops.planning import Plan
+from codelet.ops.planning import Plan, is_uncut
 from codelet.tracing.codelets import Codelet
 from codelet.views.tensor import Tensor
 
@@ -129,6 +129,8 @@ class Rows:
 
     def plans(self, works: Sequence[Work]) -> list[Plan]:
         """How the steps of an operation are spread: all cut alike, as one of them would be by itself."""
+        if is_uncut(self.grain):
+            return list(map(self.plan, works))
         ways = [[priced(self.graph.target, work, self.plan(chief)) for work in works] for chief in works]
         memory = self.memory_fraction * self.graph.target.bytes_per_tile
 

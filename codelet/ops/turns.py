@@ -13,6 +13,7 @@ from jax import lax
 from codelet.graphs.graph import Graph
 from codelet.graphs.stages import Block, Cut
 from codelet.ops.blocks import add_blocks
+from codelet.ops.planning import is_uncut
 from codelet.tracing.codelets import codelet
 from codelet.views.tensor import Tensor
 
@@ -42,6 +43,8 @@ def put_row(x, row, place):
 
 def cut_row(graph: Graph, shape: tuple[int, ...], grain: int | None) -> list[Cut]:
     """A row, cut over the tiles: into stretches of it, as it lies in memory, where that goes by whole dimensions."""
+    if is_uncut(grain):
+        return [Cut(f"dimension {d}", extent, extent, extent) for d, extent in enumerate(shape)]
     size = math.prod(shape)
     left = min(max(FEWEST, -(-size // graph.target.num_tiles)), size)
     most, cuts = left if grain is None else min(left, max(1, grain)), []

@@ -14,6 +14,7 @@ from jax import lax
 from jax.extend import core as jax_core
 
 import codelet as cl
+from benchmarks.traced_steps import lowered_vertices
 from codelet.jaxprs.rebuild import inline
 from lowering.jaxprs import reduce_by_halves as by_halves
 from lowering.jaxprs.reduce_by_halves import reduce_by_halves
@@ -134,10 +135,11 @@ def test_softmax_is_as_one_would_write_it(shape):
 
     x = jnp.asarray(np.random.default_rng(0).normal(size=shape), jnp.float32)
     traced = cl.trace(softmax, x, target=cl.IPU(num_tiles=24))
-    maps = [eqn for eqn in traced.lowered.jaxpr.jaxpr.eqns if eqn.primitive.name in ("exp", "div", "sub")]
-    assert {eqn.outvars[0].aval.shape for eqn in maps} == {shape}
-    reductions = [eqn for eqn in traced.lowered.jaxpr.jaxpr.eqns if eqn.primitive.name.startswith("reduce_")]
-    assert {eqn.invars[0].aval.shape for eqn in reductions} == {shape}
+    for run in (traced.lowered, lowered_vertices(traced)):
+        maps = [eqn for eqn in run.jaxpr.jaxpr.eqns if eqn.primitive.name in ("exp", "div", "sub")]
+        assert {eqn.outvars[0].aval.shape for eqn in maps} == {shape}
+        reductions = [eqn for eqn in run.jaxpr.jaxpr.eqns if eqn.primitive.name.startswith("reduce_")]
+        assert {eqn.invars[0].aval.shape for eqn in reductions} == {shape}
     loss = lambda f: lambda x: jnp.sum(jnp.sin(f(x)))  # noqa: E731
     both = lambda f: (f(x), jax.grad(loss(f))(x))  # noqa: E731
     for own, other in zip(*jax.jit(lambda: (both(traced), both(softmax)))(), strict=True):
