@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 import codelet as cl
-from benchmarks.traced_steps import by_vertices, lowered_vertices
+from benchmarks.traced_steps import by_vertices
 from codelet.frontends.known_places import Promises, box_of
 from codelet.graphs.vertices import gather
 from codelet.views.sources import source_variables
@@ -24,8 +24,7 @@ CLIP, DROP = lax.GatherScatterMode.CLIP, lax.GatherScatterMode.FILL_OR_DROP
 
 def _scatters(function, *arguments):
     """The equations of the lowered function that gather or scatter."""
-    traced = cl.trace(function, *arguments)
-    found, jaxprs = [], [run.jaxpr.jaxpr for run in (traced.lowered, lowered_vertices(traced))]
+    found, jaxprs = [], [cl.trace(function, *arguments).lowered.jaxpr.jaxpr]
     for jaxpr in jaxprs:
         found += [eqn for eqn in jaxpr.eqns if eqn.primitive.name.split("-")[0] in ("gather", "scatter")]
         for eqn in jaxpr.eqns:

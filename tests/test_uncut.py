@@ -33,7 +33,6 @@ OPERATIONS = {
     "map": (lambda x: jnp.tanh(x) * x[0], X),
     "reduction": (lambda x: x.max(0), X),
     "product": (lambda x: x @ x.T, X),
-    "convolution": (lambda x: lax.conv_general_dilated(x, KERNEL, (1, 2), "SAME"), IMAGE),
     "pooling": (lambda x: eqx.nn.MaxPool2d(2, 2)(x[0]), IMAGE),
     "sort": (lambda x: jnp.sort(x, 0), X),
     "greatest": (lambda x: lax.top_k(x, 2), X),
@@ -55,17 +54,32 @@ def test_an_uncut_operation_is_one_vertex_for_each_compute_set(name: str):
         assert_alike(own, plain)
 
 
-def test_groups_and_windows_of_one_element_are_vertices_of_their_own():
-    """Of which fast execution makes products, and one convolution of all groups."""
-    kernels = array((6, 1, 3, 3), seed=4), array((4, 3, 1, 1), seed=5)
-    grouped = lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME", feature_group_count=3)  # noqa: E731
-    single = lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME")  # noqa: E731
-    for function, kernel, count in ((grouped, kernels[0], 3), (single, kernels[1], 9 * 8)):
-        traced = cl.trace(function, IMAGE, kernel)
-        assert traced.uncut.graph.num_vertices == count
-        assert_alike(*jax.jit(lambda x, w, own=traced, plain=function: (own(x, w), plain(x, w)))(IMAGE, kernel))
-    (product,) = (eqn for eqn in traced.lowered.jaxpr.eqns if eqn.primitive.name == "dot_general")
-    assert product.outvars[0].aval.size == 2 * 4 * 9 * 8
+CONVOLUTIONS = {
+    "plain": (lambda x, w: lax.conv_general_dilated(x, w, (1, 2), "SAME"), KERNEL, 9 * 4),
+    "grouped": (
+        lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME", feature_group_count=3),
+        array((6, 1, 3, 3), seed=4),
+        3 * 9 * 8,
+    ),
+    "transposed": (
+        lambda x, w: lax.conv_general_dilated(x, w, (1, 1), [(1, 2), (1, 2)], lhs_dilation=(2, 2)),
+        array((4, 3, 3, 3), seed=4),
+        18 * 16,
+    ),
+    "of single elements": (lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME"), KERNEL[..., :1, :1], 9 * 8),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_a_convolution_is_cut_by_positions_and_is_one_equation(name: str):
+    function, kernel, count = CONVOLUTIONS[name]
+    traced = cl.trace(function, IMAGE, kernel)
+    assert traced.uncut.graph.num_vertices == count
+    kinds = [eqn.primitive.name for eqn in traced.lowered.jaxpr.eqns]
+    assert kinds.count("conv_general_dilated") == (name != "of single elements")
+    assert kinds.count("dot_general") == (name == "of single elements")
+    assert not {"concatenate", "stack", "scatter"} & {*kinds}
+    assert_alike(*jax.jit(lambda x, w: (traced(x, w), function(x, w)))(IMAGE, kernel))
 
 
 PLANNERS = ("planning", "block_planning", "conv_planning", "pool_planning")

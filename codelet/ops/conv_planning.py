@@ -139,13 +139,14 @@ def _in_turns(own: Convolved) -> Iterator[list[tuple[str, int, Convolved]]]:
 
 
 def _uncut(own: Convolved) -> Plan:
-    """The plan of a convolution that is not cut, but for its groups, each of which is one, and where a window is one
-    element for its positions: of these fast execution makes a product.
+    """The plan of a convolution that is cut by its groups and positions alone.
+
+    Fast execution makes one convolution of these, or a product, of the arrays as they lie; the phases of a divided one
+    it puts together.
     """
     plan = uncut(str(own), own.dimensions)
-    extents = parts_of([extent for _, extent in own.dimensions])
-    single = {0, *(range(2, 2 + own.rank) if math.prod(extents.kernel) == 1 else ())}
-    cuts = tuple(replace(cut, grain=1) if d in single else cut for d, cut in enumerate(plan.cuts))
+    apart = {0, *range(2, 2 + own.rank)}
+    cuts = tuple(replace(cut, grain=1) if d in apart else cut for d, cut in enumerate(plan.cuts))
     (kind,) = _kinds_of(parts_of([np.array([cut.grain]) for cut in cuts]))
     return replace(plan, cuts=cuts, details=told([*CODELETS.values()][int(kind)].shared))
 

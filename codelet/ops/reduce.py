@@ -168,7 +168,9 @@ def _reduce(
         (result,) = work.results
         out = graph.add_variable("out", tuple(work.axes[a].extent for a in result.axes), result.dtype)
         if out.size and not work.size:
-            add_filled(graph, out, REDUCTIONS[operation].reduce(jnp.zeros(0, bool)).item())
+            with jax.ensure_compile_time_eval():  # where it is traced within a jitted function, too
+                nothing = REDUCTIONS[operation].reduce(jnp.zeros(0, bool)).item()
+            add_filled(graph, out, nothing)
         elif out.size:
             plan = plan_work(graph.target, work, grain, memory_fraction)
             add_planned(graph, work, plan, {"x": x}, {"out": out})
