@@ -29,7 +29,7 @@ from codelet.ops.likely_blocks import likely_blocks
 from codelet.ops.pairs import told
 from codelet.ops.plan_cache import kept_on_disk
 from codelet.ops.planning import MEMORY_FRACTION, Offers, Plan, Steps, best_of, beyond, is_uncut, uncut
-from codelet.ops.prices import least_to_move
+from codelet.ops.prices import StepCost, least_to_move
 from codelet.ops.ways import Vertices, Ways, of_grain, product_of, ways_of
 from codelet.ops.work_prices import later_cycles, work_costs, work_price
 from codelet.target import Target
@@ -154,19 +154,32 @@ def _ones(blocks: np.ndarray, kept: Sequence[int]) -> np.ndarray:
     return grains
 
 
+def _preference(work: Work, ways: Ways, step: StepCost) -> Any:
+    """Of ways of the same cycles those of the least are taken: a column.
+
+    What a tile has lies in the fewest stretches, where operands or results have a home: others find it so. Of a work by
+    itself a tile holds the fewest bytes, in the fewest stretches.
+    """
+    stretches = sum(ways.stretches(own.axes) for own in (*work.fields, *work.results))
+    homes = [*(own.home for own in work.fields), *(own.wanted for own in work.results)]
+    lies = any(home is not None for home in homes)
+    return stretches if lies else step.tile_bytes + stretches / (1 + np.max(stretches, initial=0))
+
+
 def _offers(
     target: Target, work: Work, estimates: np.ndarray, blocks: np.ndarray, fixed: tuple[int, ...] | None
 ) -> Offers:
     """The steps with some blocks of tiles, of which these are the estimates."""
     dimensions, vertices = [(axis.name, axis.extent) for axis in work.axes], _ways(target, work, blocks, fixed)
     ways, which, place = ways_of(dimensions, blocks, vertices, target.num_tiles)
+    step = work_price(target, work, ways, which)
     return Offers(
         ways,
-        [work_price(target, work, ways, which)],
+        [step],
         estimates[place],
         [told(codelet) for codelet in work.pair],
         which,
-        sum(ways.stretches(own.axes) for own in (*work.fields, *work.results)),
+        _preference(work, ways, step),
         later_cycles(target, work, ways),
         finish=lambda some, steps: _finished(target, work, [ways.at(k) for k in some], steps),
         least_to_finish=_least_of_sums(target, work, ways),

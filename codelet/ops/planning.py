@@ -210,7 +210,7 @@ class Offers:
         ways: to cut its dimensions.
         steps: the costs of its compute sets, columns.
         estimates: an estimate of each: of equals, that of the least is the first.
-        stretches: in how many stretches what a tile has of operands and results lies.
+        preference: of ways of the same cycles that of the least is the best.
         details: its other choices, by the number in `which`.
         which: int64 of shape (ways,).
         later_cycles: the cost for steps that follow, and are not planned here.
@@ -224,7 +224,7 @@ class Offers:
     estimates: np.ndarray
     details: Sequence[tuple[tuple[str, object], ...]]
     which: np.ndarray
-    stretches: Any = 0
+    preference: Any = 0
     later_cycles: Any = 0
     finish: Callable[[Sequence[int], Sequence[Steps]], Sequence[Steps]] | None = None
     least_to_finish: Any = 0
@@ -252,8 +252,7 @@ def beyond(target: Target, steps: Iterable[StepCost], memory_fraction: float = M
 def best_of(operation: str, target: Target, offers: Offers, memory_fraction: float = MEMORY_FRACTION) -> Plan:
     """The plan of the fewest cycles among those that fit the memory; where none does, of those that take least of it.
 
-    Of equals it is the one whose parts lie in fewer stretches, so that other operations find them where they want them,
-    then on fewer tiles, of fewer vertices, of the least estimate, the first.
+    Of equals it is the preferred one, then that on fewer tiles, of fewer vertices, of the least estimate, the first.
 
     Args:
         operation: the operation to plan, for print.
@@ -265,7 +264,7 @@ def best_of(operation: str, target: Target, offers: Offers, memory_fraction: flo
     least = offers.cycles + offers.least_to_finish
     places = np.empty((5, count))
     over = beyond(target, offers.steps, memory_fraction)
-    places[:] = [own + 0 * least for own in (over, least, offers.stretches, ways.num_tiles, ways.num_vertices)]
+    places[:] = [own + 0 * least for own in (over, least, offers.preference, ways.num_tiles, ways.num_vertices)]
     later = np.zeros(count, np.int64) + offers.later_cycles
     best: list[tuple[tuple[float, ...], Plan]] = []  # the two best so far
     order = np.lexsort((offers.estimates, *places[::-1]))
