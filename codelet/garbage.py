@@ -1,6 +1,6 @@
-"""Garbage: how often Python looks for cycles that nobody holds while a graph is traced or lowered.
+"""Garbage: how often Python looks for cycles that nobody holds while a graph is traced, lowered or placed.
 
-Both make millions of small objects that stay. Python looks through the youngest of them after every 700, and through
+All make millions of small objects that stay. Python looks through the youngest of them after every 700, and through
 all whenever they have become a quarter more; Each time is reported to JAX. A sixth of the time went there.
 """
 

@@ -245,8 +245,8 @@ def plan_machine(
     if not allow_out_of_memory:
         check_machine_size(plan, keep)
     given = isinstance(placement, Placement)
-    exchange = plan_exchange(placement) if given else place_and_exchange(plan, placement)
-    liveness = live_ranges(exchange, keep)
-    return MachinePlan(
-        exchange.placement, exchange, liveness, plan_memory(liveness, allow_out_of_memory=allow_out_of_memory)
-    )
+    with collecting_seldom():
+        exchange = plan_exchange(placement) if given else place_and_exchange(plan, placement)
+        liveness = live_ranges(exchange, keep)
+        memory = plan_memory(liveness, allow_out_of_memory=allow_out_of_memory)
+    return MachinePlan(exchange.placement, exchange, liveness, memory)

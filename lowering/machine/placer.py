@@ -81,6 +81,7 @@ class Placer:
         self.num_tiles = plan.graph.target.num_tiles
         self.num_workers = plan.graph.target.num_workers
         self._dtype = tile_dtype(self.num_tiles)
+        self._num_elements = num_elements(plan)
         given = given_tiles(plan) if given is None else given
         self.known: set[Variable] = set(given)
         # Variables that have all their tiles, and those that have some: a tile for each element, -1 for none yet.
@@ -124,7 +125,7 @@ class Placer:
     def _tiles_of(self, sources: Iterable[Source]) -> ElementTiles:
         """The tiles that the elements of some sources have so far."""
         held = {variable: self._held(variable) for source in sources for variable in source_variables(source)}
-        return ElementTiles(num_elements(self.plan), held, self._dtype)
+        return ElementTiles(self._num_elements, held, self._dtype)
 
     def knows(self, tensor: Tensor) -> bool:
         """Whether what a view views has tiles, some of it at least."""
@@ -331,6 +332,6 @@ class Placer:
             if family not in self.vertices:
                 self.vertices[family] = tiles_in_order(family, self.plan.graph.target)
         self.map_linearly(self.plan.variables)
-        elements = ElementTiles(num_elements(self.plan), self._placed, self._dtype)
+        elements = ElementTiles(self._num_elements, self._placed, self._dtype)
         tiles = {family: self.vertices[family] for family in self.plan.families}
         return Placement(self.plan, self.num_tiles, elements, tiles)
