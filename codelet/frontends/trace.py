@@ -32,7 +32,7 @@ from codelet.frontends.passes import simplify
 from codelet.frontends.passes.fuse_elementwise import saved_by_fusion
 from codelet.frontends.references import check_no_references
 from codelet.frontends.replaced import Replacements
-from codelet.frontends.traced import Built, Traced
+from codelet.frontends.traced import TracedGraph, Traced
 from codelet.frontends.values import data_type
 from codelet.frontends.walk import Walk
 from codelet.garbage import collecting_seldom
@@ -193,7 +193,7 @@ def _traced(
     names, settings = list(map(convention.named, given.paths)), trace_settings()
     build = functools.partial(_built, simple, names, given.paths, owned, target)
 
-    def cut() -> Built:
+    def cut() -> TracedGraph:
         with collecting_seldom(), restored(settings):
             return build(grain, tells=False)
 
@@ -220,7 +220,7 @@ def _built(
     grain: int | None,
     *,
     tells: bool,
-) -> Built:
+) -> TracedGraph:
     """The graph of a simplified jaxpr.
 
     Args:
@@ -243,4 +243,4 @@ def _built(
     for tensor in (inputs[k] for k in owned):
         if tensor.source not in held:
             walk.run(WriteUndef(tensor))
-    return Built(graph, walk.program, tuple(inputs), tuple(outputs))
+    return TracedGraph(graph, walk.program, tuple(inputs), tuple(outputs))

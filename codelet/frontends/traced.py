@@ -21,7 +21,7 @@ from codelet.schema import TEXT, accepts
 from codelet.views.tensor import Tensor
 
 
-class Built(NamedTuple):
+class TracedGraph(NamedTuple):
     """A graph that was made of a function, with its ends.
 
     Attributes:
@@ -73,8 +73,8 @@ class Traced(Drawn):
         self,
         function: Callable[..., Any],
         convention: Convention,
-        uncut: Built,
-        cut: Callable[[], Built],
+        uncut: TracedGraph,
+        cut: Callable[[], TracedGraph],
         arguments: Flat,
         results: Flat,
         jaxpr: Any,
@@ -89,7 +89,7 @@ class Traced(Drawn):
         self._lowered: dict[str, Any] = {}  # by platform
 
     @functools.cached_property
-    def cut(self) -> Built:
+    def cut(self) -> TracedGraph:
         """The graph of vertices, for the tiles of the target, with its ends.
 
         >>> import codelet as cl, jax.numpy as jnp

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from codelet.errors import ArrayError, SavingError
 from codelet.frontends.arguments import Convention, Flat, type_of
 from codelet.frontends.passes.fuse_elementwise import Saved
-from codelet.frontends.traced import Built, Traced, as_held
+from codelet.frontends.traced import TracedGraph, Traced, as_held
 from codelet.frontends.values import returned
 from codelet.jaxprs.plain import NotPlainError, Plain, check_form, dtype_name, dtype_named, listed, mapped, text, whole
 from codelet.jaxprs.strict_json import written_json
@@ -104,7 +104,7 @@ def traced_parts(traced: Traced) -> dict[str, list[Any]]:
     return {**parts, **{name: [written_json(plain)] for name, plain in found.items()}}
 
 
-def _read_uncut(reader: FileReader, plain: Plain, cut: Built) -> Built:
+def _read_uncut(reader: FileReader, plain: Plain, cut: TracedGraph) -> TracedGraph:
     """The uncut graph of a file, whose ends are of the types of the vertices'."""
     graphs = reader.another(plain)
     assert isinstance(plain, dict)
@@ -113,7 +113,7 @@ def _read_uncut(reader: FileReader, plain: Plain, cut: Built) -> Built:
     inputs, outputs = (tuple(map(graphs.tensor, listed(own))) for own in views)
     for tensor in inputs:
         check_form(tensor.is_whole_variable, "an argument that is no variable")
-    found = Built(graphs.graph, graphs.program(program), inputs, outputs)
+    found = TracedGraph(graphs.graph, graphs.program(program), inputs, outputs)
     types = [[[(own.shape, own.dtype) for own in ends] for ends in each[2:]] for each in (found, cut)]
     check_form(types[0] == types[1], "the ends of an uncut graph")
     return found
@@ -166,7 +166,7 @@ class SavedTraced(Traced):
         for tensor in self._own_arguments.tensors:
             check_form(tensor.is_whole_variable, "an argument that is no variable")
         ends = self._own_arguments.tensors, self._own_results.tensors
-        self.cut = Built(graphs.graph, graphs.program(beside["program"]), *ends)
+        self.cut = TracedGraph(graphs.graph, graphs.program(beside["program"]), *ends)
         self.uncut = self.cut if uncut is None else _read_uncut(reader, uncut, self.cut)
         self._types = [_struct(item) for item in listed(beside["result_types"], len(ends[1]))]
         self.fusion = Saved(*(whole(item, -(1 << 62)) for item in listed(beside["fusion"], 3)))
