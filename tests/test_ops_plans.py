@@ -371,3 +371,20 @@ def test_any_legal_plan_gives_the_same_values(data):
 @examples(60)
 def test_all_legal_plans_give_the_same_values(data):
     assert_values_of_any_option(data)
+
+
+def test_of_equal_plans_of_a_product_by_itself_one_of_the_fewest_bytes_is_taken(monkeypatch):
+    def in_few_stretches(work, ways, step):
+        return sum(ways.stretches(own.axes) for own in (*work.fields, *work.results))
+
+    monkeypatch.setenv("CODELET_CACHE", "0")
+    sizes = (96, 256, 257)
+    forget_plans()
+    found = [ops.plan_matmul(cl.IPU(), size, size, size) for size in sizes]
+    forget_plans()
+    monkeypatch.setattr(block_planning, "_preference", in_few_stretches)
+    others = [ops.plan_matmul(cl.IPU(), size, size, size) for size in sizes]
+    forget_plans()
+    assert [own.total_cycles for own in found] == [own.total_cycles for own in others]
+    assert all(own.tile_bytes <= other.tile_bytes for own, other in zip(found, others, strict=True))
+    assert found[1].tile_bytes < others[1].tile_bytes

@@ -6,6 +6,7 @@ import importlib
 import pickle
 import warnings
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def test_nothing_is_planned_until_the_graph_is_asked_for():
         traced = cl.trace(step, X, X.T)
         found = jax.jit(traced)(X, X.T)
     assert_alike(found, step(X, X.T))
-    assert "cut" not in vars(traced)
+    assert traced._cut is None
     assert traced.graph.num_vertices > traced.uncut.graph.num_vertices
     assert traced.graph is traced.graph
 
@@ -124,6 +125,13 @@ def test_a_graph_that_is_asked_for_within_a_trace_holds_no_tracers():
     traced = cl.trace(lambda x: jnp.tanh(x) * jnp.arange(5.0), X)
     assert_alike(jax.jit(lambda x: by_vertices(traced)(x))(X), traced(X))
     assert cl.Engine(traced).profile().num_vertices == traced.graph.num_vertices
+
+
+def test_threads_that_ask_for_the_graph_have_the_same_one():
+    traced = cl.trace(lambda x: jnp.tanh(x @ x.T).sum(0), X)
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda _: traced.graph, range(8)))
+    assert all(own is traced.graph for own in found)
 
 
 def test_one_vertex_is_told_of_once():

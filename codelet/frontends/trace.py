@@ -32,7 +32,7 @@ from codelet.frontends.passes import simplify
 from codelet.frontends.passes.fuse_elementwise import saved_by_fusion
 from codelet.frontends.references import check_no_references
 from codelet.frontends.replaced import Replacements
-from codelet.frontends.traced import TracedGraph, Traced
+from codelet.frontends.traced import Traced, TracedGraph
 from codelet.frontends.values import data_type
 from codelet.frontends.walk import Walk
 from codelet.garbage import collecting_seldom

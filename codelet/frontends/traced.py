@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -84,11 +84,12 @@ class Traced(Drawn):
         self.__name__ = convention.name
         self.__doc__ = function.__doc__
         self._convention = convention
-        self._make = cut
+        self._make, self._cutting = cut, threading.Lock()
+        self._cut: TracedGraph | None = None
         self._arguments, self._results = arguments, results
         self._lowered: dict[str, Any] = {}  # by platform
 
-    @functools.cached_property
+    @property
     def cut(self) -> TracedGraph:
         """The graph of vertices, for the tiles of the target, with its ends.
 
@@ -97,7 +98,10 @@ class Traced(Drawn):
         >>> traced.cut.graph is traced.graph, traced.uncut.graph.num_vertices
         (True, 1)
         """
-        return self._make()
+        with self._cutting:  # threads that ask for it have the same one
+            if self._cut is None:
+                self._cut = self._make()
+            return self._cut
 
     @property
     def graph(self) -> Graph:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 from codelet.errors import ArrayError, SavingError
 from codelet.frontends.arguments import Convention, Flat, type_of
 from codelet.frontends.passes.fuse_elementwise import Saved
-from codelet.frontends.traced import TracedGraph, Traced, as_held
+from codelet.frontends.traced import Traced, TracedGraph, as_held
 from codelet.frontends.values import returned
 from codelet.jaxprs.plain import NotPlainError, Plain, check_form, dtype_name, dtype_named, listed, mapped, text, whole
 from codelet.jaxprs.strict_json import written_json
@@ -166,8 +167,9 @@ class SavedTraced(Traced):
         for tensor in self._own_arguments.tensors:
             check_form(tensor.is_whole_variable, "an argument that is no variable")
         ends = self._own_arguments.tensors, self._own_results.tensors
-        self.cut = TracedGraph(graphs.graph, graphs.program(beside["program"]), *ends)
-        self.uncut = self.cut if uncut is None else _read_uncut(reader, uncut, self.cut)
+        cut = TracedGraph(graphs.graph, graphs.program(beside["program"]), *ends)
+        self._cut, self._cutting = cut, threading.Lock()
+        self.uncut = cut if uncut is None else _read_uncut(reader, uncut, cut)
         self._types = [_struct(item) for item in listed(beside["result_types"], len(ends[1]))]
         self.fusion = Saved(*(whole(item, -(1 << 62)) for item in listed(beside["fusion"], 3)))
         self.__name__ = text(beside["name"], 1000)
