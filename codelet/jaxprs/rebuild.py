@@ -63,6 +63,11 @@ class Builder:
         self._eqns.append(eqn.replace(invars=list(operands), outvars=results, source_info=source))
         return results
 
+    def enter(self, eqn: jax_core.JaxprEqn) -> None:
+        """Add what is run next in the scope of another equation of the same jaxpr."""
+        own = eqn.source_info.name_stack
+        self._scope = own if self._around is None else self._around + own
+
     def inlined(
         self,
         closed: jax_core.ClosedJaxpr,
@@ -81,8 +86,7 @@ class Builder:
         scope, around = self._scope, self._around
         self._around = scope
         for eqn in needed(jaxpr, sources):
-            own = eqn.source_info.name_stack
-            self._scope = own if scope is None else scope + own
+            self.enter(eqn)
             known.update(zip(eqn.outvars, run(self, eqn, list(map(at, sources(eqn)))), strict=True))
         self._scope, self._around = scope, around
         return [at(atom) for atom in jaxpr.outvars]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from jax.extend import core as jax_core
 
@@ -29,7 +29,14 @@ _SIDES = ((True, True), (True, False), (False, True), (False, False))
 """Which operands are taken as they lie in memory, rather than as they are laid out: the first that may be."""
 
 
-def _find(var: Any, makers: Makers, uses: Counter[Any]) -> Dot | None:
+class _Found(NamedTuple):
+    """A dot in memory order, and the equation in the place of which it is."""
+
+    dot: Dot
+    product: jax_core.JaxprEqn
+
+
+def _find(var: Any, makers: Makers, uses: Counter[Any]) -> _Found | None:
     """The dot in memory order that a value is a rearrangement of, where it is another than that which is there."""
     view = rearrangement(var, makers, stop=lambda atom: atom is not var and uses[atom] > 1)
     product = makers.of(view.root)
@@ -50,7 +57,7 @@ def _find(var: Any, makers: Makers, uses: Counter[Any]) -> Dot | None:
             continue
         as_it_lies = dot.contraction.left.is_in_order and dot.contraction.right.is_in_order
         as_it_is = as_it_lies and not dot.is_swapped and not any(dot.transposed)
-        return None if as_it_is and (shapes, numbers) == (dot.shapes, dot.numbers) else dot
+        return None if as_it_is and (shapes, numbers) == (dot.shapes, dot.numbers) else _Found(dot, product)
     return None
 
 
@@ -69,5 +76,8 @@ def dots_in_memory_order(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     has_dot = any(is_understood(eqn, "dot_general") for eqn in eqns)
     candidates = [eqn for eqn in eqns if is_understood(eqn, "dot_general") or rearranges(eqn)] if has_dot else []
     dots = {eqn: dot for eqn in candidates if (dot := _find(eqn.outvars[0], makers, uses)) is not None}
-    found = {eqn: dot_made(dot, eqn.outvars[0].aval.shape) for eqn, dot in dots.items()}  # type: ignore[attr-defined]
+    found = {
+        eqn: dot_made(dot, eqn.outvars[0].aval.shape)._replace(by=product)  # type: ignore[attr-defined]
+        for eqn, (dot, product) in dots.items()
+    }
     return with_remade(closed, found, dots_in_memory_order)

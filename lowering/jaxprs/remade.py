@@ -23,11 +23,13 @@ class Remade(NamedTuple):
         sources: what it is made from.
         run: the results of these.
         key: all that `run` depends on beside their types, where it is traced once for all of one key; else None.
+        by: the equation in whose scope it is, where that is another one.
     """
 
     sources: Sequence[Atomic]
     run: Callable[..., Sequence[Any]]
     key: Hashable = None
+    by: jax_core.JaxprEqn | None = None
 
 
 def with_remade(
@@ -41,7 +43,8 @@ def with_remade(
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
         if eqn in others:
             return builder.equation(others[eqn], operands)
-        _, function, key = found[eqn]
+        _, function, key, by = found[eqn]
+        builder.enter(by or eqn)
         return builder.traced(function, operands) if key is None else traced_once(builder, key, function, operands)
 
     return rebuild(closed, run, sources=lambda eqn: found[eqn].sources if eqn in found else eqn.invars)
