@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,8 +17,7 @@ import codelet as cl
 from benchmarks.deep import Deep, activation_bytes, layers, plan_training, recurrent
 from benchmarks.fresh import in_fresh_process, peak_bytes
 from benchmarks.harness import Comparison, Row, benchmark
-from benchmarks.trace_compile import COARSE_GRAIN
-from codelet.models.networks import step_arguments
+from benchmarks.traced_steps import COARSE_GRAIN, step_types
 from codelet.views.sources import source_variables
 from ipu_backend.jobs.adjoint import network_loss, training_step
 from ipu_backend.model.profile_plan import profile_machine
@@ -34,7 +32,7 @@ and 6.38."""
 
 def plan_network(network: str, grain: int | None) -> MachinePlan:
     """The plan of a step of training by the adjoint graph, batch 1, in one memory: on a machine of a single tile."""
-    arguments = eqx.filter_eval_shape(step_arguments, network, batch=1, key=jax.random.key(0))
+    arguments = step_types(network)
     traced = cl.trace(network_loss, *arguments, target=cl.IPU(num_tiles=1), grain=grain)
     step = training_step(traced)
     inputs = [source_variables(own.source)[0] for own in step.inputs]

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import numpy as np
 
 import codelet as cl
 from benchmarks.fresh import imported, in_fresh_process
 from benchmarks.harness import Comparison, Row, benchmark
-from benchmarks.traced_steps import FINE_GRAIN, lowered_vertices, step_of_no_functions
-from codelet.models.networks import step_arguments
+from benchmarks.traced_steps import FINE_GRAIN, lowered_vertices, step_of_no_functions, step_types
 from codelet.models.training import train_step
 
 LIMIT_SECONDS = 20.0
-
-COARSE_GRAIN = 100_000
-"""Multiply-adds of a vertex, with which little is left to plan."""
 
 EARLIER_VERTICES, EARLIER_EDGES = 3.22e6, 6.21e6
 """Of ResNet-50's step, its repeated blocks defined once, in an earlier compiler of graphs for the IPU."""
@@ -53,15 +48,10 @@ class Traced(NamedTuple):
         return self.traced + self.lowered + self.compiled
 
 
-def _arguments(network: str) -> Any:
-    """The types of a step's arguments, made before anything is timed."""
-    return eqx.filter_eval_shape(step_arguments, network, batch=1, key=jax.random.key(0))
-
-
 def seconds_to_compile_traced(network: str, grain: int | None, reuse: bool = True) -> Traced:
     """From a step to its jaxpr, to what XLA made of that, and to its vertices. Imports are not counted, nor JAX's."""
     imported()
-    arguments = _arguments(network)
+    arguments = step_types(network)
     times = [time.perf_counter()]
     traced = cl.trace(train_step if reuse else step_of_no_functions, *arguments, grain=grain)
     times.append(time.perf_counter())
@@ -78,7 +68,7 @@ def seconds_to_compile_traced(network: str, grain: int | None, reuse: bool = Tru
 def seconds_to_lower_vertices(network: str, grain: int) -> float:
     """From a step to the jaxpr of its vertices."""
     imported()
-    arguments = _arguments(network)
+    arguments = step_types(network)
     start = time.perf_counter()
     assert lowered_vertices(cl.trace(train_step, *arguments, grain=grain)).jaxpr.eqns
     return time.perf_counter() - start
@@ -86,7 +76,7 @@ def seconds_to_lower_vertices(network: str, grain: int) -> float:
 
 def seconds_to_compile_plain(network: str) -> float:
     """From a step to what XLA made of it."""
-    arguments = _arguments(network)
+    arguments = step_types(network)
     start = time.perf_counter()
     jax.jit(train_step).lower(*arguments).compile()
     return time.perf_counter() - start

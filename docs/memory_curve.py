@@ -14,13 +14,11 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-import equinox as eqx
 import jax
 import matplotlib
 
 import codelet as cl
-from benchmarks.trace_compile import COARSE_GRAIN
-from codelet.models.networks import step_arguments
+from benchmarks.traced_steps import COARSE_GRAIN, step_types
 from codelet.views.sources import source_variables
 from ipu_backend.jobs.adjoint import network_loss
 from lowering.adjoint.budget import cycles_of
@@ -50,7 +48,7 @@ def loss_apart(*arguments: Any) -> Any:
 
 def measured(network: str, recompute: cl.Recompute | None) -> Point:
     """A network's loss and gradient, planned."""
-    arguments = eqx.filter_eval_shape(step_arguments, network, batch=1, key=jax.random.key(0))
+    arguments = step_types(network)
     traced = cl.trace(loss_apart, *arguments, grain=COARSE_GRAIN)
     parameters = jax.tree.leaves(traced.inputs[0].parameters)
     found = cl.gradient(

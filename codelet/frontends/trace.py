@@ -198,7 +198,7 @@ def _traced(
             return build(grain, tells=False)
 
     # What the user has written by hand runs as it is written, and is made once.
-    uncut = build(grain, tells=True) if replaced else build(WHOLE, tells=True)
+    uncut = build(grain if replaced else WHOLE, tells=True)
     return Traced(
         function,
         convention,

@@ -18,6 +18,7 @@ from codelet.jaxprs.plain import NotPlainError, Plain, check_form, dtype_name, d
 from codelet.jaxprs.strict_json import written_json
 from codelet.saved.archive import UNCUT, Archive, archive_bytes, parsed_archive
 from codelet.saved.graph_files import FileReader, graph_parts, read_safely, write_element_traces
+from codelet.saved.graph_reader import GraphReader
 from codelet.saved.graph_writer import GraphWriter
 from codelet.saved.tree_forms import SavedTree, by_path, read_tree, saved_tree
 from codelet.tracing.saved_codelets import UnsavedValue
@@ -61,14 +62,30 @@ def _jaxpr(writer: GraphWriter, traced: Traced) -> Plain:
         return None
 
 
+def _uncut(writer: GraphWriter, own: TracedGraph) -> Plain:
+    """An uncut graph with its ends, beside the vertices that a writer writes."""
+
+    def ends() -> dict[str, Plain]:
+        views = [[beside.views.tensor(tensor) for tensor in each] for each in (own.inputs, own.outputs)]
+        return dict(zip(_OF_UNCUT, (beside.programs.program(own.program), *views), strict=True))
+
+    beside = GraphWriter(own.graph, writer)
+    plain = beside.plain(ends)
+    write_element_traces(beside)
+    return {name: item for name, item in plain.items() if name != "lines"}
+
+
 def traced_parts(traced: Traced) -> dict[str, list[Any]]:
     """The parts of a file of a traced function.
 
     Raises:
         SavingError: something that files have no form for.
     """
+    found: dict[str, Plain] = {}
 
     def more(writer: GraphWriter) -> dict[str, Plain]:
+        if traced.uncut is not traced.cut:
+            found[UNCUT] = _uncut(writer, traced.uncut)
         arguments, results = traced._arguments, traced._results
         types = [[list(aval.shape), dtype_name(aval.dtype), bool(aval.weak_type)] for aval in traced._result_types]
         fusion = traced.fusion
@@ -82,42 +99,8 @@ def traced_parts(traced: Traced) -> dict[str, list[Any]]:
             "result_types": types,
         }
 
-    def uncut(writer: GraphWriter) -> Plain:
-        own = traced.uncut
-
-        def ends() -> dict[str, Plain]:
-            views = [[beside.views.tensor(tensor) for tensor in each] for each in (own.inputs, own.outputs)]
-            return dict(zip(_OF_UNCUT, (beside.programs.program(own.program), *views), strict=True))
-
-        beside = GraphWriter(own.graph, writer)
-        plain = beside.plain(ends)
-        write_element_traces(beside)
-        return {name: item for name, item in plain.items() if name != "lines"}
-
-    found: dict[str, Plain] = {}
-
-    def both(writer: GraphWriter) -> dict[str, Plain]:
-        if traced.uncut is not traced.cut:
-            found[UNCUT] = uncut(writer)
-        return more(writer)
-
-    parts = graph_parts(traced.graph, both)
+    parts = graph_parts(traced.graph, more)
     return {**parts, **{name: [written_json(plain)] for name, plain in found.items()}}
-
-
-def _read_uncut(reader: FileReader, plain: Plain, cut: TracedGraph) -> TracedGraph:
-    """The uncut graph of a file, whose ends are of the types of the vertices'."""
-    graphs = reader.another(plain)
-    assert isinstance(plain, dict)
-    check_form({*_OF_UNCUT} <= plain.keys(), "the ends of an uncut graph")
-    program, *views = (plain[name] for name in _OF_UNCUT)
-    inputs, outputs = (tuple(map(graphs.tensor, listed(own))) for own in views)
-    for tensor in inputs:
-        check_form(tensor.is_whole_variable, "an argument that is no variable")
-    found = TracedGraph(graphs.graph, graphs.program(program), inputs, outputs)
-    types = [[[(own.shape, own.dtype) for own in ends] for ends in each[2:]] for each in (found, cut)]
-    check_form(types[0] == types[1], "the ends of an uncut graph")
-    return found
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -154,6 +137,24 @@ def _struct(plain: Plain) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(tuple(whole(n) for n in listed(shape)), dtype_named(dtype), weak_type=weak)
 
 
+def _graph_of(graphs: GraphReader, program: Plain, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> TracedGraph:
+    """A graph that was read, with its ends."""
+    check_form(all(tensor.is_whole_variable for tensor in inputs), "an argument that is no variable")
+    return TracedGraph(graphs.graph, graphs.program(program), tuple(inputs), tuple(outputs))
+
+
+def _read_uncut(reader: FileReader, plain: Plain, cut: TracedGraph) -> TracedGraph:
+    """The uncut graph of a file, whose ends are of the types of the vertices'."""
+    graphs = reader.another(plain)
+    assert isinstance(plain, dict)
+    check_form({*_OF_UNCUT} <= plain.keys(), "the ends of an uncut graph")
+    program, *views = (plain[name] for name in _OF_UNCUT)
+    found = _graph_of(graphs, program, *(list(map(graphs.tensor, listed(own))) for own in views))
+    types = [[[(own.shape, own.dtype) for own in ends] for ends in each[2:]] for each in (found, cut)]
+    check_form(types[0] == types[1], "the ends of an uncut graph")
+    return found
+
+
 class SavedTraced(Traced):
     """A traced function that was read from a file. Call it as the function that was traced.
 
@@ -164,13 +165,10 @@ class SavedTraced(Traced):
         beside, graphs = reader.beside, reader.reader
         self._own_arguments = _Arguments(beside["arguments"], graphs)
         self._own_results = _Arguments(beside["results"], graphs)
-        for tensor in self._own_arguments.tensors:
-            check_form(tensor.is_whole_variable, "an argument that is no variable")
-        ends = self._own_arguments.tensors, self._own_results.tensors
-        cut = TracedGraph(graphs.graph, graphs.program(beside["program"]), *ends)
+        cut = _graph_of(graphs, beside["program"], self._own_arguments.tensors, self._own_results.tensors)
         self._cut, self._cutting = cut, threading.Lock()
         self.uncut = cut if uncut is None else _read_uncut(reader, uncut, cut)
-        self._types = [_struct(item) for item in listed(beside["result_types"], len(ends[1]))]
+        self._types = [_struct(item) for item in listed(beside["result_types"], len(cut.outputs))]
         self.fusion = Saved(*(whole(item, -(1 << 62)) for item in listed(beside["fusion"], 3)))
         self.__name__ = text(beside["name"], 1000)
         self.__doc__ = None

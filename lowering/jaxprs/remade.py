@@ -44,7 +44,8 @@ def with_remade(
         if eqn in others:
             return builder.equation(others[eqn], operands)
         _, function, key, by = found[eqn]
-        builder.enter(by or eqn)
+        if by is not None:
+            builder.enter(by)
         return builder.traced(function, operands) if key is None else traced_once(builder, key, function, operands)
 
     return rebuild(closed, run, sources=lambda eqn: found[eqn].sources if eqn in found else eqn.invars)
